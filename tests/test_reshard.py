@@ -25,8 +25,8 @@ import rowgrad as rg
 from rowgrad.checkpoint import Checkpoint, read_table
 from rowgrad.cli import main
 from rowgrad.errors import CheckpointError, ShardError
-from rowgrad.sharding.layout import Layout
-from rowgrad.sharding.reshard import Cut
+from rowgrad.sharding.manifest import Layout
+from rowgrad.sharding.reshard import runs
 from signal_defaults import restored
 
 GOLDEN = Path(__file__).parent / "golden" / "checkpoints"
@@ -113,13 +113,13 @@ def numbers(rows: int, columns: tuple[int, ...] = (3,), dtype: Any = np.float32)
 def test_every_window_of_every_small_table(strategy: str) -> None:
     for rows in range(41):
         for parts in range(1, 8):
-            cut = Cut(Layout("npy", strategy, parts, rows, {}))
+            layout = Layout("npy", strategy, parts, rows, {})
             dealt = deal(np.arange(rows), parts, strategy)
             for window in (1, 4, 7, 41):
                 for begin in range(0, rows, window):
                     end = min(begin + window, rows)
                     seen = np.full(end - begin, -1)
-                    for part, row, place in cut.runs(begin, end):
+                    for part, row, place in runs(layout, begin, end):
                         seen[place] = dealt[part][row : row + len(seen[place])]
                     assert seen.tolist() == list(range(begin, end))
 
@@ -189,7 +189,7 @@ def test_manifest(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(5))
     rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=2, strategy="mod")
     assert json.loads((tmp_path / "t" / "parts.json").read_text()) == {
-        "format": "rowgrad.sharding.rule", "version": 1, "files": "npy", "strategy": "mod", "parts": 2, "rows": 5,
+        "format": "rowgrad.parts", "version": 1, "files": "npy", "strategy": "mod", "parts": 2, "rows": 5,
         "tensors": {"table": {"dtype": "float32", "shape": [5, 3], "by_rows": True}},
     }  # fmt: skip
 

@@ -23,7 +23,7 @@ import rowgrad as rg
 from rowgrad.torch import optim, sharded
 from rowgrad.torch.bags import Bags
 from rowgrad.torch.sharded.exchange import route
-from rowgrad.torch.sharded.layout import Stack
+from rowgrad.torch.sharded.placement import Stack
 
 from .model import PHASES, draw
 from .workloads import BETWEEN, CALIBRATION, CHECKS, EXCHANGED, GATHERED, ROUTED, WAYS, Workload, routed

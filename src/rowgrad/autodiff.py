@@ -1,8 +1,9 @@
 """Gradients without a framework: `vjp` records the ops a function calls and runs their adjoints backwards.
 
-A recorded value is a `Traced`; it brings its own runner, so `dispatch` sends every op it meets here. Adjoints are
-ops as well: when the values they are given are traced by an outer `vjp`, they are recorded in turn. That is all
-it takes for derivatives of any order."""
+A recorded value is a `Traced`, which names this module as its runner, so `dispatch` sends every op on it here. Adjoints
+are composed of ops as well: when an outer `vjp` traces their arguments, it records them too. That gives derivatives of
+any order.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ _levels = itertools.count()
 
 
 class Tape:
-    """What one `vjp` has seen, in order."""
+    """The ops that one `vjp` recorded, in order."""
 
     def __init__(self) -> None:
-        self.level = next(_levels)  # inner tapes are younger
+        self.level = next(_levels)  # inner tapes have higher levels
         self.nodes: list[tuple[Op, dict[str, Any], Call, tuple[Any, ...]]] = []
 
 
@@ -102,7 +103,7 @@ for _name, _sign, _op in (
 
 
 def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> tuple[Any, ...]:
-    """The runner of traced values: run on what is inside the youngest tape, and write it down."""
+    """Run an op on traced values: run it on the values of the innermost tape, and record it there."""
     if out is not None:
         raise make_error("out_unfit", argument=op.outputs[0].name, bound="absent under vjp", value="an array")
     flat = spread(op, arguments)[1] if op.has_lists else arguments
@@ -119,7 +120,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> 
 
 
 def _settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Python numbers and lists as arrays, in the dtype of what they stand beside: adjoints meet them alone."""
+    """Convert Python numbers and lists to arrays of the other arguments' dtype, which adjoints do not see."""
     plain = [a.name for a in op.inputs if not a.host and not a.many and not hasattr(arguments[a.name], "dtype")]
     if not plain:
         return arguments
@@ -132,7 +133,7 @@ def _settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_differentiable(value: Any) -> bool:
-    """Whether a value can have a gradient: floating point or complex."""
+    """Return whether a value can have a gradient: floating point or complex."""
     if isinstance(value, bool | int | None):
         return False
     if isinstance(value, float | complex):
@@ -142,13 +143,22 @@ def is_differentiable(value: Any) -> bool:
 
 
 def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: Any) -> Any:
-    """Gradients of an op, or of any function made of ops, for its inputs.
+    """Compute the gradients of an op, or of any function composed of ops, for its inputs.
 
-    `f` is an op's name, or a function; `inputs` its positional arguments, or a mapping of keyword arguments;
-    `cotangents` the gradient of each output (one array, or one per output with None for those that have none).
-    The result has the form of `inputs`: arrays or `IndexedRows` where a gradient exists, None elsewhere; a
-    SparseTensor stands for its values, among outputs too, `IndexedRows` for theirs, a list or dict for its items.
-    Gradients share no memory with one another or with arguments. `attrs` are passed on.
+    Args:
+        f: The name of an op, or a function.
+        inputs: Its positional arguments as a sequence, or its keyword arguments as a mapping.
+        cotangents: The gradient of each output: one array, or one per output, with None for outputs without gradient.
+        **attrs: Further keyword arguments of `f`.
+
+    Returns:
+        A tuple or dict like `inputs`: arrays or `IndexedRows` where a gradient exists, None elsewhere. The gradient of
+        a SparseTensor or of `IndexedRows` is that of its values; that of a list or dict has its structure. Gradients
+        share no memory with each other or with arguments.
+
+    Raises:
+        ValueError: If there is no op of this name.
+        InvalidArgumentError: If a cotangent does not fit its output.
 
     >>> import numpy as np, rowgrad as rg
     >>> x = {"data": np.ones((3, 1)), "indices": [0, 2], "segment_ids": [0, 0]}
@@ -197,21 +207,21 @@ def _trace(tape: Tape, value: Any) -> Any:
 
 
 def _holds_arrays(value: Any) -> bool:
-    """Whether a value is an array that is not a scalar, or holds one: lists of those are not lists of numbers."""
+    """Return whether a value is, or contains, an array that is not a scalar; its list is then not one of numbers."""
     if isinstance(value, list | tuple | Mapping):
         return any(map(_holds_arrays, value.values() if isinstance(value, Mapping) else value))
     return isinstance(value, SparseTensor | IndexedRows) or len(getattr(value, "shape", ())) > 0
 
 
 class _Owned:
-    """Gradients for the caller to keep and change: each has memory of its own."""
+    """Gives each gradient memory of its own, because callers may write to it."""
 
     def __init__(self, cotangents: Any) -> None:
         given = cotangents if isinstance(cotangents, tuple | list) else (cotangents,)
         self._taken = {_memory(y) for y in given}
 
     def array(self, gradient: Any) -> Any:
-        """An array, copied if something else has its memory; a traced one, which nobody can change, as it is."""
+        """Return an array, copied if its memory is in use; traced arrays, which are immutable, unchanged."""
         if not isinstance(gradient, np.ndarray):
             return gradient
         if _memory(gradient) in self._taken:
@@ -220,7 +230,7 @@ class _Owned:
         return gradient
 
     def gradient(self, gradient: Any) -> Any:
-        """An array or rows. Ids that are not unique may be those of the caller's batch."""
+        """Return an array or rows. Ids that are not unique may be the caller's own array."""
         if not isinstance(gradient, IndexedRows):
             return self.array(gradient)
         ids = gradient.indices if gradient.is_unique else np.array(gradient.indices)
@@ -228,7 +238,7 @@ class _Owned:
 
 
 def _memory(array: Any) -> int:
-    """The array whose memory another one views, by its identity."""
+    """Return the identity of the array that owns the memory."""
     while isinstance(base := getattr(array, "base", None), np.ndarray):
         array = base
     return id(array)
@@ -254,7 +264,7 @@ def _holds_traced(value: Any) -> bool:
 
 
 def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, list[Any]]:
-    """What each input gets from the ops that read it, the last op first. Nodes are dropped as they are processed."""
+    """Run the adjoints from the last op to the first; return the gradients of each input. Processed nodes are freed."""
     results = tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
     results = tuple(r.values if isinstance(r, SparseTensor) else r for r in results)
     for result in results:
@@ -283,10 +293,10 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, list[Any]]
         wanted = [_is_wanted(tape, arguments[n]) for n in op.differentiable]
         if not any(wanted):
             continue
-        made.wanted = frozenset(n for n, asked in zip(op.differentiable, wanted, strict=True) if asked)
+        made.wanted = frozenset(n for n, is_wanted in zip(op.differentiable, wanted, strict=True) if is_wanted)
         contributions = op.adjoint(OPS, made, *ys)
-        for name, asked, gradient in zip(op.differentiable, wanted, contributions, strict=True):
-            if not asked or gradient is None:
+        for name, is_wanted, gradient in zip(op.differentiable, wanted, contributions, strict=True):
+            if not is_wanted or gradient is None:
                 continue
             target = arguments[name]
             pairs = zip(target, gradient, strict=True) if isinstance(target, list | tuple) else ((target, gradient),)
@@ -297,13 +307,13 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, list[Any]]
 
 
 def _is_wanted(tape: Tape, value: Any) -> bool:
-    """Whether a gradient is asked for a value, or for an item of a list."""
+    """Return whether the gradient of a value, or of an item of a list, is requested."""
     items = value if isinstance(value, list | tuple) else (value,)
     return any(isinstance(v, Traced) and v.tape is tape for v in items)
 
 
 def _cotangent(k: int, result: Traced, y: Any) -> Any:
-    """One given cotangent, of the output's own shape and dtype; Python numbers take that dtype."""
+    """Validate a cotangent: it has the output's shape and dtype; Python numbers are converted."""
     facts: dict[str, Any] = {"argument": f"cotangents[{k}]"}
     if not hasattr(y, "dtype"):
         call = f"output {k}: {describe_value(result)}, its cotangent: {describe_value(y)}"
@@ -316,7 +326,7 @@ def _cotangent(k: int, result: Traced, y: Any) -> Any:
         facts |= {"value": shape_text(tuple(y.shape)), "bound": shape_text(result.shape)}
         raise make_error("same_shape", **facts).in_call("vjp", None, call)
     if isinstance(y, np.ndarray) and y.dtype != result.dtype and _native(y.dtype) == _native(result.dtype):
-        y = y.astype(_native(y.dtype))  # of another byte order
+        y = y.astype(_native(y.dtype))  # it has another byte order
     elif y.dtype != result.dtype:
         facts |= {"value": y.dtype, "bound": result.dtype, "why": ", as the output"}
         raise make_error("dtype_expected", **facts).in_call("vjp", None, call)
@@ -324,7 +334,7 @@ def _cotangent(k: int, result: Traced, y: Any) -> Any:
 
 
 def _number(given: Any, argument: str, dtype: Any) -> Any:
-    """A Python number as an array of a dtype that holds it."""
+    """Convert a Python number to an array of a dtype that can hold it."""
     array = as_array(given, argument, dtype.name)
     if is_inexact(array.dtype) and not np.isfinite(array).all() and np.isfinite(np.asarray(given)).all():
         raise make_error("integer_does_not_fit", argument=argument, value=repr(given), bound=dtype)
@@ -336,15 +346,15 @@ def _native(dtype: Any) -> Any:
 
 
 def _zero(result: Any) -> Any:
-    """What stands for an output without cotangent: zeros, or nothing where no adjoint looks."""
+    """Return the cotangent of an output without one: zeros, or None if it is not differentiable."""
     return np.zeros(result.shape, result.dtype) if is_differentiable(result) else None
 
 
 def _sum(parts: list[Any]) -> Any:
-    """Gradients of one value as one: rows one after the other as in TensorFlow, or their dense sum; None of none."""
+    """Add the gradients of a value: rows are concatenated as in TensorFlow, others summed; None if there are none."""
     if len(parts) < 2:
         return parts[0] if parts else None
-    if len({part.dtype for part in parts}) > 1:  # of Python numbers, which took the dtypes of what they stood beside
+    if len({part.dtype for part in parts}) > 1:  # Python numbers got the dtypes of other arguments
         widest = functools.reduce(np.promote_types, (part.dtype for part in parts), np.dtype(np.float32))
         parts = [OPS["CastLike"](densify(part), np.zeros((), widest)) for part in parts]
     if not all(isinstance(part, IndexedRows) for part in parts):
@@ -354,7 +364,7 @@ def _sum(parts: list[Any]) -> Any:
 
 
 def densify(gradient: Any) -> Any:
-    """A gradient as a dense array; rows with the same index add up in order."""
+    """Return a gradient as a dense array; rows with the same index are added in order."""
     if isinstance(gradient, IndexedRows):
         return OPS["ScatterRows"](gradient.values, gradient.indices, gradient.num_rows)
     return gradient

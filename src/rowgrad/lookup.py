@@ -16,29 +16,28 @@ from ._runtime.arrays import NUMPY_DTYPE, canonical, plain_array
 from ._runtime.dispatch import describe_value, is_traced, load_runner
 from .errors import OpError, make_error, shape_text
 from .raw_ops import OPS
-from .sharding.rule import by_shard, check_strategy, inverse_of, locate
+from .sharding.rule import check_strategy, group_by_shard, inverse_permutation, locate
 from .sparse import SparseTensor
 
-# -- What lookups are told and given, judged --------------------------------------------------------------------------
-
-# What lookups are told and given, judged: the same words for every array library.
+# -- Options and arguments, validated alike for every array library ---------------------------------------------------
 
 Array = np.ndarray[Any, Any]
 
+# The only table of combiners: the option of every lookup, and the suffix of the ops that compute it.
 COMBINERS = {"sum": "Sum", "mean": "Mean", "sqrtn": "SqrtN"}
 LOOKUPS = ("auto", "unique")
 ACCUMULATE = ("T", "float32")
 
 
-def kind_of(combiner: str) -> str:
-    """The op's name for a combiner."""
-    if combiner not in COMBINERS:
+def combiner_suffix(combiner: str) -> str:
+    """Return the suffix of a combiner's ops: "Mean" for "mean"."""
+    if not isinstance(combiner, str) or combiner not in COMBINERS:
         raise make_error("combiner_unknown", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
     return COMBINERS[combiner]
 
 
-def read_combiner(combiner: str | None) -> str:
-    """The same for TensorFlow's lookups: None is the mean, and the words are TensorFlow's."""
+def tensorflow_combiner_suffix(combiner: str | None) -> str:
+    """Do the same for TensorFlow's lookups: None means the mean, and the error message is TensorFlow's."""
     kind = COMBINERS.get("mean" if combiner is None else combiner) if isinstance(combiner, str | None) else None
     if kind is None:
         raise ValueError(f"combiner must be one of 'mean', 'sqrtn' or 'sum', got {combiner}")
@@ -46,7 +45,7 @@ def read_combiner(combiner: str | None) -> str:
 
 
 def check_options(partition_strategy: str, lookup: str, accumulate: str) -> None:
-    """Refuse options that are none."""
+    """Reject unknown options."""
     if not isinstance(lookup, str) or lookup not in LOOKUPS:
         raise ValueError(f"lookup must be one of 'auto' or 'unique', got {lookup}")
     if not isinstance(accumulate, str) or accumulate not in ACCUMULATE:
@@ -54,17 +53,17 @@ def check_options(partition_strategy: str, lookup: str, accumulate: str) -> None
     check_strategy(partition_strategy)
 
 
-# Where TensorFlow compares weights with 0 it takes subnormal ones for 0, except in float16, which it widens first.
+# TensorFlow compares weights with 0 after flushing subnormal ones to 0, except in float16, which it widens first.
 _SMALLEST_POSITIVE = {"float16": 2.0**-24, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
 
 
 def smallest_positive(dtype: str) -> float:
-    """The smallest weight of a dtype that `safe_embedding_lookup_sparse` does not drop as zero."""
+    """Return the smallest weight of a dtype that `safe_embedding_lookup_sparse` does not drop as zero."""
     return _SMALLEST_POSITIVE.get(dtype, 1.0)
 
 
 def row_number(argument: str, row: int | None, rows: int) -> int | None:
-    """A row given by its number; negative ones count from the end."""
+    """Validate a row number; negative numbers count from the end."""
     if row is None:
         return None
     try:
@@ -79,15 +78,15 @@ def row_number(argument: str, row: int | None, rows: int) -> int | None:
 
 
 def check_default_id(default_id: int | None, dtype: Any) -> None:
-    """Refuse a default that ids of this dtype cannot hold."""
+    """Raise if ids of this dtype cannot hold the default."""
     limits = np.iinfo(dtype)
     if default_id is not None and not limits.min <= default_id <= limits.max:
         raise make_error("integer_does_not_fit", argument="default_id", value=default_id, bound=dtype)
 
 
 def shards_of(params: Any, argument: str) -> list[Any]:
-    """Only a list is a list of shards; everything else is one table."""
-    if getattr(params, "is_list", False):  # under vjp; alone it would be a list of shards
+    """Return the shards of a table as arrays. Only a list is a list of shards; everything else is one table."""
+    if getattr(params, "is_list", False):  # under vjp; otherwise it would be a list of shards
         raise make_error("not_an_array", argument=argument, value="a list of numbers; write numpy.array(…) around it")
     shards = params if isinstance(params, list) else [params]
     if not isinstance(params, list | tuple) and not hasattr(params, "dtype") and hasattr(params, "__iter__"):
@@ -99,7 +98,7 @@ def shards_of(params: Any, argument: str) -> list[Any]:
         raise ValueError("Length of params is currently 0. Need at least one param.")
     arrays = [s if hasattr(s, "dtype") else plain_array(s, argument) for s in shards]
     for array in arrays:
-        if not hasattr(array, "__array__"):  # it has a dtype, as a Table of JAX has, but is none
+        if not hasattr(array, "__array__"):  # rowgrad.jax.Table has a dtype but is not an array
             raise make_error("not_an_array", argument=argument, value=type(array).__name__)
     arrays = [canonical(s, argument) if isinstance(s, np.ndarray) else s for s in arrays]
     first = arrays[0]
@@ -113,7 +112,7 @@ def shards_of(params: Any, argument: str) -> list[Any]:
 
 
 def ids_of(sparse: SparseTensor, argument: str) -> Array:
-    """The ids of a sparse tensor as an array of NumPy."""
+    """Return the ids of a sparse tensor as a NumPy array."""
     ids = canonical(np.asarray(sparse.values), argument)
     if ids.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
         raise make_error("dtype_not_allowed", argument=argument, value=ids.dtype, bound="int32, int64")
@@ -121,17 +120,17 @@ def ids_of(sparse: SparseTensor, argument: str) -> Array:
 
 
 def dtype_name(dtype: Any) -> str:
-    """The catalogue's name of a dtype, whichever library's it is."""
+    """Return the catalog's name of a dtype of any array library."""
     return str(dtype).rpartition(".")[2]
 
 
 def is_float(dtype: Any) -> bool:
-    """Whether a dtype is one of the four floats."""
+    """Return whether a dtype is float16, bfloat16, float32 or float64."""
     return dtype_name(dtype) in FLOATS
 
 
 def flat_shape(sparse: SparseTensor) -> Array:
-    """[rows, last] for ids of any rank: rows are those of the result before it gets its shape."""
+    """Return [rows, last dimension] for ids of any rank; the result has this many rows before it is reshaped."""
     shape = sparse.dense_shape
     if (shape < 0).any():
         raise make_error("dimension_negative", argument="dense_shape", value=int(shape.min()), bound=0)
@@ -148,7 +147,7 @@ def flat_shape(sparse: SparseTensor) -> Array:
 
 
 def check_rows_are_vectors(result: Any) -> None:
-    """Rows without ids become zeros by TensorFlow's mask, which has the rank of a matrix: the result must too."""
+    """Raise unless the result is a matrix: TensorFlow zeroes rows without ids by a mask of rank 2."""
     if len(result.shape) == 1:
         raise make_error("mask_needs_columns")
     if len(result.shape) != 2:
@@ -156,19 +155,19 @@ def check_rows_are_vectors(result: Any) -> None:
         raise make_error("mask_needs_rank_2", value=mask, bound=shape)
 
 
-# -- embedding_lookup_sparse and safe_embedding_lookup_sparse, written in ops, so that `vjp` differentiates them ------
+# -- The lookups, composed of ops, so that `vjp` differentiates them --------------------------------------------------
 
 F = TypeVar("F", bound=Callable[..., Any])
-_LARGEST = float(np.finfo(np.float32).max)
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
-# What the ops inside call their arguments, and which argument of the lookup that was.
+# Arguments of the inner ops -> arguments of the lookup that errors should name.
 _IDS, _WEIGHTS, _PARAMS = ("sp_ids", "sparse_ids"), ("sp_weights", "sparse_weights"), ("params", "embedding_weights")
-_OUTSIDE = {"indices": _IDS, "segment_ids": _IDS, "dense_shape": _IDS, "values": _IDS, "weights": _WEIGHTS,
+_OUTER_ARGUMENTS = {"indices": _IDS, "segment_ids": _IDS, "dense_shape": _IDS, "values": _IDS, "weights": _WEIGHTS,
             "data": _PARAMS, "x": _PARAMS, "rows": _PARAMS}  # fmt: skip
 
 
 def _named_in_errors(function: F) -> F:
-    """Errors of the ops inside name the lookup the caller wrote, and its arguments."""
+    """Make errors of the inner ops name the lookup that the caller wrote, and its arguments."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -177,8 +176,8 @@ def _named_in_errors(function: F) -> F:
             return function(*args, **kwargs)
         except OpError as error:
             given = signature.bind_partial(*args, **kwargs).arguments
-            outside = (name for name in _OUTSIDE.get(error.argument or "", ()) if name in given)
-            error.argument = next(outside, error.argument)
+            outer = (name for name in _OUTER_ARGUMENTS.get(error.argument or "", ()) if name in given)
+            error.argument = next(outer, error.argument)
             call = ", ".join(f"{k}={describe_value(v)}" for k, v in given.items() if k != "name")
             error.replace_call(function.__name__, given.get("name"), call)
             raise
@@ -200,18 +199,37 @@ def embedding_lookup_sparse(
     lookup: str = "auto",
     accumulate: str = "T",
 ) -> Any:
-    """Look up rows of `params` for the ids of every row of `sp_ids` and combine them.
+    """Look up the rows of `params` for the ids of every row of `sp_ids`, and combine them.
 
-    `sp_ids` is a SparseTensor [rows, …] whose values are ids; rows are sorted. `combiner` is "mean" (the default),
-    "sum" or "sqrtn"; with `sp_weights` these are Σwx/Σw, Σwx and Σwx/√Σw². `params` is one array or a list of
-    shards. `max_norm` first shrinks rows longer than it.
+    The gradient for `params` has the same format as TensorFlow's: sorted unique rows (no weights); dense (no weights,
+    `allow_fast_lookup`); one row per id (weights, `allow_fast_lookup`); unique rows in order of first appearance
+    (weights, `max_norm`, shards, or `lookup="unique"`, which is what TensorFlow does for a variable).
 
-    The gradient for `params` comes in TensorFlow's forms: unique rows, sorted (no weights); dense (no weights,
-    `allow_fast_lookup`); one row per id (weights, `allow_fast_lookup`); unique rows in order of appearance
-    (weights, `max_norm`, shards, or `lookup="unique"`, which is what TensorFlow does for a variable). In the last
-    form 16-bit gradients of weighted lookups round at every add as TensorFlow's do; `accumulate="float32"` rounds once.
+    Args:
+        params: A table, or a list of shards.
+        sp_ids: Ids with sorted rows, [rows, …].
+        sp_weights: A weight for each id.
+        combiner: "mean" (the default), "sum" or "sqrtn"; with weights these are Σwx/Σw, Σwx and Σwx/√Σw².
+        max_norm: Shrink longer rows to this norm first.
+        name: A name for errors.
+        allow_fast_lookup: Use the gradient format of TensorFlow's fused lookup.
+        partition_strategy: How `params` is split into shards, "div" or "mod".
+        lookup: "auto", or "unique" to look up each distinct id once.
+        accumulate: In the format with unique rows in order of first appearance, 16-bit gradients of weighted lookups
+            round at every addition, as TensorFlow's do ("T"), or once ("float32").
+
+    Returns:
+        The combined rows, one for each row of `sp_ids` up to the last that has an id.
+
+    Raises:
+        InvalidArgumentError: If an id is out of range, rows are not sorted, or arrays do not fit.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> ids = rg.SparseTensor([[0, 0], [0, 1], [1, 0]], np.array([0, 2, 1]), [2, 2])
+    >>> rg.embedding_lookup_sparse(np.array([[1.0], [2.0], [4.0]]), ids, combiner="sum").tolist()
+    [[5.0], [2.0]]
     """
-    kind = read_combiner(combiner)
+    kind = tensorflow_combiner_suffix(combiner)
     shards = shards_of(params, "params")
     if not isinstance(sp_ids, SparseTensor):
         raise TypeError(f"sp_ids must be SparseTensor, got {type(sp_ids)}")
@@ -227,7 +245,7 @@ def embedding_lookup_sparse(
     if is_traced(sp_ids.values) or is_traced(sp_ids.indices):
         raise make_error("size_traced", argument="sp_ids", bound="use safe_embedding_lookup_sparse, which returns "
                          "dense_shape[0] rows, or rowgrad.jax.embedding_bag with num_bags")  # fmt: skip
-    weights = None if sp_weights is None else _real_weights(sp_weights.values, shards[0])
+    weights = None if sp_weights is None else _float_weights(sp_weights.values, shards[0])
     ids, segments = ids_of(sp_ids, "sp_ids"), np.asarray(sp_ids.indices)[:, 0]
     whole = len(shards) == 1 and max_norm is None and lookup == "auto"
     if whole and weights is None:
@@ -236,7 +254,7 @@ def embedding_lookup_sparse(
         return _bags(f"WeightedSparseSegment{kind}", shards[0], ids, segments, weights, sparse_gradient=True)
     unique, place = _unique_in_order(ids)
     rows, order = _gather(shards, unique, partition_strategy)
-    place = place if order is None else inverse_of(order)[place]
+    place = place if order is None else inverse_permutation(order)[place]
     if max_norm is not None:
         rows = clip_rows(rows, max_norm)
     if weights is None:
@@ -259,11 +277,34 @@ def safe_embedding_lookup_sparse(
     lookup: str = "auto",
     accumulate: str = "T",
 ) -> Any:
-    """`embedding_lookup_sparse` for ids as they come from data.
+    """Look up and combine rows like `embedding_lookup_sparse`, for ids as they come from data.
 
-    Negative ids are dropped, and unless the combiner is "sum" entries whose weight is not positive. Rows without
-    an id give zeros, or the row of `default_id`. Rows may come in any order, and ids of rank k give an output of
-    shape [d0, …, d(k−2), *row]. Options are those of `embedding_lookup_sparse`.
+    Negative ids are dropped, and unless the combiner is "sum" also entries whose weight is not positive. Rows of ids
+    may come in any order.
+
+    Args:
+        embedding_weights: A table, or a list of shards.
+        sparse_ids: Ids of rank k ≥ 1.
+        sparse_weights: A weight for each id.
+        combiner: "mean", "sum" or "sqrtn".
+        default_id: The id to look up for rows without an id; by default these rows are zero.
+        max_norm: Shrink longer rows to this norm first.
+        name: A name for errors.
+        allow_fast_lookup: As in `embedding_lookup_sparse`, like all options after it.
+        partition_strategy: How the table is split into shards, "div" or "mod".
+        lookup: "auto" or "unique".
+        accumulate: "T" or "float32".
+
+    Returns:
+        The combined rows, [d0, …, d(k−2), *row].
+
+    Raises:
+        InvalidArgumentError: If an id is out of range, or arrays do not fit.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> ids = rg.SparseTensor([[0, 0], [2, 0]], np.array([1, -1]), [3, 1])
+    >>> rg.safe_embedding_lookup_sparse(np.array([[1.0], [2.0]]), ids).tolist()
+    [[2.0], [0.0], [0.0]]
     """
     if embedding_weights is None or (isinstance(embedding_weights, list | tuple) and not len(embedding_weights)):
         raise ValueError(f"Missing embedding_weights {embedding_weights}.")
@@ -282,32 +323,32 @@ def safe_embedding_lookup_sparse(
     compiler = _compiler(sparse_ids, sparse_weights)
     if compiler is not None:
         check_options(partition_strategy, lookup, accumulate)
-        kind, once = read_combiner(combiner), allow_fast_lookup and max_norm is None and lookup == "auto"
+        kind, once = tensorflow_combiner_suffix(combiner), allow_fast_lookup and max_norm is None and lookup == "auto"
         rounding = "float32" if once else accumulate
         return compiler.lookup_traced(shards, sparse_ids, sparse_weights, kind, default_id, max_norm, rounding)
     indices, dense_shape = _as_matrix(sparse_ids)
     ids = ids_of(sparse_ids, "sparse_ids")
     check_default_id(default_id, ids.dtype)
     weights = None
-    kept = np.flatnonzero(ids >= 0)
+    selected = np.flatnonzero(ids >= 0)
     if sparse_weights is not None:
         if sparse_weights.values.shape[0] != len(ids):
             raise ValueError(f"Dimensions {len(ids)} and {sparse_weights.values.shape[0]} are not compatible")
-        weights = OPS["GatherRows"](sparse_weights.values, kept)
-        if not (isinstance(combiner, str) and combiner == "sum"):  # whether it is one at all is asked later
+        weights = OPS["GatherRows"](sparse_weights.values, selected)
+        if not (isinstance(combiner, str) and combiner == "sum"):  # an unknown combiner is rejected later
             positive = np.flatnonzero(_is_positive(weights))
             weights = OPS["GatherRows"](weights, positive, gradient="dense")
-            kept = kept[positive]
+            selected = selected[positive]
     filled = OPS["SparseFillEmptyRows"](
-        indices[kept], ids[kept], dense_shape, np.asarray(0 if default_id is None else default_id, ids.dtype)
+        indices[selected], ids[selected], dense_shape, np.asarray(0 if default_id is None else default_id, ids.dtype)
     )
     new_ids = SparseTensor(filled.output_indices, filled.output_values, dense_shape)
     new_weights = None
     if weights is not None:
         one = np.ones((), NUMPY_DTYPE[dtype_name(weights.dtype)])
-        values = OPS["SparseFillEmptyRows"](indices[kept], weights, dense_shape, one).output_values
+        values = OPS["SparseFillEmptyRows"](indices[selected], weights, dense_shape, one).output_values
         new_weights = SparseTensor(filled.output_indices, values, dense_shape)
-    result = inspect.unwrap(embedding_lookup_sparse)(  # its errors are to name this function
+    result = inspect.unwrap(embedding_lookup_sparse)(  # unwrapped, so that errors name this function
         shards, new_ids, new_weights, combiner, max_norm, name, allow_fast_lookup,
         partition_strategy=partition_strategy, lookup=lookup, accumulate=accumulate,
     )  # fmt: skip
@@ -321,15 +362,15 @@ def safe_embedding_lookup_sparse(
 
 
 def _compiler(ids: SparseTensor, weights: SparseTensor | None) -> Any:
-    """The runner that compiles a lookup of ids it does not see yet; None where ids and weights are there."""
+    """Return the runner that traces ids or weights; None if their values are known."""
     given = [ids.values, ids.indices]
     if weights is not None and is_traced(weights.values):
-        given.append(weights.values > 0)  # what only a gradient traces can be compared: that has no gradient
+        given.append(weights.values > 0)  # known if only a gradient traces the weights: comparisons have none
     return next((load_runner(type(x)) for x in given if is_traced(x)), None)
 
 
 def _bags(op: str, rows: Any, ids: Array, segments: Array, *weights: Any, **options: Any) -> Any:
-    """Bags along sorted segments. A compiler has to be told how many rows come out, which the segments say."""
+    """Combine rows of sorted segments. A compiler needs the number of segments, which the segments determine."""
     if not any(map(is_traced, (rows, *weights))):
         return OPS[op](rows, ids, segments, *weights, **options)
     if (segments[1:] < segments[:-1]).any():
@@ -339,15 +380,15 @@ def _bags(op: str, rows: Any, ids: Array, segments: Array, *weights: Any, **opti
 
 
 def _is_positive(value: Any) -> Array:
-    """Which weights are greater than 0 for TensorFlow; the value may be recorded by a gradient."""
+    """Return where TensorFlow considers weights positive; a gradient may be recording the weights."""
     while not isinstance(value, np.ndarray) and hasattr(value, "value"):
         value = value.value
     least = smallest_positive(dtype_name(value.dtype))
     return np.asarray((value.detach().double() if hasattr(value, "detach") else value) >= least)
 
 
-def _real_weights(weights: Any, params: Any) -> Any:
-    """Integer weights become the type sums are held in; float weights the kernel converts itself."""
+def _float_weights(weights: Any, params: Any) -> Any:
+    """Convert integer weights to the accumulation type; the kernel converts float weights itself."""
     if dtype_name(weights.dtype).startswith(("int", "uint", "bool")):
         wide = np.float64 if dtype_name(params.dtype) == "float64" else np.float32
         return (weights if is_traced(weights) else np.asarray(weights)).astype(wide)
@@ -355,31 +396,29 @@ def _real_weights(weights: Any, params: Any) -> Any:
 
 
 def _unique_in_order(ids: Array) -> tuple[Array, Array]:
-    """Distinct ids in order of appearance, and for every id its place among them."""
+    """Return distinct ids in order of first appearance, and the position of each id among them."""
     unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return unique[order], place[inverse.reshape(-1)]
+    return unique[order], inverse_permutation(order)[inverse.reshape(-1)]
 
 
 def _gather(shards: list[Any], ids: Array, strategy: str) -> tuple[Any, Array | None]:
-    """The rows of distinct ids. Shards give theirs one shard after the other: then also the position of each in `ids`.
+    """Gather the rows of distinct ids. Rows of several shards are grouped by shard; then also return their positions.
 
-    Bags look rows up by position, so nothing has to be moved back: a gradient keeps its bits on the way to the shards.
+    Bags look rows up by position, so rows need not be reordered, and gradients reach the shards with unchanged bits.
     """
     if len(shards) == 1:
         return OPS["GatherRows"](shards[0], ids), None
     shard, row = locate(ids, sum(s.shape[0] for s in shards), len(shards), strategy)
-    order, parts = by_shard(shard, len(shards))
+    order, parts = group_by_shard(shard, len(shards))
     rows = [OPS["GatherRows"](s, row[part].astype(ids.dtype)) for s, part in zip(shards, parts, strict=True)]
     return functools.reduce(OPS["ConcatRows"], rows), order
 
 
 def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] = OPS) -> Any:
-    """Rows shortened to at most `max_norm`: row · bound / max(‖row‖, bound), zero for zero rows.
+    """Shrink rows to a norm of at most `max_norm`: row · bound / max(‖row‖, bound), zero for zero rows.
 
-    16-bit rows are shortened in float32 and rounded once. `ops` says what the rows are: arrays, or wires of a graph.
+    16-bit rows are scaled in float32 and rounded once. `ops` are ops on arrays, or on the wires of a graph.
     """
     try:
         if isinstance(max_norm, str | bytes):
@@ -388,7 +427,7 @@ def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] 
     except (TypeError, ValueError, OverflowError):
         raise make_error("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number") from None
     dtype = dtype_name(rows.dtype)
-    if dtype != "float64" and _LARGEST < bound < float("inf"):
+    if dtype != "float64" and _FLOAT32_MAX < bound < float("inf"):
         raise make_error(
             "number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number that fits float32"
         )
@@ -402,7 +441,7 @@ def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] 
 
 
 def _as_matrix(sparse: SparseTensor) -> tuple[Array, Array]:
-    """Ids of any rank as [rows, last]; rank 2 stays as it is, columns unseen, like in TensorFlow."""
+    """Reshape ids of any rank to [rows, last]; rank 2 is unchanged, its columns unchecked, like in TensorFlow."""
     shape, flat = sparse.dense_shape, flat_shape(sparse)
     indices = np.asarray(sparse.indices)
     if len(shape) == 2:
@@ -412,5 +451,5 @@ def _as_matrix(sparse: SparseTensor) -> tuple[Array, Array]:
     last = int(shape[-1])
     strides = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
     linear = indices @ strides
-    row = np.sign(linear) * (abs(linear) // last)  # towards zero, as C divides
+    row = np.sign(linear) * (abs(linear) // last)  # rounded towards zero, as in C
     return np.stack([row, linear - row * last], axis=1), flat

@@ -1,4 +1,4 @@
-"""Plan: the ids of a batch turned round once, for every gradient that needs them."""
+"""Plan: the ids of a batch sorted by row once, for every gradient that needs them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ from .raw_ops import OPS
 class Plan:
     """The ids of a batch sorted by row, with its distinct rows and the size of every segment.
 
-    Any `SparseSegment*Grad`, `…GradV2` or `WeightedSparseSegment*Grad` takes `plan=` in place of its ids and its size,
-    and gives the same bits. Make it once, in a data-loader process if you like (a plan can be pickled, and is
-    checked when it comes back), and use it for every table and every step that shares the ids.
+    Every `SparseSegment*Grad`, `…GradV2` and `WeightedSparseSegment*Grad` accepts `plan=` in place of its ids and
+    size, and returns the same bits. Make a plan once, for example in a data-loader process (a plan can be pickled, and
+    is validated when it is unpickled), and use it for every table and step that shares the ids.
 
-    `num_segments` is how many bags there are; without it, the largest segment id and one.
+    Args:
+        indices: The row of each id.
+        segment_ids: The segment of each id.
+        num_rows: The number of rows of the table.
+        num_segments: The number of segments; by default the largest segment id plus one.
+
+    Raises:
+        InvalidArgumentError: If ids or segments are out of range.
 
     >>> import numpy as np, rowgrad as rg
     >>> plan = rg.Plan(indices=[3, 0, 3], segment_ids=[0, 0, 1], num_rows=4)
@@ -45,7 +52,7 @@ class Plan:
 
     @classmethod
     def of(cls, *parts: Any) -> Plan:
-        """A plan out of the arrays of one and its number of rows, taken at their word: kernels check what they use."""
+        """Return a plan of these arrays and number of rows without validation: kernels validate what they use."""
         plan = object.__new__(cls)
         plan._set(parts)
         return plan
@@ -61,21 +68,21 @@ class Plan:
 
     @property
     def num_ids(self) -> int:
-        """How many ids the batch has."""
+        """The number of ids."""
         return int(self.segments.shape[0])
 
     @property
     def num_segments(self) -> int:
-        """How many segments; a gradient must have at least as many rows."""
+        """The number of segments; a gradient must have at least as many rows."""
         return int(self.counts.shape[0])
 
     def ids(self) -> tuple[Any, Any]:
-        """The indices and segment ids the plan was made of, in their order."""
+        """Return the indices and segment ids that the plan was made of, in their original order."""
         indices, segment_ids = OPS["PlannedIds"](*self.parts())
         return indices, segment_ids
 
     def parts(self) -> tuple[Any, ...]:
-        """The arrays and the number of rows, in the order every op with a plan has them."""
+        """Return the arrays and the number of rows, in the order of the ops' arguments."""
         return tuple(getattr(self, name) for name in PLAN)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -95,12 +102,12 @@ def _largest(segment_ids: Any) -> int:
     try:
         n = len(segment_ids)
         return int(max(segment_ids.max() if hasattr(segment_ids, "max") else max(segment_ids), -1)) if n else -1
-    except Exception:  # RowPlan says what is wrong with them
+    except Exception:  # RowPlan raises the proper error
         return -1
 
 
 def _restore(*parts: Any) -> Plan:
-    """A plan out of a pickle: only what is one."""
+    """Return a plan from a pickle; raise if it is damaged."""
     plan = Plan.of(*parts)
     try:
         plan.ids()

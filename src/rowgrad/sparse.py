@@ -14,23 +14,29 @@ from ._runtime.results import check_size, too_large
 from .errors import OpError, make_error, shape_text
 from .raw_ops import OPS
 
-# -- SparseTensor -----------------------------------------------------------------------------------------------------
-
-# SparseTensor: indices, values and a dense shape, as TensorFlow has it.
-
 Array = np.ndarray[Any, Any]
-_MOST_AXES = 64  # NumPy's
+_MAX_RANK = 64  # NumPy's
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class SparseTensor:
-    """`values[k]` stands at `indices[k]` of an array of shape `dense_shape`; all else is zero (or absent).
+    """A sparse tensor like TensorFlow's: coordinates, values, and a dense shape.
 
-    >>> st = SparseTensor.from_dense([[0, 5], [7, 0]])
+    Element `indices[k]` has the value `values[k]`; all other elements are zero (or absent). `indices` and `values` may
+    be traced by JAX; `dense_shape` is always known.
+
+    Args:
+        indices: int64 coordinates, [entries, rank].
+        values: A value for each entry.
+        dense_shape: The shape of the dense array.
+
+    Raises:
+        InvalidArgumentError: If shapes or dtypes do not fit.
+
+    >>> import rowgrad as rg
+    >>> st = rg.SparseTensor.from_dense([[0, 5], [7, 0]])
     >>> st.indices.tolist(), st.values.tolist()
     ([[0, 1], [1, 0]], [5, 7])
-
-    `indices` and `values` may be arrays that JAX traces; `dense_shape` is known always.
     """
 
     indices: Any
@@ -54,7 +60,7 @@ class SparseTensor:
         if not is_array or isinstance(values, np.generic) or is_masked(values):
             values = plain_array(values, "values")
         if getattr(values.dtype, "kind", "f") in "SU":
-            values = values.astype(object)  # fixed widths would cut what is put beside them
+            values = values.astype(object)  # fixed widths would truncate longer strings later
         elif isinstance(values, np.ndarray) and not values.dtype.isnative:
             values = values.astype(values.dtype.newbyteorder("="))
         object.__setattr__(self, "values", values)
@@ -71,7 +77,7 @@ class SparseTensor:
 
     @classmethod
     def of(cls, indices: Any, values: Any, shape: tuple[int, ...]) -> SparseTensor:
-        """A sparse tensor out of the parts of one, taken at their word."""
+        """Return a sparse tensor of these parts without validation."""
         sparse = object.__new__(cls)
         for name, part in (("indices", indices), ("values", values), ("dense_shape", np.array(shape, np.int64))):
             object.__setattr__(sparse, name, part)
@@ -89,7 +95,7 @@ class SparseTensor:
 
     @property
     def nnz(self) -> int:
-        """How many entries are stored."""
+        """The number of stored entries."""
         return int(self.indices.shape[0])
 
     def __repr__(self) -> str:
@@ -97,7 +103,7 @@ class SparseTensor:
 
     @classmethod
     def from_dense(cls, array: Any) -> SparseTensor:
-        """The entries of a dense array that are not zero (not empty, for strings), in row-major order."""
+        """Return the nonzero entries of a dense array (nonempty, for strings) in row-major order."""
         dense = plain_array(array, "array")
         if dense.dtype.kind in "SU":
             dense = dense.astype(object)
@@ -105,7 +111,7 @@ class SparseTensor:
         return cls(np.argwhere(mask), dense[mask], np.array(dense.shape, np.int64))
 
     def to_dense(self, default_value: Any = 0) -> Array:
-        """A dense array; entries at the same place add up, as they do in SciPy, those of 16 bits in float32."""
+        """Return a dense array. Entries with equal indices are added, like in SciPy; 16-bit floats in float32."""
         self._check_bounds()
         values = canonical(np.asarray(self.values), "values")
         dtype = aval_of(values).dtype
@@ -114,13 +120,13 @@ class SparseTensor:
         for position, size in enumerate(self.shape):
             if size < 0:
                 raise make_error("size_negative", argument="dense_shape", position=position, value=size, bound=0)
-        if len(self.shape) > _MOST_AXES:
-            raise make_error("rank_at_most", argument="dense_shape", value=len(self.shape), bound=_MOST_AXES)
+        if len(self.shape) > _MAX_RANK:
+            raise make_error("rank_at_most", argument="dense_shape", value=len(self.shape), bound=_MAX_RANK)
         check_size(Aval(dtype, self.shape))
         default = _default(default_value, values)
         try:
             dense = np.full(self.shape, default, values.dtype)
-        except ValueError:  # without elements, but NumPy cannot index it
+        except ValueError:  # it has no elements, but NumPy cannot index it
             raise too_large(Aval(dtype, self.shape)) from None
         if not len(values):
             return dense
@@ -135,7 +141,7 @@ class SparseTensor:
             sums = values[first]
         else:
             wide = np.dtype(np.float32) if dtype in ("float16", "bfloat16") else values.dtype
-            # -0.0 is what every number, -0.0 too, can be added to and stay the same.
+            # Adding to -0.0 changes no number, not even -0.0.
             sums = np.full(len(places), -np.zeros((), wide) if is_inexact(wide) else 0, wide)
             np.add.at(sums, which.reshape(-1), values.astype(wide, copy=False))
         with np.errstate(over="ignore"):
@@ -152,7 +158,7 @@ class SparseTensor:
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> SparseTensor:
-        """A SciPy sparse matrix or array of any format, sorted by row and column."""
+        """Return a SciPy sparse matrix or array of any format as a SparseTensor, sorted by row and column."""
         if not hasattr(matrix, "tocoo"):
             bound = "a sparse matrix or array of SciPy"
             raise make_error("value_unfit", argument="matrix", value=type(matrix).__name__, bound=bound)
@@ -162,8 +168,8 @@ class SparseTensor:
         return cls(indices[order], coo.data[order], np.array(coo.shape, np.int64))
 
     def to_scipy(self) -> Any:
-        """A `scipy.sparse.coo_array`."""
-        from scipy.sparse import coo_array  # SciPy is the caller's choice
+        """Return a `scipy.sparse.coo_array`."""
+        from scipy.sparse import coo_array  # an optional dependency
 
         self._check_bounds()
         if not self.shape:
@@ -172,7 +178,7 @@ class SparseTensor:
 
 
 def _default(value: Any, values: Array) -> Any:
-    """What `to_dense` puts where there is no entry, in the dtype of the values."""
+    """Return the value of elements without an entry, in the dtype of the values."""
     dtype = aval_of(values).dtype
     if dtype == "string":
         if isinstance(value, str | bytes):
@@ -197,23 +203,21 @@ def _default(value: Any, values: Array) -> Any:
 
 
 def _integers(given: Any, argument: str) -> Any:
-    """Indices and shapes are int64 arrays of NumPy; what is traced stays as it is."""
+    """Return indices or a shape as an int64 NumPy array; traced arrays are unchanged."""
     traced = is_traced(given)
     array = given if traced else plain_array(given, argument)
-    if array.dtype.kind not in "iu" and (traced or array.size or array.dtype.kind != "f"):  # [] is no array of floats
+    if array.dtype.kind not in "iu" and (traced or array.size or array.dtype.kind != "f"):  # [] becomes float64
         raise make_error("dtype_expected", argument=argument, value=array.dtype, bound="int64", why="")
     if traced:
         return array
     return fit(array, argument, np.dtype(np.int64)) if array.dtype == np.uint64 else array.astype(np.int64, copy=False)
 
 
-# -- The sparse-tensor ops for people ---------------------------------------------------------------------------------
-
-# The sparse-tensor ops for people: they take and give `SparseTensor`.
+# -- Ops that take and return SparseTensor ----------------------------------------------------------------------------
 
 
 class Filled(NamedTuple):
-    """What `fill_empty_rows` gives."""
+    """The result of `fill_empty_rows`."""
 
     tensor: SparseTensor
     empty_row_indicator: Any
@@ -226,13 +230,25 @@ def _sparse(value: Any, argument: str) -> SparseTensor:
 
 
 def slice(sp_input: SparseTensor, start: Any, size: Any, name: str | None = None) -> SparseTensor:
-    """The entries inside the box that begins at `start` and is `size` long, moved to the origin."""
+    """Return the entries inside the box at `start` of `size`, moved to the origin.
+
+    >>> import rowgrad as rg
+    >>> part = rg.sparse.slice(rg.SparseTensor.from_dense([[0, 5], [7, 0]]), [1, 0], [1, 2])
+    >>> part.to_dense().tolist()
+    [[7, 0]]
+    """
     x = _sparse(sp_input, "sp_input")
     return SparseTensor(*OPS["SparseSlice"](x.indices, x.values, x.dense_shape, start, size, name=name))
 
 
 def fill_empty_rows(sp_input: SparseTensor, default_value: Any, name: str | None = None) -> Filled:
-    """Every row without an entry gets one: `default_value` in column 0."""
+    """Add an entry to every empty row: `default_value` in column 0.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> filled = rg.sparse.fill_empty_rows(rg.SparseTensor([[1, 0]], np.array([5]), [2, 1]), 9)
+    >>> filled.tensor.values.tolist(), filled.empty_row_indicator.tolist()
+    ([9, 5], [True, False])
+    """
     x = _sparse(sp_input, "sp_input")
     filled = OPS["SparseFillEmptyRows"](x.indices, x.values, x.dense_shape, default_value, name=name)
     tensor = SparseTensor(filled.output_indices, filled.output_values, x.dense_shape.copy())
@@ -240,7 +256,13 @@ def fill_empty_rows(sp_input: SparseTensor, default_value: Any, name: str | None
 
 
 def add(a: SparseTensor, b: SparseTensor, threshold: Any = 0, name: str | None = None) -> SparseTensor:
-    """The sum of two sparse tensors; where both have an entry, sums below `threshold` in magnitude are dropped."""
+    """Add two sparse tensors. Where both have an entry, sums below `threshold` in magnitude are dropped.
+
+    >>> import rowgrad as rg
+    >>> one = rg.SparseTensor.from_dense([0.0, 5.0])
+    >>> rg.sparse.add(one, one).to_dense().tolist()
+    [0.0, 10.0]
+    """
     a, b = _sparse(a, "a"), _sparse(b, "b")
     args = (a.indices, a.values, a.dense_shape, b.indices, b.values, b.dense_shape)
     return SparseTensor(*OPS["SparseAdd"](*args, threshold, name=name))
@@ -260,7 +282,20 @@ def segment_sum(
     name: str | None = None,
     sparse_gradient: bool = False,
 ) -> Any:
-    """The sum of the rows of `data` named by `indices`, per segment."""
+    """Return the sum of the rows `data[indices]` of each segment.
+
+    Args:
+        data: A table of rows.
+        indices: The rows to look up.
+        segment_ids: The segment of each index, ascending.
+        num_segments: The number of segments; by default the last segment id plus one.
+        name: A name for errors.
+        sparse_gradient: Return row-sparse gradients for `data`.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> rg.sparse.segment_sum(np.array([[1.0], [2.0], [4.0]]), [0, 2, 1], [0, 0, 1]).tolist()
+    [[5.0], [2.0]]
+    """
     return _segment("Sum", data, indices, segment_ids, num_segments, {"name": name, "sparse_gradient": sparse_gradient})
 
 
@@ -272,7 +307,12 @@ def segment_mean(
     name: str | None = None,
     sparse_gradient: bool = False,
 ) -> Any:
-    """The mean of the rows of `data` named by `indices`, per segment."""
+    """Return the mean of the rows `data[indices]` of each segment. Arguments are those of `segment_sum`.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> rg.sparse.segment_mean(np.array([[1.0], [2.0], [4.0]]), [0, 2, 1], [0, 0, 1]).tolist()
+    [[2.5], [2.0]]
+    """
     return _segment(
         "Mean", data, indices, segment_ids, num_segments, {"name": name, "sparse_gradient": sparse_gradient}
     )
@@ -286,6 +326,11 @@ def segment_sqrt_n(
     name: str | None = None,
     sparse_gradient: bool = False,
 ) -> Any:
-    """The sum of the rows of `data` named by `indices`, divided by the root of their number, per segment."""
+    """Return the sum of the rows `data[indices]` of each segment divided by √n. Arguments are those of `segment_sum`.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> rg.sparse.segment_sqrt_n(np.array([[1.0], [2.0]]), [0, 0, 0, 0], [0, 0, 0, 0]).tolist()
+    [[2.0]]
+    """
     attrs = {"name": name, "sparse_gradient": sparse_gradient}
     return _segment("SqrtN", data, indices, segment_ids, num_segments, attrs)

@@ -208,7 +208,7 @@ OTHER = rg.SparseTensor([[0, 0, 0]], np.ones(1, np.float32), [2, 1, 1])
         ),
         ({"ids": [[0]], "num_bags": 3}, "got 3, expected 1, the rows of ids"),
         ({"ids": [0], "offsets": [0], "num_bags": 3}, "got 3, expected 1, as offsets say"),
-        ({"ids": SPARSE, "num_bags": 3}, "got 3, expected 2, the rows of the SparseTensor"),
+        ({"ids": SPARSE, "num_bags": 3}, "got 3, expected 2, as dense_shape says"),
         ({"ids": SPARSE, "per_sample_weights": OTHER}, r"indices must have shape \(1, 2\), got \(1, 3\)"),
         ({"ids": [0], "segment_ids": [0], "num_bags": 2.9}, "got 2.9, expected an int of at least 0"),
         ({"ids": [0], "segment_ids": [0], "num_bags": True}, "got True, expected an int of at least 0"),

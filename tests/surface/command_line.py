@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from rowgrad.bench.command import parser as bench_parser
-
 from rowgrad.cli.errors import TABLE
 from rowgrad.cli.parser import make_parser
 
@@ -16,7 +14,7 @@ def describe_commands() -> str:
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     lines = _describe("rowgrad COMMAND", parser)
     for name, command in sorted(commands.choices.items()):
-        lines += _describe(f"rowgrad {name}", bench_parser() if name == "bench" else command)
+        lines += _describe(f"rowgrad {name}", command)
     codes = ", ".join(str(code) for code in sorted(TABLE))
     return "".join(f"{line}\n" for line in [*lines, f"exit codes: {codes}"])
 

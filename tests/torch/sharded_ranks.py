@@ -357,7 +357,7 @@ def refused_everywhere(group: Any, rank: int, ranks: int) -> None:
         error = raised(sharded.RankRefusedError, lambda: module(ids))
         assert error.ranks == (last,)
         assert error.phase == "sizes"
-        assert f"rank {last} refused" in str(error)
+        assert f"rank {last} rejected its arguments" in str(error)
         assert f"ids[2] = {ROWS} is not in [0, {ROWS})" in str(error)
     wrong = "ids" if rank == last else ids  # not even a tensor
     raised(TypeError if rank == last else sharded.RankRefusedError, lambda: module(wrong))
@@ -400,7 +400,7 @@ def disagreeing_ranks(group: Any, rank: int, ranks: int) -> None:
     first, second = module(ids), module(ids)
     refused(lambda: first.sum().backward(), lambda: second.sum().backward())
     refused(lambda: sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group, padding_idx=1),
-            lambda: sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group), "made otherwise")  # fmt: skip
+            lambda: sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group), "with different")  # fmt: skip
     refused_by_one(odd, last, lambda: module(ids, None, torch.ones(2, 2, dtype=torch.int64 if odd else None)))
     error = refused_by_one(odd, last, lambda: module(ids.view(-1), torch.tensor([0, 9 if odd else 2])))
     assert odd or "ids[" not in str(error), error  # it was no id

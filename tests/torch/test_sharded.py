@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 import rowgrad as rg
 from rowgrad.torch import optim, sharded
 from rowgrad.torch.nn import Table
-from rowgrad.torch.sharded.layout import Part, Stack
+from rowgrad.torch.sharded.placement import Part, Stack
 
 WORLD = sharded_ranks.WORLD
 

@@ -28,7 +28,7 @@ from rowgrad.graph.enuspace import read_enuspace
 from rowgrad.graph.io.state_file import load_state, save_state
 from rowgrad.graph.literal import parse_literal
 from rowgrad.sharding import files, reshard
-from rowgrad.sharding.layout import MANIFEST
+from rowgrad.sharding.manifest import MANIFEST
 from rowgrad.studio import verbs
 from rowgrad.studio.http_requests import RequestError, parse_object
 from rowgrad.studio.limits import LIMITS

@@ -98,7 +98,7 @@ def parts() -> Iterator[bytes]:
     yield PARTING.join([b"", *two])
     tensor = {"dtype": "float32", "shape": [3, 3], "by_rows": True}
     manifest = {
-        "format": "rowgrad.sharding.rule",
+        "format": "rowgrad.parts",
         "version": 1,
         "files": "npy",
         "strategy": "div",

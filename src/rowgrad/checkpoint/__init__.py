@@ -1,4 +1,4 @@
-"""Tables out of TensorFlow's checkpoint files, without TensorFlow.
+"""Read TensorFlow checkpoint files without TensorFlow.
 
 >>> from rowgrad.checkpoint import Checkpoint, read_table
 """

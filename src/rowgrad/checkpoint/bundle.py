@@ -16,23 +16,23 @@ from .crc32c import check_checksum, crc32c
 from .encoding import Cursor
 from .index_file import Entry, Header, read_index
 
-# -- Bytes out of a data file, read and never mapped ------------------------------------------------------------------
+# -- Bytes of a data file ---------------------------------------------------------------------------------------------
 
-# Bytes out of a data file, read and never mapped: a file that shrinks under a map would end the process.
+# Files are read, not mapped: if a mapped file shrank, the process would crash.
 
 Array = np.ndarray[Any, Any]
 Stamp = tuple[int, int, int]
-_PIECE = 1 << 22  # bytes that are checksummed at a time where no more are kept
+_PIECE = 1 << 22  # bytes to checksum at a time
 
 
 def size_of(path: Path) -> int:
-    """Bytes in a data file, which has to be there."""
+    """Return the size of a data file; raise if it does not exist."""
     with _opened(path) as file:
         return os.fstat(file.fileno()).st_size
 
 
 def stamp_of(path: Path) -> Stamp:
-    """What changes when a program writes or replaces a data file."""
+    """Return facts of a data file that change when it is written or replaced."""
     with _opened(path) as file:
         status = os.fstat(file.fileno())
     return status.st_ino, status.st_size, status.st_mtime_ns
@@ -48,14 +48,14 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def check_place(path: Path, entry: Entry) -> None:
-    """All bytes of a tensor lie in the file."""
+    """Raise unless all bytes of a tensor are in the file."""
     end, bound = entry.offset + entry.size, size_of(path)
     if entry.offset < 0 or entry.size < 0 or end > bound:
         raise make_error("checkpoint_outside", file=path, what=entry.name, begin=entry.offset, value=end, bound=bound)
 
 
 def read_bytes(path: Path, begin: int, size: int) -> Array:
-    """Bytes as an array of their own."""
+    """Return bytes of a file as a new array."""
     check_memory(size, path)
     octets = np.empty(size, np.uint8)
     with _opened(path) as file:
@@ -65,7 +65,7 @@ def read_bytes(path: Path, begin: int, size: int) -> Array:
 
 
 def checksum(path: Path, begin: int, size: int) -> int:
-    """The checksum of bytes that are not kept."""
+    """Return the checksum of bytes of a file, without holding all of them."""
     octets = np.empty(min(size, _PIECE), np.uint8)
     found = 0
     with _opened(path) as file:
@@ -78,7 +78,7 @@ def checksum(path: Path, begin: int, size: int) -> int:
 
 
 def check_memory(size: int, file: object) -> None:
-    """Sizes come from files: what no machine like this can hold is refused before it is touched."""
+    """Raise if a size, which a file claims, exceeds this machine's memory."""
     bound = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if size > bound:
         raise make_error("checkpoint_memory", file=file, value=size, bound=bound)
@@ -95,13 +95,13 @@ def _fill(file: BinaryIO, octets: Array, path: Path) -> None:
 
 # -- String tensors ---------------------------------------------------------------------------------------------------
 
-# String tensors: all lengths, a checksum of them, then all bytes.
+# A string tensor is all lengths, their checksum, then all bytes.
 
 _SHORT = 1 << 32  # lengths below are checksummed as 4 bytes, others as 8
 
 
 def decode_strings(data: bytes, entry: Entry, path: Path, big_endian: bool, verify: bool) -> Array:
-    """An array of bytes objects, in the shape of the tensor. `path` is the file the data came from."""
+    """Return an array of bytes objects in the shape of the tensor. `path` is the data file, for errors."""
     cursor = Cursor(data, f"{path}: {entry.name}")
     if entry.elements > len(data):  # each has a length of a byte at least
         what, bound = f"number of strings in {entry.name}", f"at most {len(data)}"
@@ -123,9 +123,7 @@ def decode_strings(data: bytes, entry: Entry, path: Path, big_endian: bool, veri
     return strings.reshape(entry.shape)
 
 
-# -- Which checkpoint a path means ------------------------------------------------------------------------------------
-
-# Which checkpoint a path means: a prefix, its `.index` file, or a directory that names its latest.
+# -- Finding a checkpoint: a prefix, its `.index` file, or a directory that names its latest --------------------------
 
 _STATE_FILE = "checkpoint"
 _STATE_SIZE = 1 << 20  # the latest is named in the first line
@@ -135,7 +133,7 @@ _INDEX = ".index"
 
 
 def find_prefix(path: str | os.PathLike[str], follow_links: bool = False) -> Path:
-    """The path that the files of a checkpoint begin with; of a directory, one in it unless `follow_links`."""
+    """Return the common prefix of a checkpoint's files; for a directory, inside of it unless `follow_links`."""
     given = Path(path)
     if given.name.endswith(_INDEX) and os.path.isfile(given):
         return given.with_name(given.name.removesuffix(_INDEX))
@@ -147,12 +145,12 @@ def find_prefix(path: str | os.PathLike[str], follow_links: bool = False) -> Pat
 
 
 def index_path(prefix: Path) -> Path:
-    """The file that lists the tensors."""
+    """Return the path of the index, which lists the tensors."""
     return Path(f"{prefix}{_INDEX}")
 
 
 def data_path(prefix: Path, number: int, count: int) -> Path:
-    """One of the files that hold them."""
+    """Return the path of one of the files that hold the tensors' bytes."""
     return Path(f"{prefix}.data-{number:05}-of-{count:05}")
 
 
@@ -194,13 +192,11 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 # -- The files of a checkpoint ----------------------------------------------------------------------------------------
 
-# The files of a checkpoint: keys with what the index says of them, and the bytes they stand for.
-
 Span = tuple[int, int]  # the first row, and the one after the last
 
 
 class Bundle:
-    """One checkpoint's files. Every read opens and closes them."""
+    """The files of one checkpoint. Every read opens and closes them."""
 
     def __init__(self, prefix: Path, verify: bool) -> None:
         self.prefix, self.verify = prefix, verify
@@ -213,11 +209,11 @@ class Bundle:
         self._verified: dict[bytes, Stamp] = {}  # tensors read by rows, and their data files when they were compared
 
     def entry(self, key: bytes, name: str) -> Entry:
-        """What the index says of a key, which has to be there; `name` is for errors."""
+        """Return the index entry of an existing key; `name` is for errors."""
         return Entry.read(self.values[key], self.file, name)
 
     def data_path(self, entry: Entry) -> Path:
-        """The data file of an entry, all of whose bytes are in it."""
+        """Return the data file of an entry; raise unless it holds all of its bytes."""
         files = self.header.data_files
         if not 0 <= entry.data_file < files:
             what, bound = "number of the data file", f"in [0, {files})"
@@ -227,7 +223,7 @@ class Bundle:
         return path
 
     def read(self, key: bytes, entry: Entry, span: Span | None) -> Array:
-        """A tensor whose bytes lie in one place, or rows of it."""
+        """Read a tensor that is stored contiguously, or some of its rows."""
         if entry.dtype.hasobject:
             return self._strings(entry, span)
         size = entry.elements * entry.dtype.itemsize
@@ -251,14 +247,14 @@ class Bundle:
         return self._numbers(octets, entry).reshape(end - begin, *entry.shape[1:])
 
     def _strings(self, entry: Entry, span: Span | None) -> Array:
-        """All strings are read: where one begins is known from the lengths of all before it."""
+        """Read all strings: where one begins depends on the lengths of all before it."""
         path = self.data_path(entry)
         data = read_bytes(path, entry.offset, entry.size).tobytes()
         strings = decode_strings(data, entry, path, self.header.big_endian, self.verify)
         return strings if span is None else strings[slice(*span)]
 
     def _numbers(self, octets: Array, entry: Entry) -> Array:
-        """Bytes as numbers of this machine."""
+        """Return bytes as numbers in this machine's byte order."""
         dtype = entry.dtype
         if dtype == np.bool_:
             return np.not_equal(octets, 0)  # NumPy counts on 0 and 1, a file may hold any byte

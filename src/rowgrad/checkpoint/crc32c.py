@@ -24,7 +24,7 @@ _PIECE = 1 << 22  # bytes of which a padded copy is made
 
 
 def crc32c(data: Any, before: int = 0) -> int:
-    """The checksum of a buffer, or of what was checksummed `before` and this buffer after it."""
+    """Return the checksum of a buffer; with `before`, of earlier bytes with that checksum followed by the buffer."""
     octets = np.frombuffer(data, np.uint8)
     state = before ^ _ALL_ONES
     if len(octets) <= _SHORT:
@@ -39,19 +39,19 @@ def crc32c(data: Any, before: int = 0) -> int:
 
 
 def masked(checksum: int) -> int:
-    """The form in which a checksum is stored: turned and shifted, so that checksums of checksums stay sound."""
+    """Return the stored form of a checksum, rotated and offset so that checksums of checksums stay sound."""
     return ((checksum << 17 | checksum >> 15) + _MASK_DELTA) & _ALL_ONES
 
 
 def check_checksum(checksum: int, stored: int, file: object, what: str) -> None:
-    """Refuse bytes whose checksum is not the one stored with them."""
+    """Raise unless bytes have the checksum that is stored with them."""
     found = masked(checksum)
     if found != stored:
         raise make_error("checkpoint_checksum", file=file, what=what, value=hex(found), bound=hex(stored))
 
 
 def _linear_sum(octets: Array) -> int:
-    """The checksum that begins with zero, to which leading zeros add nothing: so the front is padded."""
+    """Return the checksum from state zero, to which leading zeros add nothing, so the front is padded."""
     count = -(-len(octets) // 4)
     lanes = min(_LANES, 1 << (count - 1).bit_length())
     words = np.zeros(-(-count // lanes) * lanes, "<u4")
@@ -70,7 +70,7 @@ def _linear_sum(octets: Array) -> int:
 
 
 def _moved(state: int, distance: int) -> int:
-    """A state after `distance` zero bytes."""
+    """Return a state after `distance` zero bytes."""
     step = 1
     while distance:
         if distance & 1:
@@ -90,7 +90,7 @@ def _xor_all(values: Any) -> int:
 
 @cache
 def _columns(distance: int) -> Array:
-    """What becomes of each bit of a state after `distance` zero bytes, a power of two."""
+    """Return the effect of `distance` zero bytes, a power of two, on each bit of a state."""
     if distance == 1:
         states = np.left_shift(np.uint32(1), np.arange(32, dtype=np.uint32))
         for _ in range(8):
@@ -101,7 +101,7 @@ def _columns(distance: int) -> Array:
 
 
 def _apply(columns: Array, states: Array) -> Array:
-    """Every state moved, a bit at a time."""
+    """Apply a bit matrix to every state."""
     moved = np.zeros_like(states)
     for bit, column in enumerate(columns):
         moved ^= (states >> np.uint32(bit) & np.uint32(1)) * column
@@ -110,14 +110,14 @@ def _apply(columns: Array, states: Array) -> Array:
 
 @cache
 def _byte_table() -> list[int]:
-    """What becomes of the lowest byte of a state after one zero byte."""
+    """Return the effect of one zero byte on each value of a state's lowest byte."""
     table: list[int] = _apply(_columns(1)[:8], np.arange(256, dtype=np.uint32)).tolist()
     return table
 
 
 @cache
 def _half_tables(distance: int) -> tuple[Array, Array]:
-    """What becomes of the lower and of the upper half of a state: two look-ups move a word."""
+    """Return lookup tables for the lower and upper half of a state, so that two lookups advance a word."""
     halves = np.arange(1 << 16, dtype=np.uint32)
     columns = _columns(distance)
     return _apply(columns[:16], halves), _apply(columns[16:], halves)

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 from ..errors import OpError, make_error
 
-# -- Numbers and messages as bytes ------------------------------------------------------------------------------------
-
-# Numbers and messages as bytes: the little of Protocol Buffers that an index needs.
+# -- The subset of Protocol Buffers that an index needs ---------------------------------------------------------------
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
@@ -16,29 +14,29 @@ _MOST_FIELDS = 1 << 20  # of one message: a tensor in slices has a few for each 
 
 
 class Cursor:
-    """A walk along bytes that never leaves them. `where` names the bytes in errors."""
+    """A cursor over bytes that never leaves them. `where` names the bytes in errors."""
 
     def __init__(self, data: bytes, where: str) -> None:
         self.data, self.where, self.at = data, where, 0
 
     @property
     def left(self) -> int:
-        """How many bytes are still ahead."""
+        """Return the number of bytes left."""
         return len(self.data) - self.at
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes."""
+        """Return the next `count` bytes."""
         if count > self.left:
             raise self.fault(f"{count} bytes are wanted where {self.left} are left")
         self.at += count
         return self.data[self.at - count : self.at]
 
     def fixed(self, width: int) -> int:
-        """An integer of `width` bytes, the lowest first."""
+        """Return a little-endian integer of `width` bytes."""
         return int.from_bytes(self.take(width), "little")
 
     def varint(self) -> int:
-        """An integer of seven bits a byte, unsigned, below 2**64."""
+        """Return an unsigned varint below 2**64."""
         value = 0
         for place in range(_LONGEST_VARINT):
             byte = self.take(1)[0]
@@ -48,16 +46,16 @@ class Cursor:
         raise self.fault("a number has more than 64 bits")
 
     def sized(self) -> bytes:
-        """Bytes that have their number in front of them."""
+        """Return length-prefixed bytes."""
         return self.take(self.varint())
 
     def fault(self, why: str) -> OpError:
-        """What is wrong with the bytes, and where."""
+        """Return the error for malformed bytes, with their position."""
         return make_error("checkpoint_malformed", file=self.where, position=self.at, why=why)
 
 
 class Message:
-    """The fields of a message by number: integers, the last of each, and lengths of bytes, all of them."""
+    """The fields of a message by number: the last integer of each, and all length-delimited values."""
 
     def __init__(self, data: bytes, where: str) -> None:
         self._where = where
@@ -84,23 +82,21 @@ class Message:
         return number in self._integers or number in self._parts
 
     def integer(self, number: int) -> int:
-        """An integer; 0 where none was written, as the format has it."""
+        """Return an integer; 0, the format's default, if it is absent."""
         return self._integers.get(number, 0)
 
     def messages(self, number: int) -> Iterator[Message]:
-        """Every message written under a number, one at a time."""
+        """Yield every message of a field number."""
         return (Message(part, self._where) for part in self._parts.get(number, []))
 
 
-# -- Blocks in the Snappy format --------------------------------------------------------------------------------------
-
-# Blocks in the Snappy format: some early releases of TensorFlow compressed their indices.
+# -- Snappy blocks, in which some early releases of TensorFlow compressed their indices -------------------------------
 
 _MOST_FROM_A_BYTE = 64  # no element gives more for each byte it takes
 
 
 def decompress(data: bytes, where: str, most: int = 1 << 25) -> bytes:
-    """The plain bytes, at most so many: runs of literals, and copies of what came before."""
+    """Return the decompressed bytes; raise if they exceed the limit."""
     cursor = Cursor(data, where)
     size = cursor.varint()
     if size > _MOST_FROM_A_BYTE * len(data):

@@ -15,9 +15,7 @@ from ..errors import make_error, shape_text
 from .crc32c import check_checksum, crc32c
 from .encoding import Cursor, Message, decompress
 
-# -- What the index says ----------------------------------------------------------------------------------------------
-
-# What the index says: of the whole checkpoint, and of every tensor in it.
+# -- The header and the entries ---------------------------------------------------------------------------------------
 
 _VERSION = 1  # of the format, as readers count it
 _MOST_DIMENSIONS = 64  # NumPy's
@@ -38,7 +36,7 @@ Extents = tuple[tuple[int, int | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Of the whole checkpoint."""
+    """What the index says about the whole checkpoint."""
 
     data_files: int
     big_endian: bool
@@ -61,7 +59,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Of one tensor: what it is, and where its bytes are, or the slices it was saved as."""
+    """What the index says about a tensor: dtype, shape, where its bytes are, or the slices it was saved in."""
 
     file: str
     name: str  # as errors have it
@@ -102,12 +100,12 @@ class Entry:
 
     @property
     def where(self) -> str:
-        """File and name, for errors about what the index says."""
+        """File and name, for errors."""
         return f"{self.file}: {self.name}"
 
     @property
     def elements(self) -> int:
-        """How many numbers or strings the tensor has."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
@@ -116,14 +114,14 @@ def _extents(message: Message) -> Extents:
 
 
 def _check_rank(shape: tuple[int, ...], where: str) -> None:
-    """Called for every dimension that is read: the file may claim millions."""
+    """Raise if there are too many dimensions; called for each one, because the file may claim millions."""
     if len(shape) > _MOST_DIMENSIONS:
         bound = f"at most {_MOST_DIMENSIONS}"
         raise make_error("checkpoint_value", file=where, what="rank", value=f"{len(shape)} or more", bound=bound)
 
 
 def _check_shape(entry: Entry) -> None:
-    """The shape is one that NumPy can have, even where another dimension is 0."""
+    """Raise unless NumPy supports the shape, even where another dimension is 0."""
     where, shape = entry.where, entry.shape
     if min(shape, default=0) < 0:
         raise make_error("checkpoint_value", file=where, what="shape", value=shape_text(shape), bound="fully known")
@@ -132,9 +130,7 @@ def _check_shape(entry: Entry) -> None:
         raise make_error("checkpoint_value", file=where, what=what, value=shape_text(shape), bound="below 2**63 bytes")
 
 
-# -- The `.index` file ------------------------------------------------------------------------------------------------
-
-# The `.index` file: a sorted table of keys and values, in blocks that have checksums.
+# -- The `.index` file: a sorted table of keys and values, in blocks with checksums -----------------------------------
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48  # two handles, padding, the magic number
@@ -148,7 +144,7 @@ _ENTRY = 200  # bytes that Python needs for a key and a value besides their own
 
 
 def read_index(path: Path) -> dict[bytes, bytes]:
-    """Every key and its value, in the order of the keys."""
+    """Yield every key and its value, in the order of the keys."""
     data = _contents(path)
     footer = Cursor(data[-_FOOTER:], f"{path}: footer")
     _handle(footer)  # of a block about the table itself, which TensorFlow leaves empty
@@ -172,14 +168,14 @@ def read_index(path: Path) -> dict[bytes, bytes]:
 
 
 class _Left:
-    """What an index may still unfold to."""
+    """The number of bytes that an index may still decompress to."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.unfolded, self.from_snappy = _MOST_UNFOLDED, _MOST_FROM_SNAPPY
 
     def take(self, size: int) -> None:
-        """Count bytes before they are made."""
+        """Count bytes before they are decompressed; raise if they are too many."""
         self.unfolded -= size
         if self.unfolded < 0:
             what, value = "size of all keys and values in memory", f"more than {_MOST_UNFOLDED} bytes"
@@ -189,7 +185,7 @@ class _Left:
 
 
 def _contents(path: Path) -> bytes:
-    """The whole file, if it ends as an index does."""
+    """Return the bytes of the file; raise unless its footer is that of an index."""
     with open_plain(path) as file:
         size = file.seek(0, 2)
         if size < _FOOTER:
@@ -205,12 +201,12 @@ def _contents(path: Path) -> bytes:
 
 
 def _handle(cursor: Cursor) -> tuple[int, int]:
-    """Where a block begins, and its size without the trailer."""
+    """Return the offset of a block, and its size without the trailer."""
     return cursor.varint(), cursor.varint()
 
 
 def _block(data: bytes, begin: int, size: int, left: _Left) -> bytes:
-    """The plain bytes of a block, after its checksum was seen to be right."""
+    """Return the decompressed bytes of a block; raise if its checksum is wrong."""
     path = left.path
     end, bound = begin + size, len(data) - _FOOTER - _TRAILER
     if end > bound:
@@ -229,10 +225,10 @@ def _block(data: bytes, begin: int, size: int, left: _Left) -> bytes:
 
 
 def _entries(block: bytes, where: str, left: _Left) -> list[tuple[bytes, bytes]]:
-    """Keys and values of a block. A key says how many bytes it shares with the one before."""
+    """Yield the keys and values of a block. A key shares a prefix with the one before."""
     if len(block) < 4:
         raise Cursor(block, where).fault("a block has at least 4 bytes")
-    restarts = int.from_bytes(block[-4:], "little")  # for searching, which nobody does here
+    restarts = int.from_bytes(block[-4:], "little")  # for binary search, not used here
     end = len(block) - 4 - 4 * restarts
     if end < 0:
         raise Cursor(block, where).fault(f"{restarts} restarts do not fit")

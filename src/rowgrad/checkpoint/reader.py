@@ -1,4 +1,4 @@
-"""`Checkpoint`: tensors by name, put together from slices where they are stored in slices."""
+"""`Checkpoint`: the tensors of a TensorFlow checkpoint by name, joined from slices if they were saved in slices."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ from ..errors import OpError, make_error, shape_text
 from .bundle import Array, Bundle, Span, check_memory, find_prefix, size_of
 from .index_file import Entry, Extents
 
-# -- Tensors saved in slices, as partitioned variables are ------------------------------------------------------------
+# -- Slices of partitioned variables: their keys, and whether they fit together ---------------------------------------
 
-# Tensors saved in slices, as partitioned variables are: under which key each lies, and whether they fit together.
-
-SLICE_KEYS = b"\0"  # what keys of slices begin with, and names do not
-_MOST_CELLS = 1 << 20  # of the grid below; one axis cut into k parts makes k of them
+SLICE_KEYS = b"\0"  # the prefix of the keys of slices, which no name has
+_MAX_CELLS = 1 << 20  # of the grid below; an axis split into k parts makes k of them
 _SPECIAL = re.compile(rb"[\0\xff]")
 
 Box = tuple[slice, ...]
 
 
 def slice_key(name: bytes, extents: Extents) -> bytes:
-    """The key of a slice: name and extents, in a code that sorts as they do."""
+    """Return the key of a slice: name and extents, encoded so that keys sort as they do."""
     escaped = _SPECIAL.sub(lambda found: found[0] + bytes([255 - found[0][0]]), name)
     rank = bytes([1, len(extents)]) if extents else b"\0"
     numbers = b"".join(_sortable(start) + _sortable(-1 if length is None else length) for start, length in extents)
@@ -36,14 +34,14 @@ def slice_key(name: bytes, extents: Extents) -> bytes:
 
 
 def _sortable(value: int) -> bytes:
-    """Two's complement behind as many ones as there are bytes, turned over for negative numbers."""
+    """Encode as two's complement after as many one bits as there are bytes; inverted for negative numbers."""
     width = (~value if value < 0 else value).bit_length() // 7 + 1
     ones = ((1 << width) - 1) << 7 * width
     return (value % (1 << 8 * width) ^ ones).to_bytes(width, "big")
 
 
 def boxes(entry: Entry) -> list[Box]:
-    """Where in the whole tensor each slice belongs. Together they cover it, each element once."""
+    """Return where in the tensor each slice belongs; raise unless the slices cover each element once."""
     found = [_box(entry, extents) for extents in entry.slices]
     _check_cover(entry, found)
     return found
@@ -62,20 +60,20 @@ def _box(entry: Entry, extents: Extents) -> Box:
 
 
 def _check_cover(entry: Entry, found: list[Box]) -> None:
-    """Mark the cells of the grid that all edges make together: small, however large the tensor."""
+    """Raise unless the slices cover the tensor: count cells of the grid of their edges, which is always small."""
     edges = [
         sorted({0, bound} | {edge for box in found for edge in (box[axis].start, box[axis].stop)})
         for axis, bound in enumerate(entry.shape)
     ]
     cells = [len(along) - 1 for along in edges]
-    if math.prod(cells) > _MOST_CELLS:
+    if math.prod(cells) > _MAX_CELLS:
         what = "number of cells between slices"
-        raise make_error("checkpoint_value", file=entry.where, what=what, value=cells, bound=f"at most {_MOST_CELLS}")
+        raise make_error("checkpoint_value", file=entry.where, what=what, value=cells, bound=f"at most {_MAX_CELLS}")
     places = [{edge: place for place, edge in enumerate(along)} for along in edges]
     covered = np.zeros(cells, bool)
     for box in found:
         region = tuple(slice(at[part.start], at[part.stop]) for at, part in zip(places, box, strict=True))
-        if covered[region].any():  # stops at the first overlap, so the grid is walked once at most
+        if covered[region].any():  # the first overlap raises, so each cell is visited once
             why = f"overlap at [{', '.join(f'{part.start}:{part.stop}' for part in box)}] in"
             raise make_error("checkpoint_cover", file=entry.where, why=why, value=box, bound=shape_text(entry.shape))
         covered[region] = True
@@ -85,11 +83,8 @@ def _check_cover(entry: Entry, found: list[Box]) -> None:
         raise make_error("checkpoint_cover", file=entry.where, why=why, value=missing, bound=shape_text(entry.shape))
 
 
-# -- A tensor saved in slices, read as one ----------------------------------------------------------------------------
-
-
 def read_slices(bundle: Bundle, key: bytes, entry: Entry, span: Span | None) -> Array:
-    """The whole tensor, or rows of it: each slice is read, as far as it is wanted, and put where it belongs."""
+    """Read a tensor, or some of its rows, from its slices."""
     parts = [(slice_key(key, extents), box) for extents, box in zip(entry.slices, boxes(entry), strict=True)]
     entries = [_slice_entry(bundle, part, box, entry) for part, box in parts]
     _check_bytes(bundle, entry, entries)
@@ -120,7 +115,7 @@ def _slice_entry(bundle: Bundle, key: bytes, box: Box, whole: Entry) -> Entry:
 
 
 def _check_bytes(bundle: Bundle, whole: Entry, entries: list[Entry]) -> None:
-    """Slices that share bytes could make a small file large: together they have no more than the data files do."""
+    """Raise if the slices have more bytes than the files: overlapping slices would inflate a small file."""
     paths = {bundle.data_path(entry) for entry in entries}
     wanted, there = sum(entry.size for entry in entries), sum(size_of(path) for path in paths)
     if wanted > there:
@@ -130,21 +125,31 @@ def _check_bytes(bundle: Bundle, whole: Entry, entries: list[Entry]) -> None:
 
 # -- Checkpoint -------------------------------------------------------------------------------------------------------
 
-# Checkpoint: the tensors of a checkpoint, by name.
-
-OBJECT_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # what `tf.train.Checkpoint` puts after the path to a variable
-_COMPARED, _LONGEST = 2000, 200  # how many names, and how long, are compared with one that is not there
+OBJECT_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # what `tf.train.Checkpoint` appends to the path of a variable
+_MAX_SUGGESTIONS, _MAX_NAME = 2000, 200  # names searched for suggestions, and their length
 
 
 class Checkpoint(Mapping[str, Array]):
-    """The tensors of a TensorFlow checkpoint, by name.
+    """The tensors of a TensorFlow checkpoint, as a mapping from names to arrays.
 
-    `path` is a prefix such as `model/model.ckpt-5`, its `.index` file, or a directory with a file `checkpoint`, which
-    names the latest. A name is one of `names()`; in checkpoints of `tf.train.Checkpoint` it may be written without
-    `/.ATTRIBUTES/VARIABLE_VALUE`. `checkpoint[name]` reads the tensor, as `read(name)` does.
+    `checkpoint[name]` reads a tensor, like `read(name)`. A name is one of `names()`; in checkpoints of
+    `tf.train.Checkpoint` the suffix `/.ATTRIBUTES/VARIABLE_VALUE` may be omitted.
 
-    A file `checkpoint` may name files in its own directory only; with `follow_links`, anywhere.
-    Checksums of the index are always compared; with `verify`, so are those of the tensors that are read.
+    Args:
+        path: A prefix such as `model/model.ckpt-5`, its `.index` file, or a directory whose file `checkpoint` names the
+            latest checkpoint.
+        verify: Verify the checksums of the tensors that are read; those of the index are always verified.
+        follow_links: Let the file `checkpoint` name files outside of its directory.
+
+    Raises:
+        CheckpointNotFoundError: If there is no checkpoint at this path.
+        InvalidArgumentError: If the index is damaged.
+
+    >>> from rowgrad.checkpoint import Checkpoint
+    >>> Checkpoint("missing.ckpt")
+    Traceback (most recent call last):
+    ...
+    rowgrad.errors.CheckpointNotFoundError: missing.ckpt.index: no such file
     """
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True, follow_links: bool = False) -> None:
@@ -153,7 +158,7 @@ class Checkpoint(Mapping[str, Array]):
 
     @property
     def prefix(self) -> Path:
-        """What the paths of the checkpoint's files begin with."""
+        """The common prefix of the checkpoint's files."""
         return self._bundle.prefix
 
     def names(self) -> list[str]:
@@ -169,10 +174,10 @@ class Checkpoint(Mapping[str, Array]):
         return self._entry(self._key(name)).shape
 
     def read(self, name: str, rows: slice | None = None) -> Array:
-        """A tensor, or neighbouring rows of it, as a new array; strings as bytes objects.
+        """Read a tensor, or a contiguous range of its rows, as a new array; strings as bytes objects.
 
-        With `rows` only these rows are kept in memory, so a large table can be had in parts. Its checksum is compared
-        before the first part, and again when the file was written since, by reading it from end to end.
+        With `rows` only these rows are in memory, so a large table can be read in parts. The whole tensor is read once
+        to verify its checksum before the first part, and again if the file changed since.
         """
         key = self._key(name)
         entry = self._entry(key)
@@ -191,7 +196,7 @@ class Checkpoint(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self._keys)
 
-    __eq__, __hash__ = object.__eq__, object.__hash__  # two mappings would be compared by reading both
+    __eq__, __hash__ = object.__eq__, object.__hash__  # Mapping would compare two checkpoints by reading both
 
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.prefix)!r}, tensors={len(self)}, data_files={self._bundle.header.data_files})"
@@ -208,9 +213,11 @@ class Checkpoint(Mapping[str, Array]):
         return self._bundle.entry(key, repr(_text(key)))
 
     def no_tensor(self, name: str) -> OpError:
-        """The error for a name that is not there, with names that may have been meant."""
-        short = [other.removesuffix(OBJECT_SUFFIX) for other in self._keys if len(other) <= _LONGEST][:_COMPARED]
-        meant = [other for other in short if name in other][:3] or difflib.get_close_matches(name[:_LONGEST], short)
+        """Return the error for an unknown name, which suggests similar names."""
+        short = [other.removesuffix(OBJECT_SUFFIX) for other in self._keys if len(other) <= _MAX_NAME][
+            :_MAX_SUGGESTIONS
+        ]
+        meant = [other for other in short if name in other][:3] or difflib.get_close_matches(name[:_MAX_NAME], short)
         close = f"; near it: {', '.join(map(repr, meant))}" if meant else ""
         return make_error("checkpoint_no_tensor", file=self._bundle.file, value=repr(name), bound=len(self), why=close)
 

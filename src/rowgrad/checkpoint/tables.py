@@ -1,4 +1,4 @@
-"""One table, from one tensor or from the shards that a program saved under names of their own."""
+"""Read a table from one tensor of a checkpoint, or join it from shards saved under separate names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import make_error, shape_text
-from ..sharding.rule import check_strategy, shard_sizes
+from ..sharding.rule import check_strategy, shard_sizes, shard_slice
 from .bundle import Array, check_memory
 from .reader import OBJECT_SUFFIX, Checkpoint
 
@@ -25,12 +25,29 @@ def read_table(
     partition_strategy: str = "div",
     verify: bool = True,
 ) -> Array:
-    """One table of a checkpoint, given by its path or opened already (then `verify` is what it was opened with).
+    """Read one table of a checkpoint, joined from its shards if it has several.
 
-    `name` is a tensor; or a pattern such as `"table/part_{}"`, or just `"table"` where that pattern is meant; or a
-    list of shards in their order. Shards are joined so that row i of the table is the row TensorFlow looks up for
-    id i: by "div" they follow one another, by "mod" row i is row i // k of shard i mod k. Both give the first shards
-    one row more if the rows do not divide evenly; other sizes are refused.
+    Row i of the table is the row that TensorFlow looks up for id i.
+
+    Args:
+        checkpoint: A path, or an open `Checkpoint`.
+        name: A tensor; a pattern such as `"table/part_{}"`, or `"table"` for that pattern; or a list of shards.
+        partition_strategy: How the shards are split: "div" concatenates them; under "mod" row i is row i // k of shard
+            i mod k. Under both, the first shards have one row more if the rows do not divide evenly.
+        verify: Verify the checksums of the tensors; of an open `Checkpoint`, its own option counts.
+
+    Returns:
+        The table as a new array.
+
+    Raises:
+        CheckpointNotFoundError: If there is no checkpoint at this path.
+        InvalidArgumentError: If there is no such tensor, or the shards do not fit together.
+
+    >>> from rowgrad.checkpoint import read_table
+    >>> read_table("missing.ckpt", "table")
+    Traceback (most recent call last):
+    ...
+    rowgrad.errors.CheckpointNotFoundError: missing.ckpt.index: no such file
     """
     check_strategy(partition_strategy)
     source = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint, verify=verify)
@@ -40,11 +57,11 @@ def read_table(
         shards = shard_names(source, name)
     else:
         shards = list(name)
-    return _joined(source, shards, partition_strategy)
+    return _join(source, shards, partition_strategy)
 
 
 def shard_names(source: Checkpoint, name: str) -> list[str]:
-    """The shards that a pattern means, from number 0 on."""
+    """Return the names of the shards that match a pattern, from number 0 on."""
     before, _, after = (name if "{}" in name else name + _PARTS).partition("{}")
     pattern = re.compile(re.escape(before) + _NUMBER + re.escape(after) + f"(?:{re.escape(OBJECT_SUFFIX)})?")
     found = {int(match[1]): other for other in source if (match := pattern.fullmatch(other))}
@@ -56,23 +73,19 @@ def shard_names(source: Checkpoint, name: str) -> list[str]:
     return [found[number] for number in range(len(found))]
 
 
-def _joined(source: Checkpoint, shards: list[str], strategy: str) -> Array:
+def _join(source: Checkpoint, shards: list[str], strategy: str) -> Array:
     total = _check_alike(source, shards)
-    first = source.read(shards[0])  # before there is memory for all: the index may claim any size
+    first = source.read(shards[0])  # before memory is allocated for all: the index may claim any size
     check_memory(total * math.prod(first.shape[1:]) * first.itemsize, source.prefix)
     table = np.empty((total, *first.shape[1:]), first.dtype)
-    begin = 0
     for number, shard in enumerate(shards):
         rows = source.read(shard) if number else first
-        end = begin + len(rows)
-        place = slice(begin, end) if strategy == "div" else slice(number, None, len(shards))
-        table[place] = rows
-        begin = end
+        table[shard_slice(number, total, len(shards), strategy)] = rows
     return table
 
 
 def _check_alike(source: Checkpoint, shards: list[str]) -> int:
-    """Shards have rows of one kind, and as many as the rules say. How many rows that is in all."""
+    """Raise unless the shards have rows of one dtype and shape, as many as the rule says; return their total."""
     file = source.prefix
     if not shards:
         raise make_error("checkpoint_value", file=file, what="number of shards", value=0, bound="at least 1")

@@ -1,4 +1,4 @@
-"""What may come in as a JAX argument, and how results become JAX arrays.
+"""Convert arguments of calls with JAX arrays, and results to JAX arrays.
 
 JAX has no dtypes of 64 bits unless it is told to (`jax_enable_x64`). Where an op has int64 whatever its other types
 are, an array of int32 takes its place then, in and out; a number that does not fit is refused.
@@ -28,7 +28,7 @@ _NAME = {NUMPY_DTYPE[n]: n for n in NAMES}
 
 
 class Host(NamedTuple):
-    """A host input: it decides shapes, so a compiler knows its value. Hashable: compiled calls are found by it."""
+    """A host input, which decides shapes, so its value is static. Hashable: it is part of the key of compiled calls."""
 
     value: int | tuple[int, ...]
     dtype: str
@@ -36,13 +36,13 @@ class Host(NamedTuple):
 
     @property
     def aval(self) -> Aval:
-        """Its dtype and shape."""
+        """The dtype and shape."""
         return Aval(self.dtype, self.shape)
 
 
 @dataclass(frozen=True)
 class Like:
-    """What is known of an array that nobody keeps. Ops that take an array to know how large it is take it for zeros."""
+    """The shape and dtype of an array that is not saved. Ops that need only its size treat it as zeros."""
 
     __rowgrad_runner__ = "rowgrad.jax"
     shape: tuple[int, ...]
@@ -55,7 +55,7 @@ class Like:
 
 
 class Admitted(NamedTuple):
-    """The arguments of a call: arrays and tracers by name, host inputs by name, the catalogue's view of all of them."""
+    """The arguments of a call by name: arrays and tracers, host inputs, and the catalog's view of all of them."""
 
     arrays: dict[str, Any]
     host: dict[str, Host]
@@ -63,14 +63,14 @@ class Admitted(NamedTuple):
 
     @property
     def host_values(self) -> dict[str, Any]:
-        """What host inputs say."""
+        """The values of the host inputs."""
         return {name: h.value for name, h in self.host.items()}
 
 
 def register_for_export(
     kind: type, to_json: Callable[[Any], Any] = lambda static: static, from_json: Callable[[Any], Any] = lambda x: x
 ) -> None:
-    """Have `jax.export` serialize a tree, where this version of JAX can: what is static in the tree becomes JSON."""
+    """Let `jax.export` serialize a pytree, if this version of JAX can; its static part becomes JSON."""
     register = getattr(jax.export, "register_pytree_node_serialization", None)
     if register is not None:
         register(
@@ -82,7 +82,7 @@ def register_for_export(
 
 
 def is_traced(value: Any) -> bool:
-    """Whether JAX is at work on a value: it has a shape, and no elements yet."""
+    """Return whether JAX traces a value, which then has a shape but no elements."""
     try:
         return _holds_tracer(value)
     except RecursionError:  # a list that holds itself, which is no array of anybody
@@ -96,12 +96,12 @@ def _holds_tracer(value: Any) -> bool:
 
 
 def is_jax(value: Any) -> bool:
-    """Whether a value is an array of JAX, a tracer, or what stands for one."""
+    """Return whether a value is a JAX array, a tracer, or a stand-in for one."""
     return isinstance(value, jax.Array | Like)
 
 
 def as_jax(value: Any, argument: str) -> Any:
-    """An array of JAX for a value; an error names the argument if the value is not an array of numbers."""
+    """Convert a value to a JAX array; the error for anything but numbers names the argument."""
     if is_jax(value):
         return value
     if is_traced(value):
@@ -115,18 +115,18 @@ def as_jax(value: Any, argument: str) -> Any:
 
 
 def canonical_dtype(name: str) -> np.dtype[Any]:
-    """The dtype JAX has for one of the catalogue's."""
+    """Return JAX's dtype for one of the catalog's."""
     dtype: np.dtype[Any] = jax.dtypes.canonicalize_dtype(NUMPY_DTYPE[name])
     return dtype
 
 
 def canonical_aval(aval: Aval) -> Aval:
-    """An output as JAX has it."""
+    """Return the type of an output in JAX's dtypes."""
     return Aval(_NAME[canonical_dtype(aval.dtype)], aval.shape)
 
 
 def check_sizes(outputs: Sequence[Aval], advice: str) -> None:
-    """Sizes that are known when a call is traced, and that XLA can count."""
+    """Raise unless sizes are static and within the limits of XLA."""
     if any(d is None for o in outputs for d in o.shape):
         raise make_error("size_traced", bound=advice)
     for aval in outputs:
@@ -136,7 +136,7 @@ def check_sizes(outputs: Sequence[Aval], advice: str) -> None:
 
 
 def admit_arrays(op: Op, arguments: Mapping[str, Any]) -> Admitted:
-    """Arrays and tracers as they are, all else as NumPy's runner would take it; host inputs by value."""
+    """Admit arguments: arrays and tracers unchanged, all else like NumPy's runner; host inputs by value."""
     inputs, given = spread(op, arguments) if op.has_lists else (op.inputs, arguments)
     stand_ins: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
@@ -187,18 +187,18 @@ def _dtype(value: Any, argument: str) -> np.dtype[Any]:
 
 
 def check_present(value: Any, argument: str) -> None:
-    """Arrays that were given away to a compiled call, or deleted, are refused."""
+    """Raise if an array was donated to a compiled call, or deleted."""
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and value.is_deleted():
         raise make_error("no_memory", argument=argument)
 
 
 def _filled(value: Any) -> Any:
-    """Zeros where only a shape is given: for ops that take an array to know how large it is."""
+    """Return zeros for a value that is only a shape, for ops that need only the size of an array."""
     return jax.numpy.zeros(value.shape, value.dtype) if isinstance(value, Like) else value
 
 
 def _known(arg: Arg, value: Any) -> Any:
-    """A host input by value, which a tracer has not."""
+    """Return the value of a host input; raise for a tracer."""
     if is_traced(value):
         raise make_error("host_traced", argument=arg.name)
     check_present(value, arg.name)
@@ -206,7 +206,7 @@ def _known(arg: Arg, value: Any) -> Any:
 
 
 def _narrowed(value: Any, argument: str) -> Any:
-    """A NumPy array in the dtype JAX would give it."""
+    """Convert a NumPy array to the dtype that JAX would use."""
     if is_masked(value):
         return value  # refused with NumPy's words: its mask would be lost
     if isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype in _NAME:
@@ -222,7 +222,7 @@ def _fitted(array: Array, argument: str, dtype: np.dtype[Any]) -> Array:
 
 
 def to_numpy(value: Any, argument: str) -> Any:
-    """An array of JAX as NumPy's, on the same memory where it lies in the machine's; NumPy's floats as JAX has them."""
+    """Return a JAX array as a NumPy array, sharing host memory; NumPy's floats in JAX's dtype."""
     try:
         return _to_numpy(value, argument)
     except RecursionError:  # a list that holds itself, which NumPy's runner refuses
@@ -241,7 +241,7 @@ def _to_numpy(value: Any, argument: str) -> Any:
 
 
 def from_numpy(array: Array, name: str, device: Any = None) -> Any:
-    """A result that nobody else has as an array of JAX, on the same memory where JAX can use it."""
+    """Return a result that has no other owner as a JAX array, sharing memory if JAX can."""
     array = _fitted(array, name, jax.dtypes.canonicalize_dtype(array.dtype))
     with jax.ensure_compile_time_eval():  # a call on arrays that are there already is no part of what is being traced
         return jax.device_put(array, device)

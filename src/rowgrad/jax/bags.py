@@ -1,103 +1,143 @@
-"""What a lookup may be given as ids, brought to one form: ids, the bag of each, and how many bags.
+"""Read the ids that JAX lookups accept: arrays, lists and sparse tensors, known or traced.
 
-Ids that are there become NumPy's, as every call on such arrays runs there; ids that JAX traces stay what they are.
+Known ids become NumPy arrays, because every call on known arrays runs there; traced ids stay as they are. The rules
+that torch shares are in `rowgrad._runtime.bags`.
 """
 
 from __future__ import annotations
 
 import operator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._runtime import bags as shared
 from .._runtime.arrays import fit, plain_array
+from .._runtime.bags import Bags as Bags
 from ..errors import make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from .arrays import as_jax, check_present, is_jax, is_traced
 
 
-class Bags(NamedTuple):
-    """Ids, the bag of each, how many bags there are, and a number for every id where one is given."""
+class _Jax:
+    """JAX's side of `rowgrad._runtime.bags.Library`."""
 
-    indices: Any
-    segment_ids: Any
-    num_bags: int
-    weights: Any = None
+    def integers(self, value: Any, argument: str) -> Any:
+        """Return an integer array of NumPy, or a traced one."""
+        array = jnp.asarray(_fit_list(value, argument)) if is_traced(value) else plain_array(value, argument)
+        if isinstance(value, list | tuple) and not array.size:
+            array = array.astype(np.int64)  # an empty list has no dtype of its own
+        if array.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
+            raise make_error("dtype_not_allowed", argument=argument, value=array.dtype, bound="int32, int64")
+        return array
 
-    @property
-    def traced(self) -> bool:
-        """Whether only a compiled program will know the ids, or which bag they belong to."""
-        return is_traced(self.indices) or is_traced(self.segment_ids)
+    def segments(self, segment_ids: Any, ids: Any) -> Any:
+        """Return a vector of segment ids as long as the ids: what is traced would broadcast silently."""
+        vector = shared.read_vector(self, segment_ids, "segment_ids")
+        if vector.shape != ids.shape:
+            raise make_error("segments_match_indices")
+        return vector
+
+    def count_bags(self, segment_ids: Any) -> int:
+        """Return one more than the last segment id."""
+        if is_traced(segment_ids):
+            raise make_error("size_traced", argument="num_bags", bound="pass num_bags with traced segment_ids")
+        return int(segment_ids[-1]) + 1 if segment_ids.shape[0] else 0
+
+    def flatten(self, matrix: Any, argument: str) -> Any:
+        """Return a vector."""
+        return matrix.reshape(-1)
+
+    def matrix_segments(self, ids: Any) -> Any:
+        """Return the row of every element."""
+        xp: Any = jnp if is_traced(ids) else np
+        return xp.broadcast_to(xp.arange(ids.shape[0], dtype=ids.dtype)[:, None], ids.shape).reshape(-1)
+
+    def sparse_rows(self, ids: shared.SparseIds, values: Any) -> Any:
+        """Return the rows, which may be traced where the values are not."""
+        return self.integers(ids.indices, "ids")[:, 0]
+
+    def weights(self, weights: Any, ids: Any) -> Any:
+        """Return weights as a JAX array."""
+        if weights is None:
+            return None
+        check_present(weights, "per_sample_weights")
+        return as_jax(weights, "per_sample_weights")
+
+    def select_weights(self, weights: Any, mask: Any) -> Any:
+        """Return the selected weights, by an op that a gradient passes through."""
+        return OPS["GatherRows"](weights, np.flatnonzero(mask), gradient="dense")
+
+    def fill_weights(self, bags: Bags) -> Any:
+        """Return the weights with 1 in each empty bag.
+
+        Weights may be traced where ids are not, so positions are filled, and weights gathered by them.
+        """
+        end = bags.indices.shape[0]
+        positions = np.arange(end, dtype=np.int64)
+        order = OPS["RaggedFillEmptyRows"](bags.segment_ids, positions, bags.num_bags, np.int64(end)).output_values
+        longer = OPS["ConcatRows"](bags.weights, np.ones(1, bags.weights.dtype))
+        return OPS["GatherRows"](longer, order, gradient="dense")
+
+
+LIBRARY = _Jax()
 
 
 def read_bags(
     ids: Any, offsets: Any, segment_ids: Any, num_bags: int | None, weights: Any, include_last_offset: bool
 ) -> Bags:
-    """Bags out of any of the forms `embedding_bag` takes."""
-    num_bags = read_count(num_bags)
+    """Return the bags of any ids that `embedding_bag` accepts."""
+    num_bags = read_num_bags(num_bags)
+    values = weights.values if isinstance(weights, SparseTensor) else weights
     if isinstance(ids, SparseTensor):
-        return _of_sparse(ids, offsets, segment_ids, num_bags, weights)
-    weights = _numbers(weights)
-    ids = integers(ids, "ids")
-    if ids.ndim == 2:
-        _check_count(num_bags, ids.shape[0], "the rows of ids")
-        return of_matrix(ids, offsets, segment_ids, weights)
-    if ids.ndim != 1:
-        raise make_error("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
-    if (offsets is None) == (segment_ids is None):
-        raise make_error("bags_unfit", argument="offsets", value="both or neither",
-                         bound="either offsets or segment_ids for ids of one dimension")  # fmt: skip
-    if segment_ids is None:
-        return _of_offsets(ids, integers(offsets, "offsets"), include_last_offset, num_bags, weights)
-    segment_ids = integers(segment_ids, "segment_ids")
-    if segment_ids.shape != ids.shape:
-        raise make_error("segments_match_indices")
-    if num_bags is None:
-        if is_traced(segment_ids):
-            raise make_error("size_traced", argument="num_bags", bound="pass num_bags with traced segment_ids")
-        num_bags = int(segment_ids[-1]) + 1 if segment_ids.shape[0] else 0
-    return Bags(ids, segment_ids, num_bags, weights)
+        bags = shared.read_sparse(LIBRARY, ids, offsets, segment_ids, num_bags, values)
+    else:
+        values = LIBRARY.weights(values, None)
+        array = LIBRARY.integers(ids, "ids")
+        bags = shared.read_bags(LIBRARY, OPS, array, offsets, segment_ids, num_bags, values, include_last_offset)
+        if segment_ids is None and bags.num_bags < 0:  # the op cannot see that traced offsets lack their end
+            raise make_error("offsets_end", value=0, bound=array.shape[0])
+    if isinstance(weights, SparseTensor):
+        shared.check_sparse_weights(weights, ids if isinstance(ids, SparseTensor) else None, bags)
+    return bags
 
 
-def integers(given: Any, argument: str) -> Any:
-    """An array of int32 or int64: NumPy's, or one that is traced."""
-    array = jnp.asarray(_fitted(given, argument)) if is_traced(given) else plain_array(given, argument)
-    if isinstance(given, list | tuple) and not array.size:
-        array = array.astype(np.int64)  # an empty list says nothing of its dtype
-    if array.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
-        raise make_error("dtype_not_allowed", argument=argument, value=array.dtype, bound="int32, int64")
-    return array
+def read_matrix(ids: Any, weights: Any) -> Bags:
+    """Return bags that are the rows of a matrix of ids."""
+    return shared.read_matrix(LIBRARY, ids, None, None, weights)
 
 
-def _fitted(given: Any, argument: str) -> Any:
-    """A list some of whose items are traced, with the others in JAX's dtypes: JAX would drop bits that do not fit."""
-    if isinstance(given, list | tuple):
-        return [_fitted(item, argument) for item in given]
-    if is_jax(given) or np.asarray(given).dtype.kind not in "iu":
-        return given
-    return to_jax(np.asarray(given), argument)
+def are_traced(bags: Bags) -> bool:
+    """Return whether only a compiled program will know the ids, or the bags they belong to."""
+    return is_traced(bags.indices) or is_traced(bags.segment_ids)
+
+
+def as_integers(value: Any, argument: str) -> Any:
+    """Return an array of int32 or int64: NumPy's, or a traced one."""
+    return LIBRARY.integers(value, argument)
+
+
+def _fit_list(value: Any, argument: str) -> Any:
+    """Return a list with traced items whose other items have JAX's dtypes: JAX would drop bits that do not fit."""
+    if isinstance(value, list | tuple):
+        return [_fit_list(item, argument) for item in value]
+    if is_jax(value) or np.asarray(value).dtype.kind not in "iu":
+        return value
+    return to_jax(np.asarray(value), argument)
 
 
 def to_jax(array: Any, argument: str) -> Any:
-    """Integers as JAX has them, where NumPy's stand beside traced ones."""
+    """Return integers as a JAX array; raise where they do not fit JAX's dtype."""
     if is_jax(array):
         return array
     return jnp.asarray(fit(array, argument, jax.dtypes.canonicalize_dtype(array.dtype)))
 
 
-def _numbers(weights: Any) -> Any:
-    found = weights.values if isinstance(weights, SparseTensor) else weights
-    if found is None:
-        return None
-    check_present(found, "per_sample_weights")
-    return as_jax(found, "per_sample_weights")
-
-
-def read_count(num_bags: Any) -> int | None:
-    """A number of bags, which decides a shape. The ops count bags in 32 bits, whatever the dtype of segment ids."""
+def read_num_bags(num_bags: Any) -> int | None:
+    """Return a number of bags, which decides a shape. The ops count bags in 32 bits, whatever the ids' dtype."""
     if num_bags is None:
         return None
     if is_traced(num_bags):
@@ -110,55 +150,8 @@ def read_count(num_bags: Any) -> int | None:
     return operator.index(num_bags)
 
 
-def _check_count(num_bags: int | None, bags: int, why: str) -> None:
-    if num_bags is not None and num_bags != bags:
-        raise make_error("bags_unfit", argument="num_bags", value=num_bags, bound=f"{bags}, {why}")
-
-
-def _alone(offsets: Any, segment_ids: Any, what: str) -> None:
-    for argument, given in (("offsets", offsets), ("segment_ids", segment_ids)):
-        if given is not None:
-            bound = f"None, because {what} defines its own bags"
-            raise make_error("bags_unfit", argument=argument, value="a value", bound=bound)
-
-
-def _of_offsets(ids: Any, offsets: Any, closed: bool, num_bags: int | None, weights: Any) -> Bags:
-    bags = offsets.shape[0] - (1 if closed else 0)
-    _check_count(num_bags, bags, "as offsets say")
-    segments = OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], include_last_offset=closed)
-    if bags < 0:  # the op cannot know it before its data
-        raise make_error("offsets_end", value=0, bound=ids.shape[0])
-    return Bags(ids, segments, bags, weights)
-
-
-def of_matrix(ids: Any, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
-    """Bags that are the rows of a matrix of ids."""
-    _alone(offsets, segment_ids, "a matrix of ids")
-    bags, length = ids.shape
-    if weights is not None and tuple(weights.shape) != (bags, length):
-        raise make_error("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=(bags, length))
-    xp: Any = jnp if is_traced(ids) else np
-    segments = xp.broadcast_to(xp.arange(bags, dtype=ids.dtype)[:, None], (bags, length)).reshape(-1)
-    return Bags(ids.reshape(-1), segments, bags, None if weights is None else weights.reshape(-1))
-
-
-def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, num_bags: int | None, weights: Any) -> Bags:
-    _alone(offsets, segment_ids, "a SparseTensor")
-    if len(ids.dense_shape) < 1:
-        raise make_error("dense_shape_empty")
-    bags = int(ids.dense_shape[0])
-    if bags < 0:
-        raise make_error("dimension_negative", argument="dense_shape", value=bags, bound=0)
-    _check_count(num_bags, bags, "the rows of the SparseTensor")
-    if isinstance(weights, SparseTensor) and weights.indices.shape != ids.indices.shape:
-        raise make_error("same_shape", argument="per_sample_weights.indices", value=tuple(weights.indices.shape),
-                         bound=tuple(ids.indices.shape))  # fmt: skip
-    rows = integers(ids.indices, "ids")[:, 0]
-    return Bags(integers(ids.values, "ids"), rows, bags, _numbers(weights))
-
-
 def read_ignore_id(ignore_id: Any, rows: int, dtype: Any) -> int | None:
-    """An id that marks an empty place: an int that ids can hold and that is not a row of the table."""
+    """Return an id that marks an empty place: an int that ids can hold and that is not a row of the table."""
     if ignore_id is None:
         return None
     if isinstance(ignore_id, bool) or not isinstance(ignore_id, int | np.integer):
@@ -172,29 +165,20 @@ def read_ignore_id(ignore_id: Any, rows: int, dtype: Any) -> int | None:
     return int(ignore_id)
 
 
-def ids_kept(ids: Any, ignored: tuple[int | None, ...]) -> Any:
-    """Which ids count: those that differ from all of `ignored`; None where there is nothing to ignore."""
-    kept = None
+def active_mask(ids: Any, ignored: tuple[int | None, ...]) -> Any:
+    """Return where ids differ from all of `ignored`; None if there is nothing to ignore."""
+    mask = None
     for number in ignored:
         if number is not None:
-            kept = ids != number if kept is None else kept & (ids != number)
-    return kept
+            mask = ids != number if mask is None else mask & (ids != number)
+    return mask
 
 
-def without_padding(bags: Bags, kept: Any) -> Bags:
-    """The bags, of concrete ids, with the kept ids only."""
-    at = np.flatnonzero(kept)
-    weights = None if bags.weights is None else OPS["GatherRows"](bags.weights, at, gradient="dense")
-    return Bags(bags.indices[at], bags.segment_ids[at], bags.num_bags, weights)
+def select_ids(bags: Bags, mask: Any) -> Bags:
+    """Return the bags, of known ids, with only the ids where the mask is true."""
+    return shared.select_ids(LIBRARY, bags, mask)
 
 
-def filled(bags: Bags, default_id: int) -> Bags:
-    """The bags, of ids that are there, with `default_id`, of weight 1, in those that were empty."""
-    new = bags.indices.shape[0]  # the position of what is put in, behind all others
-    positions = np.arange(new, dtype=np.int64)
-    rows, order, _, _ = OPS["RaggedFillEmptyRows"](bags.segment_ids, positions, bags.num_bags, np.int64(new))
-    weights = bags.weights
-    if weights is not None:
-        longer = OPS["ConcatRows"](weights, np.ones(1, weights.dtype))
-        weights = OPS["GatherRows"](longer, order, gradient="dense")
-    return Bags(np.append(bags.indices, bags.indices.dtype.type(default_id))[order], rows, bags.num_bags, weights)
+def fill_empty_bags(bags: Bags, default_id: int) -> Bags:
+    """Return the bags, of known ids, with `default_id`, of weight 1, in each empty bag."""
+    return shared.fill_empty_bags(LIBRARY, OPS, bags, np.asarray(default_id, bags.indices.dtype))

@@ -1,4 +1,4 @@
-"""XLA's code for a call of a compiled kernel on CPU: a custom call of the one handler in the extension."""
+"""Lower a kernel call on CPU to XLA's custom call of the handler in the extension."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lower(
     attrs: Mapping[str, Any],
     outputs: Sequence[Aval],
 ) -> Any:
-    """The custom call, in the terms `cpp/bind/xla.cpp` reads."""
+    """Return the custom call, with the attributes that `cpp/bind/xla.cpp` reads."""
     constants = constants_of(op, attrs)
     script = [KERNEL[str(op.kernel)], len(constants), *constants, len(op.inputs)]
     for arg in op.inputs:
@@ -51,12 +51,12 @@ def lower(
 
 
 def speak_for(call: str, words: Callable[[str, int], str]) -> None:
-    """Calls named `call REST` say what they found by `words(REST, the value found)`."""
+    """Register the message of faults in calls named `call REST`: `words(REST, value)`."""
     _SPEAKERS[call] = words
 
 
 def _words(op: str, fault: int, position: int, value: int, bound: int, got: str) -> str:
-    """What a kernel found, in the words of a call that is not compiled."""
+    """Return the message of a fault, the same as in a call that is not compiled."""
     call, _, rest = op.partition(" ")
     if call in _SPEAKERS:
         return _SPEAKERS[call](rest, value)
@@ -66,7 +66,7 @@ def _words(op: str, fault: int, position: int, value: int, bound: int, got: str)
 
 
 def _check(script: list[int], given: list[list[int]], results: list[list[int]]) -> str:
-    """What is wrong with a call, or "".
+    """Return what is wrong with a call, or "".
 
     A compiled program may come from a file, and anybody may name the handler: a call is good if it is one that `lower`
     could have made, for any op of its kernel.

@@ -22,16 +22,16 @@ Axes = tuple[int, ...]
 
 
 class _Names(type):
-    """What depends on whether JAX has 64 bits, which may change while a program runs."""
+    """Attributes that depend on JAX's 64-bit mode, which may change at run time."""
 
     @property
     def int64(cls) -> Any:
-        """The widest integers there are."""
+        """The widest integer dtype."""
         return canonical_dtype("int64")
 
 
 class Namespace(metaclass=_Names):
-    """jax.numpy under the names of the array standard, and a few that it lacks."""
+    """jax.numpy with the names of the array API standard, and a few that it lacks."""
 
     dtype = staticmethod(canonical_dtype)
     bool, float32 = canonical_dtype("bool"), canonical_dtype("float32")
@@ -73,98 +73,98 @@ class Namespace(metaclass=_Names):
 
     @staticmethod
     def permute_dims(x: Any, axes: Axes) -> Any:
-        """The dimensions in another order; JAX counts none from the end."""
+        """Permute dimensions; JAX does not accept negative ones."""
         return jnp.permute_dims(x, tuple(a % x.ndim for a in axes))
 
     @staticmethod
     def device(x: Any) -> Any:
-        """A tracer lies nowhere yet."""
+        """Return no device: a tracer has none."""
         return None
 
     @staticmethod
     def asarray(values: Any, dtype: Any, device: Any = None) -> Any:
-        """Numbers as an array."""
+        """Convert numbers to an array."""
         return jnp.asarray(values, dtype)
 
     @staticmethod
     def full(shape: Any, value: Any, dtype: Any, device: Any = None) -> Any:
-        """An array of one value."""
+        """Return an array filled with one value."""
         return jnp.full(shape, value, dtype)
 
     @staticmethod
     def matmul(x: Any, y: Any) -> Any:
-        """The product of matrices, of float32 to its last bit on every platform."""
+        """Multiply matrices, with full float32 precision on every platform."""
         return jnp.matmul(x, y, precision=jax.lax.Precision.HIGHEST)
 
     @staticmethod
     def astype(x: Any, dtype: Any) -> Any:
-        """x in another dtype."""
+        """Convert x to another dtype."""
         return x.astype(dtype)
 
     @staticmethod
     def copy(x: Any) -> Any:
-        """The same elements: JAX's arrays are never written to."""
+        """Return x itself: JAX arrays are immutable."""
         return x
 
     @staticmethod
     def arange(start: Any, stop: Any, step: Any, dtype: Any, device: Any = None) -> Any:
-        """start, start + step, …"""
+        """Return start, start + step, …."""
         return jnp.arange(start, stop, step, dtype)
 
     @staticmethod
     def concat(arrays: Sequence[Any], axis: int = 0) -> Any:
-        """Arrays one behind the other."""
+        """Concatenate arrays."""
         return jnp.concatenate(tuple(arrays), axis)
 
     @staticmethod
     def sum(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """The sum in the dtype of x."""
+        """Sum in the dtype of x."""
         return jnp.sum(x, axis, dtype=x.dtype, keepdims=keepdims)
 
     @staticmethod
     def long_sum(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """The sum of integers in as many bits as there are."""
+        """Sum integers in the widest integer dtype."""
         wide = canonical_dtype("uint64" if x.dtype.kind == "u" else "int64")
         return jnp.sum(x, axis, dtype=wide, keepdims=keepdims)
 
     @staticmethod
     def prod(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """The product in the dtype of x."""
+        """Multiply in the dtype of x."""
         return jnp.prod(x, axis, dtype=x.dtype, keepdims=keepdims)
 
     @staticmethod
     def max(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """The largest."""
+        """Return the maximum."""
         return jnp.max(x, axis, keepdims=keepdims)
 
     @staticmethod
     def min(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """The smallest."""
+        """Return the minimum."""
         return jnp.min(x, axis, keepdims=keepdims)
 
     @staticmethod
     def all(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """Whether all are true."""
+        """Return whether all elements are true."""
         return jnp.all(x, axis, keepdims=keepdims)
 
     @staticmethod
     def any(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """Whether one is true."""
+        """Return whether any element is true."""
         return jnp.any(x, axis, keepdims=keepdims)
 
     @staticmethod
     def lowest(dtype: Any) -> Any:
-        """What every value of a dtype is at least."""
+        """Return the smallest value of a dtype."""
         return jnp.iinfo(dtype).min if dtype.kind in "iu" else -jnp.inf
 
     @staticmethod
     def highest(dtype: Any) -> Any:
-        """What every value of a dtype is at most."""
+        """Return the largest value of a dtype."""
         return jnp.iinfo(dtype).max if dtype.kind in "iu" else jnp.inf
 
     @staticmethod
     def take(x: Any, indices: Any) -> Any:
-        """Rows by index; those that are none of x's are NaN, or the lowest integer."""
+        """Gather rows; rows out of range are NaN, or the lowest integer."""
         inside = jnp.where(indices < 0, x.shape[0], indices)  # JAX would count negative ones from the end
         if x.shape[0] == 0:  # of which JAX takes nothing at all
             x, inside = jnp.zeros((1, *x.shape[1:]), x.dtype), jnp.ones_like(inside)
@@ -172,12 +172,12 @@ class Namespace(metaclass=_Names):
 
     @staticmethod
     def first_true(mask: Any) -> int:
-        """A tracer does not say what it holds, so nothing is found."""
+        """Return -1: the values of a tracer are unknown."""
         return -1
 
 
 def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A dense op of which JAX traces some argument."""
+    """Run a dense op on arguments of which JAX traces some."""
     given = admit_arrays(op, arguments)
     outputs = infer(op, given.avals, given.host_values, attrs)
     check_sizes(outputs, "call it outside of jit, and pass its results in")

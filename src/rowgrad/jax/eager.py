@@ -1,4 +1,4 @@
-"""An op on arrays that are there: NumPy's runner on their memory, with its errors. Nothing is traced."""
+"""Run an op on known arrays with NumPy's runner, on their memory and with its errors. Nothing is traced."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
 
 
 def device_of(values: Any) -> Any:
-    """The one device that arrays were put on by their owner; None: wherever JAX likes."""
+    """Return the one device that the caller committed arrays to; None if JAX may choose."""
     for value in values:
         if isinstance(value, jax.Array) and value.committed and len(value.devices()) == 1:
             return next(iter(value.devices()))

@@ -11,13 +11,14 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from .._runtime.bags import check_lengths
 from ..errors import make_error
 from ..lookup import (
     check_default_id,
     check_rows_are_vectors,
     clip_rows,
+    combiner_suffix,
     flat_shape,
-    kind_of,
     row_number,
     smallest_positive,
 )
@@ -26,17 +27,25 @@ from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from . import masked_bags, partition
 from .arrays import as_jax, is_jax, is_traced
-from .bags import Bags, filled, ids_kept, integers, of_matrix, read_bags, read_ignore_id, to_jax, without_padding
+from .bags import (
+    Bags,
+    active_mask,
+    are_traced,
+    as_integers,
+    fill_empty_bags,
+    read_bags,
+    read_ignore_id,
+    read_matrix,
+    select_ids,
+    to_jax,
+)
 from .partition import Rule, gathered
 from .table import Table, Tap, bags_of
 from .varying import manual_axes
 
-# -- A lookup of ids that are a matrix, a bag per row, as one primitive -----------------------------------------------
+# -- A lookup of a matrix of ids as one primitive, which devices may split by bags ------------------------------------
 
-# A lookup of ids that are a matrix, a bag per row, as one primitive: devices may split it by bags.
-#
-# Everything it is made of, flat ids and the bag of each, is made on each device for its own bags. Derivatives are
-# those of what it is made of.
+# Each device computes flat ids and segment ids for its own bags. Derivatives are those of the composition.
 
 
 class Call(NamedTuple):
@@ -48,34 +57,36 @@ class Call(NamedTuple):
     max_norm: float | None
 
     def run(self, table: Any, ids: Any, *weights: Any) -> tuple[Any]:
-        """The lookup: [bags, …]."""
-        bags = of_matrix(ids, None, None, weights[0] if weights else None)
-        return (look_up(table, bags, self.kind, ids_kept(bags.indices, self.ignored), self.default_id, self.max_norm),)
+        """Run the lookup: [bags, …]."""
+        bags = read_matrix(ids, weights[0] if weights else None)
+        return (
+            look_up(table, bags, self.kind, active_mask(bags.indices, self.ignored), self.default_id, self.max_norm),
+        )
 
     def is_bad(self, table: Any, ids: Any, *_: Any) -> Any:
-        """Whether an id that counts is not a row of the table."""
+        """Return whether an active id is out of range."""
         wrong = (ids < 0) | (ids >= table.shape[0])
-        kept = ids_kept(ids, self.ignored)
-        return (wrong if kept is None else wrong & kept).any()
+        mask = active_mask(ids, self.ignored)
+        return (wrong if mask is None else wrong & mask).any()
 
 
 def is_usable(ids: Any) -> bool:
-    """Whether XLA may have to split a lookup of these ids by itself; inside `shard_map` devices have their own."""
+    """Return whether XLA may have to split a lookup of these ids; inside `shard_map` devices have their own ids."""
     return isinstance(ids, jax.core.Tracer) and ids.ndim == 2 and 0 not in ids.shape and not manual_axes()
 
 
 def bind(call: Call, table: Any, ids: Any, weights: Any) -> Any:
-    """The rows of every bag combined."""
+    """Bind the primitive: combine the rows of every bag."""
     return BAGS.bind(table, ids, *(() if weights is None else (weights,)), call=call)[0]
 
 
-def look_up(table: Any, bags: Bags, kind: str, kept: Any, default_id: int | None, max_norm: float | None) -> Any:
-    """Bags of traced ids: all of them or, if `kept` is given, those it names; with `default_id` in empty bags."""
-    if kept is None and default_id is None:
+def look_up(table: Any, bags: Bags, kind: str, mask: Any, default_id: int | None, max_norm: float | None) -> Any:
+    """Look up traced ids: all, or those where the mask is true; with `default_id` in empty bags."""
+    if mask is None and default_id is None:
         if max_norm is not None:
-            table, bags = masked_bags.shortened(table, bags._replace(indices=to_jax(bags.indices, "ids")), max_norm)
+            table, bags = masked_bags.clip_to_norm(table, bags._replace(indices=to_jax(bags.indices, "ids")), max_norm)
         return bags_of(table, kind, bags.indices, bags.segment_ids, bags.num_bags, bags.weights)
-    return masked_bags.look_up(table, masked_bags.left_out(bags, kept, default_id), kind, max_norm)
+    return masked_bags.look_up(table, masked_bags.mask_and_fill(bags, mask, default_id), kind, max_norm)
 
 
 # -- the primitive ----------------------------------------------------------------------------------------------------
@@ -84,8 +95,8 @@ def look_up(table: Any, bags: Bags, kind: str, kept: Any, default_id: int | None
 def _rule(call: Call, operands: Sequence[Any]) -> Rule:
     inner = partition.columns(len(operands[0].shape))
     dims = ((partition.ROWS, *inner), *((("bags", "places"),) * (len(operands) - 1)))
-    kept = inner if call.max_norm is None else ()  # the length of a row is that of all its columns
-    return Rule("embedding_bag", dims, (("bags", *inner),), (*kept, "bags"))
+    columns = inner if call.max_norm is None else ()  # the norm of a row needs all of its columns
+    return Rule("embedding_bag", dims, (("bags", *inner),), (*columns, "bags"))
 
 
 def _abstract(*operands: Any, call: Call) -> list[Any]:
@@ -160,21 +171,38 @@ def embedding_bag(
     max_norm: float | None = None,
     plan: Plan | None = None,
 ) -> Any:
-    """The rows of `table` named by the ids of every bag, combined: [bags, …] from a table [rows, …].
+    """Look up and combine the rows of every bag: [bags, …] from a table [rows, …].
 
-    Ids come as a vector with `offsets` (where each bag begins) or `segment_ids` (ascending, with `num_bags`), as a
-    matrix (a bag per row), or as a rowgrad SparseTensor. `combiner` is "sum", "mean" or "sqrtn"; with
-    `per_sample_weights` these are Σwx, Σwx/Σw and Σwx/√Σw². Ids equal to `padding_idx`, a row, do not count, nor do
-    ids equal to `ignore_id`, which is not a row: -1, say. An empty bag gives zeros, or the row `default_id`. Sums of
-    16-bit rows are held in float32. `max_norm` shortens longer rows for this lookup; gradients pass through. `plan` is
-    the Plan of exactly these ids, for a backward pass without a sort.
+    Sums of 16-bit rows are accumulated in float32. Under `jit` only sizes must be known: pass `num_bags` with
+    `segment_ids`.
 
-    `table` may be a `Table`: inside of `value_and_rows` its gradient comes by rows, and neither `max_norm` nor `plan`
-    may be given.
+    Args:
+        table: An array or a `Table`. Inside `value_and_rows` the gradient of a `Table` is row-sparse, and neither
+            `max_norm` nor `plan` is supported.
+        ids: A vector with `offsets` or `segment_ids`, a matrix (one bag per row), or a rowgrad SparseTensor.
+        offsets: Where each bag begins in a vector of ids.
+        segment_ids: The bag of each id of a vector, ascending.
+        num_bags: The number of bags; by default the last segment id plus one.
+        per_sample_weights: A weight for each id.
+        combiner: "sum", "mean" or "sqrtn"; with weights these are Σwx, Σwx/Σw and Σwx/√Σw².
+        include_last_offset: `offsets` ends with the number of ids.
+        padding_idx: A row whose ids are ignored.
+        default_id: The row to look up for empty bags; by default their result is zero.
+        ignore_id: An id to ignore that is not a row, such as -1.
+        max_norm: Shrink longer rows to this norm for this lookup; gradients pass through.
+        plan: The Plan of exactly these ids, for a backward pass without a sort.
 
-    Under `jit` only sizes have to be known: `num_bags` beside `segment_ids`, whatever else is traced.
+    Returns:
+        A row for each bag.
+
+    Raises:
+        InvalidArgumentError: If ids are out of range, or arguments do not fit together.
+
+    >>> import jax.numpy as jnp, rowgrad.jax as rgj
+    >>> rgj.embedding_bag(jnp.array([[1.0], [2.0], [4.0]]), [0, 2, 1], [0, 2], combiner="sum").tolist()
+    [[5.0], [2.0]]
     """
-    kind = kind_of(combiner)
+    kind = combiner_suffix(combiner)
     max_norm = _read_norm(max_norm)
     table = _array_of(table, max_norm, plan)
     padding_idx = row_number("padding_idx", padding_idx, table.shape[0])
@@ -187,21 +215,19 @@ def embedding_bag(
         raise make_error("plan_of_other_ids", bound="max_norm")
     bags = read_bags(ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset)
     ignore_id = read_ignore_id(ignore_id, table.shape[0], bags.indices.dtype)
-    kept = ids_kept(bags.indices, (padding_idx, ignore_id))
-    weights, whole = bags.weights, kept is None and default_id is None
-    if not whole and weights is not None and tuple(weights.shape) != tuple(bags.indices.shape):
-        raise make_error("same_shape", argument="per_sample_weights", value=tuple(weights.shape),
-                         bound=tuple(bags.indices.shape))  # fmt: skip
+    mask = active_mask(bags.indices, (padding_idx, ignore_id))
+    if mask is not None or default_id is not None:
+        check_lengths(bags)
     # Inside value_and_rows ids may be traced in one of its two runs alone: both must make the same lookup.
-    if (bags.traced or isinstance(table, Tap)) and plan is None:
+    if (are_traced(bags) or isinstance(table, Tap)) and plan is None:
         if is_usable(ids):
             call = Call(kind, (padding_idx, ignore_id), default_id, max_norm)
-            return _of_matrix(table, ids, bags, kept, call)
-        return look_up(table, bags, kind, kept, default_id, max_norm)
-    if kept is not None:
-        bags = without_padding(bags, kept)
+            return _of_matrix(table, ids, bags, mask, call)
+        return look_up(table, bags, kind, mask, default_id, max_norm)
+    if mask is not None:
+        bags = select_ids(bags, mask)
     if default_id is not None:
-        bags = filled(bags, default_id)
+        bags = fill_empty_bags(bags, default_id)
     if max_norm is not None:
         unique, place = np.unique(bags.indices, return_inverse=True)
         table = clip_rows(OPS["GatherRows"](table, unique, gradient="dense"), max_norm)
@@ -210,7 +236,7 @@ def embedding_bag(
 
 
 def _array_of(table: Any, max_norm: float | None, plan: Plan | None) -> Any:
-    """The array of a table, or what stands in for it where its lookups are watched."""
+    """Return the array of a table, or its `Tap` inside `value_and_rows`."""
     if not isinstance(table, Table):
         array = as_jax(table, "table")
         if not array.ndim:
@@ -226,28 +252,28 @@ def _array_of(table: Any, max_norm: float | None, plan: Plan | None) -> Any:
 
 
 def _read_norm(max_norm: Any) -> Any:
-    """An option of a compiled call: a number, not an array of one."""
+    """Return `max_norm` as a static Python number."""
     if is_traced(max_norm) or np.ndim(max_norm):
         raise make_error("number_unfit", argument="max_norm", value=repr(max_norm)[:80], bound="a number")
     return max_norm.item() if is_jax(max_norm) or isinstance(max_norm, np.ndarray) else max_norm
 
 
-def _of_matrix(table: Any, ids: Any, bags: Bags, kept: Any, call: Call) -> Any:
-    """Bags that are the rows of a matrix of traced ids."""
+def _of_matrix(table: Any, ids: Any, bags: Bags, mask: Any, call: Call) -> Any:
+    """Look up bags that are the rows of a matrix of traced ids."""
     weights = None if bags.weights is None else bags.weights.reshape(ids.shape)
     if not isinstance(table, Tap):
         return bind(call, table, ids, weights)
     output = bind(call, table.table, ids, weights)
     bags = bags._replace(indices=gathered(bags.indices), weights=None if weights is None else gathered(bags.weights))
-    kept = None if kept is None else gathered(kept)
-    if kept is None and call.default_id is None:
+    mask = None if mask is None else gathered(mask)
+    if mask is None and call.default_id is None:
         return table.bags(call.kind, *bags[:3], bags.weights, True, output)
-    indices, segments, count, numbers = masked_bags.left_out(bags, kept, call.default_id)
+    indices, segments, count, numbers = masked_bags.mask_and_fill(bags, mask, call.default_id)
     return table.bags(call.kind, indices, segments, count + 1, numbers, False, output)
 
 
 def _look_up(table: Any, bags: Bags, kind: str, plan: Plan | None) -> Any:
-    """One op on bags all of whose ids count."""
+    """Run the op of a combiner on prepared bags."""
     if plan is not None and plan.num_segments != bags.num_bags:
         raise make_error("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
     if plan is None:
@@ -257,9 +283,7 @@ def _look_up(table: Any, bags: Bags, kind: str, plan: Plan | None) -> Any:
     return op(table, bags.indices, bags.segment_ids, *weights, bags.num_bags, plan=plan)
 
 
-# -- `safe_embedding_lookup_sparse` where JAX traces ids or weights ---------------------------------------------------
-
-# `safe_embedding_lookup_sparse` where JAX traces ids or weights: the same rules, in shapes that are known before.
+# -- `safe_embedding_lookup_sparse` of traced ids or weights ----------------------------------------------------------
 
 
 def lookup_traced(
@@ -271,36 +295,36 @@ def lookup_traced(
     max_norm: float | None,
     accumulate: str,
 ) -> Any:
-    """The lookup as `rowgrad.lookup` asks for it. `kind` is the ops' name for the combiner."""
+    """Run `safe_embedding_lookup_sparse` for `rowgrad.lookup`. `kind` is the suffix of the combiner's ops."""
     if len(shards) != 1:
         raise make_error("shards_traced", value=len(shards))
     num_rows = int(flat_shape(sparse_ids)[0])
-    ids = to_jax(integers(sparse_ids.values, "sparse_ids"), "sparse_ids")
+    ids = to_jax(as_integers(sparse_ids.values, "sparse_ids"), "sparse_ids")
     check_default_id(default_id, ids.dtype)
-    kept, weights = ids >= 0, None
+    mask, weights = ids >= 0, None
     if sparse_weights is not None:
         weights = jnp.asarray(sparse_weights.values)
         if weights.shape != ids.shape:
             raise ValueError(f"Dimensions {ids.shape[0]} and {weights.shape[0]} are not compatible")
         if kind != "Sum":
-            kept &= weights >= smallest_positive(weights.dtype.name)
+            mask &= weights >= smallest_positive(weights.dtype.name)
     if default_id is None:
         check_rows_are_vectors(shards[0])
-    bags = masked_bags.leave_out(Bags(ids, _rows(sparse_ids), num_rows, weights), kept)
+    bags = masked_bags.mask_ids(Bags(ids, _rows(sparse_ids), num_rows, weights), mask)
     if default_id is not None:
-        bags = masked_bags.fill(bags, default_id)
+        bags = masked_bags.add_defaults(bags, default_id)
     table = jnp.asarray(shards[0])
-    result = masked_bags.look_up(table, masked_bags.in_order(bags), kind, max_norm, accumulate)
+    result = masked_bags.look_up(table, masked_bags.sort_by_bag(bags), kind, max_norm, accumulate)
     return result.reshape(*sparse_ids.shape[:-1], *table.shape[1:])
 
 
 def _rows(sparse: SparseTensor) -> Any:
-    """The row of the result every id belongs to: all its coordinates but the last, counted row by row.
+    """Return the row of the result of each id: the row-major position of all its coordinates but the last.
 
-    A last coordinate beyond its size counts on into the rows after, as it does where TensorFlow reshapes. An id whose
-    row is no number of the indices' type has the row -1, which is refused: a number that wrapped could be some row.
+    A last coordinate beyond its size continues in the following rows, as where TensorFlow reshapes. If the row does not
+    fit the indices' dtype it is -1, which is rejected later; a wrapped number could be a valid row.
     """
-    indices = to_jax(integers(sparse.indices, "indices"), "indices")
+    indices = to_jax(as_integers(sparse.indices, "indices"), "indices")
     if len(sparse.shape) == 2:
         return indices[:, 0]
     largest = int(jnp.iinfo(indices.dtype).max)
@@ -310,16 +334,16 @@ def _rows(sparse: SparseTensor) -> Any:
         fits &= (rows >= -limit) & (rows <= limit)
         rows, fits = _sum(rows * min(size, largest), indices[:, column], fits)
     last, size = indices[:, -1], max(sparse.shape[-1], 1)
-    if size > largest:  # no coordinate reaches it
+    if size > largest:  # larger than any coordinate
         further, is_between = jnp.where(last < 0, -1, 0).astype(last.dtype), last < 0
     else:
         further, is_between = last // size, last % size != 0
     rows, fits = _sum(rows, further, fits)
-    rows = jnp.where((rows == -1) & is_between, 0, rows)  # what is divided is rounded towards zero, as C does
+    rows = jnp.where((rows == -1) & is_between, 0, rows)  # division rounds towards zero, as in C
     return jnp.where(fits, rows, -1)
 
 
 def _sum(a: Any, b: Any, fits: Any) -> tuple[Any, Any]:
-    """a + b, and whether it fits its type, as what came before did: a wrong sum has a sign neither of them has."""
+    """Return a + b, and whether no addition overflowed so far: an overflowed sum has a sign neither operand has."""
     total = a + b
     return total, fits & (((a ^ total) & (b ^ total)) >= 0)

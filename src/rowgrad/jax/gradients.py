@@ -1,4 +1,4 @@
-"""Derivatives of the primitives, from the adjoints of the records: to any order, forwards and backwards.
+"""Derivatives of the primitives, from the adjoints of the records: of any order, forward and reverse mode.
 
 The tangents of a call are a linear function of those of its arguments. That function is a primitive of its own,
 `rowgrad_tangent`, which remembers what the call was: its transpose is the record's adjoint, and its value, which only
@@ -29,9 +29,9 @@ TANGENT.multiple_results = True
 
 
 class Recalled(NamedTuple):
-    """A call as its tangents' primitive remembers it: hashable, and apart from arrays.
+    """A call as the primitive of its tangents stores it: hashable, without arrays.
 
-    Operands are the tangents of the arguments `live`, then the arguments `kept`, then the outputs that are integers.
+    Operands are the tangents of the arguments `live`, then the arguments `saved`, then the outputs that are integers.
     Of the other arguments and outputs there is only the shape.
     """
 
@@ -39,26 +39,26 @@ class Recalled(NamedTuple):
     host: tuple[Any, ...]
     attrs: tuple[Any, ...]
     live: tuple[str, ...]
-    kept: tuple[str, ...]
-    shapes: tuple[tuple[str, Any], ...]  # of arguments that are not kept, by name
+    saved: tuple[str, ...]
+    shapes: tuple[tuple[str, Any], ...]  # of arguments that are not saved, by name
     outputs: tuple[Any, ...]
 
     @property
     def floating(self) -> list[int]:
-        """The outputs that have tangents."""
+        """Return the outputs that have tangents."""
         return [i for i, o in enumerate(self.outputs) if is_inexact(o)]
 
     def part(self, operands: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any], list[Any]]:
-        """Tangents, arguments by name, outputs: shapes where there is no array."""
-        first, end = len(self.live), len(self.live) + len(self.kept)
-        arguments = {**dict(self.shapes), **dict(zip(self.kept, operands[first:end], strict=True))}
+        """Return tangents, arguments by name, and outputs; shapes in place of arrays that were not saved."""
+        first, end = len(self.live), len(self.live) + len(self.saved)
+        arguments = {**dict(self.shapes), **dict(zip(self.saved, operands[first:end], strict=True))}
         arguments |= {name: h.value for name, h in self.host}
         rest = iter(operands[end:])
         outputs = [o if is_inexact(o) else next(rest) for o in self.outputs]
         return operands[:first], arguments, outputs
 
     def backward(self, arguments: Mapping[str, Any], outputs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-        """Gradients for `live`, by the record's adjoint; `cotangents` are of the floating outputs."""
+        """Return gradients for `live` by the record's adjoint; `cotangents` are those of floating-point outputs."""
         op = CATALOG[self.op]
         call = Call(arguments, {**dict(self.attrs), **_DENSE}, tuple(outputs), frozenset(self.live))
         given = iter(cotangents)
@@ -69,7 +69,7 @@ class Recalled(NamedTuple):
 
 
 def is_inexact(value: Any) -> bool:
-    """Whether an array can have a tangent."""
+    """Return whether an array can have a tangent."""
     return bool(jax.numpy.issubdtype(value.dtype, jax.numpy.inexact))
 
 
@@ -84,12 +84,12 @@ def _like(x: Any) -> Any:
 
 
 def recall(op: Op, arrays: Mapping[str, Any], params: Params, live: Sequence[str], outputs: Sequence[Any]) -> Recalled:
-    """What a call's tangents have to remember. The adjoint of linear arguments looks at their shapes alone."""
+    """Return what the tangents of a call must save. The adjoint of linear arguments needs only their shapes."""
     unseen = set(op.linear) if set(live) <= set(op.linear) else set()
-    kept = tuple(name for name in arrays if name not in unseen)
+    saved = tuple(name for name in arrays if name not in unseen)
     shapes = tuple((name, _like(x)) for name, x in arrays.items() if name in unseen)
     return Recalled(
-        op.name, params["host"], params["attrs"], tuple(live), kept, shapes, tuple(map(_like, outputs))
+        op.name, params["host"], params["attrs"], tuple(live), saved, shapes, tuple(map(_like, outputs))
     )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def _jvp(op: Op) -> Any:
         if moving:
             arrays = dict(zip(names, primals, strict=True))
             recalled = recall(op, arrays, params, tuple(moving), outputs)
-            operands = [*moving.values(), *(arrays[n] for n in recalled.kept)]
+            operands = [*moving.values(), *(arrays[n] for n in recalled.saved)]
             operands += [o for o in outputs if not is_inexact(o)]
             found = TANGENT.bind(*varying.together(operands), call=recalled)
             for i, tangent in zip(recalled.floating, found, strict=True):
@@ -121,7 +121,7 @@ def _is_zero(tangent: Any) -> bool:
 
 
 def _transpose(op: Op) -> Any:
-    """Of an op that is linear in the operands asked for: what JAX needs to transpose an adjoint."""
+    """Transpose rule of an op that is linear in the requested operands, with which JAX transposes adjoints."""
 
     def transpose(cotangents: Sequence[Any], *operands: Any, **params: Any) -> Any:
         names = array_names(op)
@@ -145,7 +145,7 @@ def _transpose(op: Op) -> Any:
 
 
 def _forward(*operands: Any, call: Recalled) -> Any:
-    """The tangents of the outputs: the transpose of the adjoint."""
+    """Return the tangents of the outputs: the transpose of the adjoint."""
     tangents, arguments, outputs = call.part(operands)
 
     def adjoint(*ys: Any) -> list[Any]:
@@ -169,7 +169,7 @@ def _tangent_transpose(cotangents: Sequence[Any], *operands: Any, call: Recalled
 
 
 def _tangent_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Recalled) -> Any:
-    """By what it is made of: each part has its own rule."""
+    """Batch the composition: each part has its own rule."""
     moving = [i for i, t in enumerate(tangents) if not _is_zero(t)]
 
     def function(*moved: Any) -> Any:

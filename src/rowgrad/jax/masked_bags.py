@@ -1,8 +1,9 @@
-"""Bags of traced ids some of which do not count. A compiled program cannot drop them: its shapes are known before.
+"""Bags of traced ids of which some do not count: a compiled program cannot drop ids, because its shapes are fixed.
 
-Such ids go to one segment more than there are bags, which is cut off again, so its gradient is zero. They name row 0
-and have weight 1, so that whatever they were can spoil nothing. Bits are those of a lookup without them: a sum of
-gradients starts from +0, which +0 added to it does not change."""
+Ids that do not count go to one segment more than there are bags, which is cut off the result, so its gradient is zero.
+They name row 0 and have weight 1, so their own values cannot spoil anything. The bits are those of a lookup without
+them: a sum of gradients starts from +0, and adding +0 does not change it.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +19,26 @@ from .bags import Bags, to_jax
 from .table import bags_of
 
 
-def leave_out(bags: Bags, kept: Any) -> Bags:
-    """The bags with all ids but the kept ones in segment `num_bags`."""
+def mask_ids(bags: Bags, mask: Any) -> Bags:
+    """Return the bags with all ids where the mask is false in segment `num_bags`."""
     ids, segments, extra, weights = bags
     segments = to_jax(segments, "segment_ids")
     if extra >= jnp.iinfo(segments.dtype).max:
         raise make_error("integer_does_not_fit", argument="num_bags", value=extra, bound=segments.dtype)
-    outside = jnp.maximum(segments, extra + 1)  # a segment id that is too large must not be taken for the one more
-    segments = jnp.where(kept, jnp.where(segments < extra, segments, outside), extra)
-    ids = jnp.where(kept, to_jax(ids, "ids"), 0)
-    return Bags(ids, segments, extra, None if weights is None else jnp.where(kept, weights, 1))
+    outside = jnp.maximum(segments, extra + 1)  # a segment id that is too large must not become the extra segment
+    segments = jnp.where(mask, jnp.where(segments < extra, segments, outside), extra)
+    ids = jnp.where(mask, to_jax(ids, "ids"), 0)
+    return Bags(ids, segments, extra, None if weights is None else jnp.where(mask, weights, 1))
 
 
-def left_out(bags: Bags, kept: Any, default_id: int | None) -> Bags:
-    """The bags without ids that do not count (None: all count), and with `default_id` in those that are empty."""
-    bags = leave_out(bags, jnp.asarray(True) if kept is None else kept)
-    return bags if default_id is None else in_order(fill(bags, default_id))
+def mask_and_fill(bags: Bags, mask: Any, default_id: int | None) -> Bags:
+    """Return the bags with masked ids in the extra segment (None masks none) and `default_id` in empty bags."""
+    bags = mask_ids(bags, jnp.asarray(True) if mask is None else mask)
+    return bags if default_id is None else sort_by_bag(add_defaults(bags, default_id))
 
 
-def fill(bags: Bags, default_id: int) -> Bags:
-    """One more id for every bag: `default_id` with weight 1 where the bag is empty, else one that is left out."""
+def add_defaults(bags: Bags, default_id: int) -> Bags:
+    """Append one id per bag: `default_id` with weight 1 where the bag is empty, else one in the extra segment."""
     ids, segments, extra, weights = bags
     empty = jnp.ones(extra + 1, bool).at[segments].set(False, mode="drop")[:extra]
     ids = jnp.concatenate([ids, jnp.where(empty, default_id, 0).astype(ids.dtype)])
@@ -48,39 +49,41 @@ def fill(bags: Bags, default_id: int) -> Bags:
     return Bags(ids, segments, extra, weights)
 
 
-def in_order(bags: Bags) -> Bags:
-    """Ids by their bags, as they stand inside of one: the order in which gradients of a row add up."""
+def sort_by_bag(bags: Bags) -> Bags:
+    """Sort ids by bag, stable within a bag: the order in which the gradients of a row are added."""
     ids, segments, extra, weights = bags
-    given = jnp.arange(segments.shape[0])
+    unchanged = jnp.arange(segments.shape[0])
     is_sorted = jnp.all(segments[1:] >= segments[:-1])
-    order = jax.lax.cond(is_sorted, lambda: given, lambda: jnp.argsort(segments, stable=True).astype(given.dtype))
+    order = jax.lax.cond(
+        is_sorted, lambda: unchanged, lambda: jnp.argsort(segments, stable=True).astype(unchanged.dtype)
+    )
     return Bags(ids[order], segments[order], extra, None if weights is None else weights[order])
 
 
 def look_up(table: Any, bags: Bags, kind: str, max_norm: float | None, accumulate: str = "float32") -> Any:
-    """The rows of every bag combined, without the segment of what was left out."""
+    """Return the combined rows of every bag, without the extra segment."""
     if max_norm is not None:
-        table, bags = shortened(table, bags, max_norm)
+        table, bags = clip_to_norm(table, bags, max_norm)
     ids, segments, extra, weights = bags
     if weights is not None and accumulate != "float32":
         op = OPS[f"WeightedSparseSegment{kind}WithNumSegments"]
         return op(table, ids, segments, weights, extra + 1, accumulate=accumulate)[:extra]
     is_ordered = not jnp.issubdtype(table.dtype, jnp.floating)  # no op for these takes segments in any order
     if is_ordered:
-        ids, segments, _, _ = in_order(bags)
+        ids, segments, _, _ = sort_by_bag(bags)
     return bags_of(table, kind, ids, segments, extra + 1, weights, is_ordered)[:extra]
 
 
-def shortened(table: Any, bags: Bags, max_norm: float) -> tuple[Any, Bags]:
-    """A table of the distinct rows the bags name, none longer than `max_norm`, and the bags with ids of that table."""
+def clip_to_norm(table: Any, bags: Bags, max_norm: float) -> tuple[Any, Bags]:
+    """Return a table of the distinct rows the bags name, none longer than `max_norm`, and bags with ids of it."""
     ids = bags.indices
     if ids.shape[0] == 0:
         return table, bags
     unique, place = jnp.unique(ids, return_inverse=True, size=ids.shape[0], fill_value=0)
     place = place.reshape(-1).astype(ids.dtype)
-    counted = (bags.segment_ids != bags.num_bags).astype(jnp.int32)
-    is_used = jnp.zeros(ids.shape[0], jnp.int32).at[place].add(counted) > 0
+    is_active = (bags.segment_ids != bags.num_bags).astype(jnp.int32)
+    is_used = jnp.zeros(ids.shape[0], jnp.int32).at[place].add(is_active) > 0
     rows = OPS["GatherRows"](table, unique, gradient="dense")
-    # Rows nobody asked for may hold NaN, which must not come back as their gradient.
-    short = clip_rows(OPS["MaskRows"](rows, ~is_used), max_norm)
-    return short, bags._replace(indices=place)
+    # Rows that no active id names may hold NaN, which must not come back as their gradient.
+    clipped = clip_rows(OPS["MaskRows"](rows, ~is_used), max_norm)
+    return clipped, bags._replace(indices=place)

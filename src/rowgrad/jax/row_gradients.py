@@ -1,4 +1,4 @@
-"""Gradients by unique rows. JAX has no such cotangents, so a function's lookups are tapped.
+"""Row-sparse gradients. JAX has no such cotangents, so a function's lookups are tapped.
 
 The function is traced once to see its lookups. Then it is differentiated for zeros that are added to what each lookup
 gave, with the tables held constant; the ids of the lookups come out beside its value. From both follow the rows.
@@ -25,7 +25,7 @@ from .varying import widen
 
 
 class Lookup(NamedTuple):
-    """A lookup that was differentiated: how it combined, its ids, and the gradient of what it gave."""
+    """A differentiated lookup: its combiner, its ids, and the gradient of its result."""
 
     kind: str
     ids: Any
@@ -36,7 +36,7 @@ class Lookup(NamedTuple):
 
 
 def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: bool = False) -> Callable[..., Any]:
-    """`jax.value_and_grad(f)` for its first argument, but that every `Table` in it has a gradient by rows.
+    """Work like `jax.value_and_grad(f)`, except that every `Table` in the first argument gets a row-sparse gradient.
 
     In the tree of gradients each Table holds `rowgrad.IndexedRows` of `size` rows: those that were looked up, ascending
     and each once, then rows of zeros whose id is the table's number of rows. Without `size` there is room for as many
@@ -106,7 +106,7 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
 
 
 def _peel(f: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The function inside of `jax.jit` and `jax.checkpoint`, and the latter with its options, for what calls it.
+    """Return the function inside `jax.jit` and `jax.checkpoint`, and the latter with its options.
 
     Neither takes what stands in for a table, and ids of lookups could not come out of them.
     """
@@ -128,7 +128,7 @@ def _same(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _held_by(f: Any) -> list[Any]:
-    """A function that wraps another one, and JAX's functions in between: they tell which transformation made it."""
+    """Return the wrapped function, and JAX's functions in between, which identify the transformation."""
     inner, found = getattr(f, "__wrapped__", None), []
     while inner is not None and inspect.isfunction(f) and f is not inner:
         found.append(f)
@@ -143,7 +143,7 @@ if [g.__code__ for g in _held_by(jax.vmap(_same))] == _CHECKPOINT:
 
 
 class Parts:
-    """The leaves of a tree of parameters by what becomes of them: tables, other arrays that are trained, the rest."""
+    """The leaves of a tree of parameters: tables, other trained arrays, and the rest."""
 
     def __init__(self, params: Any) -> None:
         self.leaves, self.tree = jax.tree_util.tree_flatten(params, is_leaf=lambda x: isinstance(x, Table))
@@ -153,7 +153,7 @@ class Parts:
         self.trained = [x for x in self.leaves if _is_trained(x)]
 
     def joined(self, trained: Sequence[Any], held: Sequence[Any], other: Callable[[Any], Any] = lambda x: x) -> Any:
-        """The tree with these in place of the trained arrays and inside the tables."""
+        """Return the tree with other trained arrays and other contents of tables."""
         each, table = iter(trained), iter(held)
         leaves = [
             x.with_held(next(table)) if _is_table(x) else next(each) if _is_trained(x) else other(x)
@@ -171,7 +171,7 @@ def _is_trained(leaf: Any) -> bool:
 
 
 class Modules:
-    """Modules of flax.nnx among the parameters: their Variables may be shared, and functions may assign to them.
+    """flax.nnx modules among the parameters: their Variables may be shared, and functions may assign to them.
 
     As a tree, a module would have each shared Variable several times, with a part of the gradient each, and what a
     function assigns (batch statistics, random counters) would be lost with the copy it is given.
@@ -189,7 +189,7 @@ class Modules:
 
     @classmethod
     def of(cls, params: Any) -> Modules | None:
-        """The modules in a tree of parameters, if there are any."""
+        """Return the modules in a tree of parameters; None if there are none."""
         nnx = sys.modules.get("flax.nnx")
         if nnx is None or not hasattr(nnx, "to_flat_state"):
             return None
@@ -197,12 +197,12 @@ class Modules:
         return cls(nnx, params) if any(isinstance(x, nnx.Module) for x in leaves) else None
 
     def merged(self, state: Sequence[Any]) -> Any:
-        """The parameters with other values in place of `self.state`."""
+        """Return the parameters with other values in place of `self.state`."""
         values = [x.held if is_bare else x for x, is_bare in zip(state, self._is_bare, strict=True)]
         return self._nnx.merge(self._graph, self._state_of(zip(self._paths, values, strict=True)))
 
     def assigned(self, merged: Any, given: Sequence[list[Any]]) -> list[list[Any]]:
-        """The leaves of all Variables that are new or have leaves other than the given ones."""
+        """Return the leaves of all Variables that are new or changed."""
         before = dict(zip(self._paths, given, strict=True))
         bare = [path for path, is_bare in zip(self._paths, self._is_bare, strict=True) if is_bare]
         taps = [(_at(merged, path), *before.pop(path)) for path in bare]
@@ -228,7 +228,7 @@ class Modules:
         return found
 
     def assign(self, assigned: list[list[Any]]) -> None:
-        """Write what a function assigned to its copy."""
+        """Copy what a function assigned to its copy back to the modules."""
         known = []
         for (path, tree), leaves in zip(self._written, assigned, strict=True):
             value = tree.unflatten(leaves)
@@ -244,7 +244,7 @@ class Modules:
 
 
 def _at(params: Any, path: Sequence[Any]) -> Any:
-    """What a path of nnx leads to, or the Table it leads into."""
+    """Return the value at a path of nnx, or the Table that contains it."""
     for key in path:
         if isinstance(params, Table):
             break
@@ -261,7 +261,7 @@ def _leaves(tree: Any) -> list[Any]:
 
 
 def _lookups_of(run: Callable[..., Any], parts: Parts) -> list[Looked]:
-    """The lookups of a function, found without computing anything."""
+    """Return the lookups of a function, found by tracing it."""
     found: list[Looked] = []
 
     def ids_of(trained: list[Any], arrays: list[Any]) -> Any:
@@ -309,7 +309,7 @@ _VARIABLE = jax.extend.core.Var
 
 
 def _programs_in(params: Any) -> list[Any]:
-    """The traced functions among the parameters of an equation."""
+    """Return the traced functions among the parameters of an equation."""
     values = [x for p in params.values() for x in (p if isinstance(p, tuple | list) else (p,))]
     found = (getattr(x, "jaxpr", x) for x in values)
     return [x for x in found if hasattr(x, "eqns") and hasattr(x, "invars")]
@@ -319,7 +319,7 @@ def _programs_in(params: Any) -> list[Any]:
 
 
 def rows_of(lookups: Sequence[Lookup], shape: Sequence[int], dtype: Any, size: int | None) -> IndexedRows:
-    """The gradient of a table of this shape by unique rows, that of all its lookups.
+    """Return the row-sparse gradient of a table of this shape, from all its lookups.
 
     A row adds up lookup after lookup, and inside of each in the order of its ids: one sum, rounded once.
     """
@@ -345,7 +345,7 @@ def rows_of(lookups: Sequence[Lookup], shape: Sequence[int], dtype: Any, size: i
 
 
 def _as_sum(lookup: Lookup, wide: Any) -> Lookup:
-    """The lookup as one that sums, with the same gradient for its table: where it scales rows, one for each id."""
+    """Return a lookup that sums and has the same gradient for its table; if it scales rows, with a factor per id."""
     kind, ids, segment_ids, weights, grad, spared = lookup
     grad = grad.astype(wide)
     if weights is None and kind == "Sum":
@@ -360,7 +360,7 @@ def _as_sum(lookup: Lookup, wide: Any) -> Lookup:
 
 
 def _one_after_the_other(lookups: Sequence[Lookup]) -> tuple[Any, Any, Any]:
-    """Several lookups as one: their bags are numbered on."""
+    """Merge several lookups into one; their bags are numbered consecutively."""
     if len(lookups) == 1:
         return lookups[0].grad, lookups[0].ids, lookups[0].segment_ids
     firsts = np.cumsum([0, *(k.grad.shape[0] for k in lookups)]).tolist()

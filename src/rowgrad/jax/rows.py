@@ -1,4 +1,4 @@
-"""Arithmetic on trees of gradients in which tables have row gradients: scale, add, clip, psum, norms, optax.
+"""Arithmetic on trees with row-sparse gradients: scale, add, clip, psum, norms, optax.
 
 Functions that know arrays only (`jax.tree.map(jnp.add, …)`, `jax.lax.psum`, optax's transformations) would change row
 ids together with values, so JAX raises an error for them. These functions treat an `IndexedRows` as the table it stands
@@ -106,7 +106,7 @@ def psum(tree: Any, axis_name: Any) -> Any:
 
 
 def global_norm(tree: Any) -> Any:
-    """√Σg² over all gradients, as if row gradients were dense."""
+    """Return √Σg² over all gradients, as if row-sparse ones were dense."""
     total = jnp.zeros(())
     for x in _values(tree):
         squares = jnp.sum(jnp.square(jnp.abs(x.astype(wider(x.dtype, jnp.float32)))))
@@ -139,7 +139,7 @@ def clip_by_global_norm(tree: Any, max_norm: Any) -> Any:
 
 
 def zeros_like(tree: Any) -> Any:
-    """Zeros in place of every gradient; row gradients keep their capacity and name no row."""
+    """Return zeros in place of every gradient; row-sparse ones keep their capacity and name no row."""
 
     def of_rows(rows: IndexedRows) -> IndexedRows:
         ids = jnp.full_like(rows.indices, rows.num_rows)
@@ -149,7 +149,7 @@ def zeros_like(tree: Any) -> Any:
 
 
 def to_dense(tree: Any) -> Any:
-    """The tree with dense gradients in place of row gradients; ids that are not a row are left out."""
+    """Return the tree with dense gradients in place of row-sparse ones; ids out of range are ignored."""
     return _map(lambda x: x, tree, of_rows=lambda rows: apply_updates(jnp.zeros(rows.shape, rows.dtype), rows))
 
 
@@ -197,7 +197,7 @@ def _is_gradient(x: Any) -> bool:
 
 
 def _map(dense: Callable[[Any], Any], tree: Any, of_rows: Callable[[IndexedRows], Any] | None = None) -> Any:
-    """A function on every array and, without `of_rows`, on the values of every row gradient."""
+    """Map a function over every array and, without `of_rows`, over the values of every row-sparse gradient."""
 
     def each(x: Any) -> Any:
         if not is_rows(x):
@@ -208,7 +208,7 @@ def _map(dense: Callable[[Any], Any], tree: Any, of_rows: Callable[[IndexedRows]
 
 
 def _scalar(number: Any, argument: str) -> Any:
-    """A number for all gradients alike: an array would be taken for columns."""
+    """Return a scalar; an array would broadcast over columns."""
     found = as_jax(number, argument)
     if found.ndim:
         raise make_error("number_unfit", argument=argument, value=f"shape {tuple(found.shape)}", bound="a number")
@@ -216,7 +216,7 @@ def _scalar(number: Any, argument: str) -> Any:
 
 
 def _bound(number: Any, argument: str) -> Any:
-    """A number of at least 0. The value of an array of JAX is not read: it may be traced, or still be computed."""
+    """Return a number of at least 0. The value of a JAX array is not read: it may be traced or not ready."""
     found = _scalar(number, argument)
     if not isinstance(number, jax.Array) and not number >= 0:
         raise make_error("number_unfit", argument=argument, value=repr(number), bound="a number of at least 0")
@@ -228,7 +228,7 @@ def _with_values(rows: IndexedRows, values: Any) -> IndexedRows:
 
 
 def _distinct(tree: Any) -> Any:
-    """The tree with every row once, and zeros where an id is not a row."""
+    """Return the tree with unique rows, and zeros where an id is out of range."""
 
     def of_rows(rows: IndexedRows) -> IndexedRows:
         rows = unique_rows(rows)
@@ -249,7 +249,7 @@ def _taken(rows: IndexedRows, k: int) -> IndexedRows:
 
 
 def _sum(*gradients: Any) -> Any:
-    """The sum of what several trees have in one place."""
+    """Add the leaves that several trees have in one place."""
     given = [g for g in gradients if g is not None]
     if len(given) < 2:
         return given[0] if given else None
@@ -269,7 +269,7 @@ def _sum(*gradients: Any) -> Any:
 
 
 def _merge(parts: Sequence[IndexedRows]) -> IndexedRows:
-    """Row gradients of one table as one, each row once; the same row adds up in the order of the parts."""
+    """Merge row-sparse gradients of a table into one of unique rows; equal rows are added in order."""
     num_rows = parts[0].num_rows
     with jax.numpy_dtype_promotion("standard"):
         values = jnp.concatenate([jnp.asarray(p.values) for p in parts])
@@ -285,7 +285,7 @@ _ROWS, _NAMED = 7, [1, 4]
 
 
 def _chooses(transformation: Any, gradients: Any) -> bool:
-    """Whether a transformation treats some leaves of a tree differently, by their names or by a tree of masks."""
+    """Return whether a transformation distinguishes leaves by their names or by a tree of masks."""
     with jax.core.eval_context():
         try:
             state = jax.eval_shape(transformation.init, _examples(gradients)[0])
@@ -309,7 +309,7 @@ def _name(transformation: Any) -> str:
 
 
 def _examples(gradients: Any) -> tuple[Any, Any]:
-    """Two small trees like the gradients: with dense arrays, and with the values of rows, the last of them padding."""
+    """Return two small trees like the gradients: dense arrays, and values of rows of which the last is padding."""
     random = np.random.default_rng(0)
     leaves, tree = jax.tree_util.tree_flatten(gradients, is_leaf=is_rows)
     dense, by_rows = [], []
@@ -327,7 +327,7 @@ def _examples(gradients: Any) -> tuple[Any, Any]:
 
 
 def _misfit(transformation: Any, gradients: Any) -> str | None:
-    """What is wrong with a transformation, found by running it on small arrays; None if it is fit."""
+    """Return why a transformation is unsupported, found by running it on small arrays; None if it is supported."""
     rowwise = [is_rows(x) for x in jax.tree_util.tree_leaves(gradients, is_leaf=is_rows)]
     with jax.core.eval_context():
         trees = _examples(gradients)
@@ -357,7 +357,7 @@ def _misfit(transformation: Any, gradients: Any) -> str | None:
 
 
 def _runs(transformation: Any, tree: Any) -> list[Any]:
-    """The leaves of the results of a few steps with gradients from small to large."""
+    """Return the leaves of the results of a few steps with increasing gradients."""
 
     def run(tree: Any) -> list[Any]:
         state, found = transformation.init(tree), []
@@ -371,7 +371,7 @@ def _runs(transformation: Any, tree: Any) -> list[Any]:
 
 
 def _members(transformation: Any) -> Iterator[Any]:
-    """The transformations another one is made of, as far as its functions hold them."""
+    """Return the transformations that another one is composed of, as far as its closures hold them."""
     held = [_held(getattr(transformation, name)) for name in ("init", "update")]
     for value in [x for v in held[1] for x in (v.values() if isinstance(v, dict) else [v])]:
         if hasattr(value, "init") and hasattr(value, "update"):

@@ -1,4 +1,4 @@
-"""Table: an embedding table among parameters, so marked that its gradient comes by rows."""
+"""Table: an embedding table among parameters, marked so that its gradient is row-sparse."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ import jax.numpy as jnp
 
 from .._catalog.rows import IndexedRows
 from ..errors import make_error
-from ..lookup import COMBINERS
+from ..lookup import combiner_suffix
 from ..raw_ops import OPS
 from .arrays import as_jax, register_for_export
-from .bags import read_count
+from .bags import read_num_bags
 from .partition import sharding_of, zero_after
 from .varying import axes_of, unchecked_axes
 
 
 class Table:
-    """An embedding table: an array whose first dimension is its rows. A tree of JAX with that array as its leaf.
+    """An embedding table: a pytree whose only leaf is an array, rows first.
 
-    `value_and_rows` gives its gradient by rows. In a tree of gradients or of updates such a Table holds, in place of
-    the array, those rows: `rows`.
+    `value_and_rows` returns its gradient as rows. In a tree of gradients or updates, a Table holds these rows (`rows`)
+    in place of the array.
+
+    Args:
+        array: A floating-point array of rank 1 or more.
+
+    Raises:
+        InvalidArgumentError: If it is not such an array.
 
     >>> import jax.numpy as jnp
     >>> from rowgrad.jax import Table
@@ -47,33 +53,33 @@ class Table:
 
     @classmethod
     def holding(cls, held: Any) -> Table:
-        """A Table of anything: what trees of a Table's shape are made of."""
+        """Return a Table around anything: JAX builds trees of a Table's structure with other leaves."""
         table = object.__new__(cls)
         table._held = held
         return table
 
     def with_held(self, held: Any) -> Table:
-        """A Table like this one of anything."""
+        """Return a Table like this one around anything."""
         return Table.holding(held)
 
     @property
     def held(self) -> Any:
-        """What it holds: an array; in a tree of gradients, IndexedRows; in trees made of such, whatever they hold."""
+        """The leaf: an array; in a tree of gradients, IndexedRows; in other trees, any value."""
         return self._held
 
     @property
     def is_tapped(self) -> bool:
-        """Whether `value_and_rows` is looking at the table's lookups."""
+        """Whether `value_and_rows` is recording the table's lookups."""
         return isinstance(self._held, Tap)
 
     @property
     def is_split(self) -> bool:
-        """Whether it has the parts of a table, which `rowgrad.jax.sharded` looks up."""
+        """Whether it is a sharded table, which `rowgrad.jax.sharded` looks up."""
         return False
 
     @property
     def array(self) -> Any:
-        """The table itself. Inside `value_and_rows` this is refused: a gradient by rows knows lookups only."""
+        """The table. Raises inside `value_and_rows`: row-sparse gradients support lookups only."""
         if self.is_tapped:
             raise make_error("table_tapped")
         if isinstance(self._held, IndexedRows):
@@ -84,7 +90,7 @@ class Table:
 
     @property
     def rows(self) -> IndexedRows:
-        """The gradient or update by rows that a Table in a tree of such holds."""
+        """The row-sparse gradient or update that this Table holds."""
         if not isinstance(self._held, IndexedRows):
             kind = type(self._held).__name__
             raise make_error(
@@ -105,15 +111,22 @@ class Table:
     def bags(
         self, ids: Any, segment_ids: Any, num_bags: int, weights: Any = None, combiner: str | None = "mean"
     ) -> Any:
-        """[num_bags, …]: row s combines the rows of `ids` whose segment id is s: "mean", "sum" or "sqrtn".
+        """Look up and combine rows: row s of the result combines the rows of `ids` whose segment id is s.
 
-        Segment ids ascend; bags without ids are zeros. `weights` has a number for each id. These are the ops
-        `SparseSegment{Mean,Sum,SqrtN}WithNumSegments` and `WeightedSparseSegment…WithNumSegments`.
+        These are the ops `SparseSegment{Mean,Sum,SqrtN}WithNumSegments` and `WeightedSparseSegment…WithNumSegments`.
+
+        Args:
+            ids: The rows to look up.
+            segment_ids: The bag of each id, ascending.
+            num_bags: The number of bags; empty ones are zero.
+            weights: A weight for each id.
+            combiner: "mean" (also None), "sum" or "sqrtn".
+
+        Returns:
+            [num_bags, …].
         """
-        kind = COMBINERS.get(combiner or "mean") if isinstance(combiner, str | None) else None
-        if kind is None:
-            raise make_error("attr_not_allowed", argument="combiner", value=repr(combiner), bound=", ".join(COMBINERS))
-        count: Any = read_count(num_bags)
+        kind = combiner_suffix("mean" if combiner is None else combiner)
+        count: Any = read_num_bags(num_bags)
         return bags_of(self._held if self.is_tapped else self.array, kind, ids, segment_ids, count, weights)
 
     def __repr__(self) -> str:
@@ -126,10 +139,10 @@ class Table:
 def bags_of(
     array: Any, kind: str, ids: Any, segment_ids: Any, num_bags: int, weights: Any, ordered: bool = True
 ) -> Any:
-    """Bags of the rows of an array, or of what stands in for it.
+    """Combine the rows of each bag of an array, or of the `Tap` in its place.
 
-    Segment ids ascend. If not `ordered` they stand in any order, and the last segment is one of ids that do not count,
-    whose sum nobody looks at.
+    Segment ids ascend. If not `ordered` they come in any order, and the last segment is that of masked ids, whose
+    result is not used.
     """
     if isinstance(array, Tap):
         return array.bags(kind, ids, segment_ids, num_bags, weights, ordered)

@@ -24,9 +24,7 @@ from ..sparse import SparseTensor
 from .arrays import register_for_export
 from .bags import to_jax
 
-# -- A Plan as JAX's tree of arrays -----------------------------------------------------------------------------------
-
-# A Plan as JAX's tree of arrays: it passes through jit and scan as they do. Its number of rows is static.
+# -- Plan: arrays, and a static number of rows ------------------------------------------------------------------------
 
 
 def _flatten_with_keys(plan: Plan) -> tuple[list[Any], int]:
@@ -42,9 +40,7 @@ tree_util.register_pytree_with_keys(Plan, _flatten_with_keys, _unflatten)
 register_for_export(Plan)
 
 
-# -- A SparseTensor as JAX's tree of arrays ---------------------------------------------------------------------------
-
-# A SparseTensor as JAX's tree of arrays: indices and values pass through jit, the dense shape is static.
+# -- SparseTensor: indices and values, and a static dense shape -------------------------------------------------------
 
 
 def _flatten_sparse_with_keys(sparse: SparseTensor) -> tuple[list[Any], tuple[int, ...]]:
@@ -61,10 +57,8 @@ tree_util.register_pytree_with_keys(SparseTensor, _flatten_sparse_with_keys, _un
 register_for_export(SparseTensor, from_json=tuple)
 
 
-# -- IndexedRows as a pytree ------------------------------------------------------------------------------------------
+# -- IndexedRows: values and ids, and a static number of rows ---------------------------------------------------------
 
-# IndexedRows as a pytree: row gradients pass through jit, scan and the like. The number of rows is static.
-#
 # As a leaf, the ids are an array of an extended dtype that JAX moves, slices and stacks but computes nothing with. So
 # a function of arrays that is mapped over a tree of gradients (scale, add, clip, psum, norm) raises an error that
 # names `rowgrad.jax.rows`; with plain integers it would change the ids together with the values. Operators and
@@ -73,7 +67,7 @@ register_for_export(SparseTensor, from_json=tuple)
 
 
 def is_rows(value: Any) -> bool:
-    """Whether a value is a gradient by rows: a leaf, where trees of gradients are walked."""
+    """Return whether a value is a row-sparse gradient, which is a leaf of a tree of gradients."""
     return isinstance(value, IndexedRows)
 
 
@@ -85,19 +79,19 @@ def _no_keys(*_: Any, **__: Any) -> Any:
 
 
 class _Carrier(NamedTuple):
-    """An extended dtype of JAX for ids of one dtype. Typed keys are the only such dtypes that others may define."""
+    """An extended dtype of JAX for ids of one dtype. Typed keys are the only such dtypes that libraries may define."""
 
     bits: int
     impl: Any
     dtype: Any
 
     def wrap(self, ids: Any) -> Any:
-        """Ids as a leaf: inverted, so that zeros (`jnp.zeros_like`) stand for -1, which is not a row."""
+        """Return ids as a leaf, inverted, so that zeros (`jnp.zeros_like`) mean -1, which is not a row."""
         words = jax.lax.bitcast_convert_type(~ids, jnp.uint32)
         return jax.random.wrap_key_data(words[..., None] if self.bits == 32 else words, impl=self.impl)
 
     def unwrap(self, leaf: Any) -> Any:
-        """The ids of a leaf."""
+        """Return the ids of a leaf."""
         words = _words(leaf)
         return ~jax.lax.bitcast_convert_type(words[..., 0] if self.bits == 32 else words, f"int{self.bits}")
 
@@ -137,7 +131,7 @@ def _rejecting(operation: str, function: str) -> Callable[..., Never]:
 
 
 def _members() -> dict[str, Any]:
-    """What a guarded leaf has in place of the arithmetic of arrays."""
+    """Return the method that replaces array arithmetic on a guarded leaf."""
     found: dict[str, Any] = {"__slots__": ()}
     for function, names in _OPERATORS.items():
         found |= {f"__{name}__": _rejecting(f"the operator {name}", function) for name in names.split()}
@@ -166,7 +160,7 @@ def _guarded_class(kind: type) -> type | None:
 
 
 def _is_known_to_jax(made: type, kind: type) -> bool:
-    """Enter a subclass of JAX's typed keys where JAX looks classes up; False for a JAX that keeps these elsewhere."""
+    """Register a subclass of JAX's typed keys in JAX's tables; return False if this version has other tables."""
     keys = sys.modules[kind.__module__]
     try:
         nodes = getattr(keys, "tree_util_internal", keys.tree_util).dispatch_registry
@@ -190,7 +184,7 @@ def _is_known_to_jax(made: type, kind: type) -> bool:
 
 
 def _guard(leaf: Any) -> Any:
-    """The leaf itself; if it holds row ids, its operators and methods raise RowArithmeticError from now on."""
+    """Return the leaf; if it holds row ids, its operators and methods raise RowArithmeticError from now on."""
     kind = type(leaf)
     if _GUARDED.get(kind, kind) is None or not isinstance(leaf, jax.Array) or _carrier_of(leaf) is None:
         return leaf
@@ -213,12 +207,12 @@ def _reduced(leaf: Any) -> tuple[Any, ...]:
 
 
 def _restored(bits: int, words: Any) -> Any:
-    """An unpickled leaf."""
+    """Return an unpickled leaf."""
     return _guard(jax.random.wrap_key_data(words, impl=_carrier(bits).impl))
 
 
 def _to_leaf(ids: Any) -> Any:
-    """Ids as a leaf; what is neither an array of integers nor the type of one stays as it is."""
+    """Return ids as a leaf; anything but an array of integers, or its type, is unchanged."""
     if not isinstance(ids, jax.Array | np.ndarray | jax.ShapeDtypeStruct) or not jnp.issubdtype(ids.dtype, jnp.integer):
         return ids
     if isinstance(ids, jax.ShapeDtypeStruct):
@@ -230,7 +224,7 @@ def _to_leaf(ids: Any) -> Any:
 
 
 def _from_leaf(leaf: Any, values: Any) -> Any:
-    """The reverse. Ids beside values of NumPy become NumPy's, as `jax.device_get` wants it."""
+    """Return the ids of a leaf, the inverse. With NumPy values they become NumPy arrays, as for `jax.device_get`."""
     is_type = isinstance(leaf, jax.ShapeDtypeStruct)
     if not is_type and not isinstance(leaf, jax.Array):
         return leaf
@@ -245,7 +239,7 @@ def _from_leaf(leaf: Any, values: Any) -> Any:
 
 
 def _carrier_of(leaf: Any) -> _Carrier | None:
-    """What carries the ids of an array or of its type; None if it holds something else."""
+    """Return the extended dtype of an array of ids or of its type; None for anything else."""
     return next((c for c in map(_carrier, (32, 64)) if leaf.dtype == c.dtype), None)
 
 
@@ -256,7 +250,7 @@ def _retyped(struct: jax.ShapeDtypeStruct, dtype: Any) -> jax.ShapeDtypeStruct:
 
 
 def _leaf_of(rows: IndexedRows) -> Any:
-    """The ids as a leaf: the same object every time, as `equinox.tree_at` and others that compare leaves expect."""
+    """Return the ids as a leaf, always the same object, as `equinox.tree_at` and others expect."""
     if rows._leaf is not None:
         return _guard(rows._leaf)
     leaf = _guard(_to_leaf(rows.indices))
@@ -268,7 +262,7 @@ def _leaf_of(rows: IndexedRows) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is static in row gradients. `count`, how many ids a gradient had, does not tell trees apart."""
+    """The static part of row-sparse gradients. `count`, the number of ids, is not part of its equality."""
 
     num_rows: int
     is_unique: bool

@@ -1,4 +1,4 @@
-"""Axes of a mesh over which arrays differ inside of `shard_map`: newer versions of JAX keep account of them in types.
+"""Mesh axes over which arrays vary inside `shard_map`: newer versions of JAX track them in types.
 
 An op's result differs where one of its operands does. Operands that differ over fewer axes are said to differ over all
 of them before they meet, as JAX's own operations do: the transpose of that is the sum over the axes, without which the
@@ -16,7 +16,7 @@ _NONE: frozenset[Any] = frozenset()
 
 
 def axes_of(x: Any) -> frozenset[Any]:
-    """The axes over which an array or its type differs; none in versions that do not know."""
+    """Return the axes over which an array or its type varies; none in versions that do not track them."""
     known = getattr(jax, "typeof", None)
     if known is None:
         return _NONE
@@ -27,7 +27,7 @@ def axes_of(x: Any) -> frozenset[Any]:
 
 
 def manual_axes() -> tuple[Any, ...]:
-    """The mesh axes of the `shard_map` or `pmap` that is traced."""
+    """Return the mesh axes of the `shard_map` or `pmap` that is being traced."""
     mesh_here = getattr(jax.sharding, "get_abstract_mesh", None)
     if mesh_here is None:
         return tuple(getattr(jax.core, "unsafe_get_axis_names_DO_NOT_USE", tuple)())
@@ -35,12 +35,12 @@ def manual_axes() -> tuple[Any, ...]:
 
 
 def unchecked_axes() -> frozenset[Any]:
-    """The manual mesh axes over which JAX does not track what differs: `check_vma=False`, `pmap`, older versions."""
+    """Return the manual axes over which JAX does not track variation: `check_vma=False`, `pmap`, older versions."""
     return frozenset(name for name in manual_axes() if not axes_of(jax.lax.axis_index(name)))
 
 
 def widen(x: Any, axes: frozenset[Any]) -> Any:
-    """An array that counts as different over these axes too."""
+    """Return an array that counts as varying over these axes too."""
     missing = tuple(axes - axes_of(x)) if axes else ()
     if missing and hasattr(jax.lax, "pcast"):
         return jax.lax.pcast(x, missing, to="varying")
@@ -48,18 +48,18 @@ def widen(x: Any, axes: frozenset[Any]) -> Any:
 
 
 def shared_by(operands: Sequence[Any]) -> frozenset[Any]:
-    """All axes over which one of these differs."""
+    """Return all axes over which any of these varies."""
     return _NONE.union(*map(axes_of, operands))
 
 
 def together(operands: Sequence[Any]) -> list[Any]:
-    """Operands that all differ over the same axes."""
+    """Return the operands, all varying over the same axes."""
     axes = shared_by(operands)
     return [widen(x, axes) for x in operands] if axes else list(operands)
 
 
 def typed(shape: tuple[Any, ...], dtype: Any, operands: Sequence[Any]) -> Any:
-    """The type of a result: different over the axes its operands are, and whole otherwise."""
+    """Return the type of a result, which varies over the axes of its operands."""
     widest = max(operands, key=lambda x: len(axes_of(x)), default=None)
     if widest is None or not axes_of(widest):
         return jax.core.ShapedArray(shape, dtype)

@@ -16,7 +16,7 @@ from .._runtime.vmap import Run
 
 
 class Namespace:
-    """jax.numpy under the names `rowgrad._runtime.vmap` knows; `int64` is int32 where JAX has no 64 bits."""
+    """jax.numpy with the names of `rowgrad._runtime.vmap`; `int64` is int32 without JAX's 64-bit mode."""
 
     float32 = jnp.dtype("float32")
     short_floats = frozenset((jnp.dtype("float16"), jnp.dtype("bfloat16")))
@@ -33,7 +33,7 @@ class Namespace:
         self.int64 = jax.dtypes.canonicalize_dtype("int64")  # the setting holds for a thread, and for a while
 
     def admit(self, op: Op, arguments: Mapping[str, Any]) -> dict[str, tuple[Any, Aval]]:
-        """Arrays as JAX's own, which only a batch is for certain, and the values of host inputs; of each its aval."""
+        """Return JAX arrays and values of host inputs, and the aval of each."""
         admitted: dict[str, tuple[Any, Aval]] = {}
         for arg in op.inputs:
             value = arguments[arg.name]
@@ -49,54 +49,54 @@ class Namespace:
 
     @staticmethod
     def sizes(value: Any) -> Any:
-        """Sizes as they are: JAX has no symbols for them."""
+        """Return sizes unchanged: JAX has no symbolic sizes here."""
         return value
 
     @staticmethod
     def is_array(value: Any) -> bool:
-        """Whether it is an array or stands for one."""
+        """Return whether a value is an array or a stand-in for one."""
         return isinstance(value, Array)
 
     @staticmethod
     def highest(dtype: Any) -> int:
-        """The largest integer of a dtype."""
+        """Return the largest integer of a dtype."""
         return int(np.iinfo(dtype).max)
 
     @staticmethod
     def astype(x: Any, dtype: Any) -> Any:
-        """x in another dtype."""
+        """Convert x to another dtype."""
         return x.astype(dtype)
 
     @staticmethod
     def all(x: Any, axis: int, keepdims: bool) -> Any:
-        """Whether all are true."""
+        """Return whether all elements are true."""
         return jnp.all(x, axis=axis, keepdims=keepdims)
 
     @staticmethod
     def numbers(stop: int, like: Any, dtype: Any) -> Array:
-        """0, 1, 2, …; where they are kept is for JAX to say."""
+        """Return 0, 1, 2, … on the default device."""
         return jnp.arange(stop, dtype=dtype)
 
     @staticmethod
     def zeros(shape: Sequence[int], like: Any) -> Array:
-        """Zeros of the dtype of another array."""
+        """Return zeros of the dtype of another array."""
         return jnp.zeros(shape, like.dtype)
 
     def count(self, ids: Any) -> Any:
-        """The last id plus one, 0 of none; an int unless the ids are traced."""
+        """Return the last id plus one, 0 without ids; an int unless the ids are traced."""
         if isinstance(ids, jax.core.Tracer):
             return (ids[-1:].astype(self.int64) + 1).sum()
         return int(ids[-1]) + 1 if ids.shape[0] else 0
 
     @staticmethod
     def named(index: Any, size: int) -> Array:
-        """Which of `size` positions each row of `index` names."""
+        """Return which of `size` positions each row of `index` names."""
         rows = jnp.arange(index.shape[0])[:, None]
         return jnp.zeros((index.shape[0], size), bool).at[rows, index].set(True)
 
     @staticmethod
     def pick(pool: Any, index: Any) -> Array:
-        """pool[b, index[b, i]] or, of an index that all share, pool[b, index[i]]."""
+        """Return pool[b, index[b, i]] or, for a shared index, pool[b, index[i]]."""
         each = jnp.broadcast_to(index, (pool.shape[0], index.shape[-1]))
         return jnp.take_along_axis(pool, each, axis=1, mode="clip")
 
@@ -109,6 +109,6 @@ def batched(
     in_dims: Sequence[int | None],
     run: Run,
 ) -> tuple[tuple[Array, ...], tuple[int | None, ...]]:
-    """A kernel op for every item of a batch: outputs, and where each has the batch (None: it is one for all)."""
+    """Run a kernel op for every item of a batch; return outputs and their batch dimensions (None: not batched)."""
     with jax.numpy_rank_promotion("allow"):  # the rules broadcast as NumPy does
         return vmap.batched(Namespace(), op, attrs, batch_size, values, in_dims, run)

@@ -1,7 +1,7 @@
-"""Tables in parts, as files: from one number of parts and one rule to another, a few rows at a time."""
+"""Sharded tables: the "div" and "mod" rules, ids split by shard, and tables stored as one file per shard."""
 
 from __future__ import annotations
 
-from .layout import Layout as Layout
-from .layout import TensorLayout as TensorLayout
+from .manifest import Layout as Layout
+from .manifest import TensorLayout as TensorLayout
 from .reshard import reshard as reshard

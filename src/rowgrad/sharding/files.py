@@ -1,4 +1,4 @@
-"""Files of shards: a folder written whole or not at all, and the headers of .npy and .safetensors."""
+"""Files of shards: folders written atomically, and the headers of .npy and .safetensors files."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from .._runtime.arrays import NUMPY_DTYPE
 from .._runtime.plain_file import open_plain
 from ..errors import make_error
 
-# -- Folders that are there whole or not at all -----------------------------------------------------------------------
+# -- Folders written atomically ---------------------------------------------------------------------------------------
 
-_AT_FDCWD, _EXCHANGE = -100, 2  # of Linux
+_AT_FDCWD, _EXCHANGE = -100, 2  # arguments of Linux's renameat2
 
 
 @contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
-    """An empty folder beside the target, gone at the end. What an earlier process left when it was killed goes first.
+    """Yield an empty folder beside the target and remove it at the end.
 
-    A lock tells folders in use from those: it ends with the process.
+    Folders that a killed process left behind are removed first. A folder in use is locked until its process ends.
     """
     _remove_abandoned(target)
     folder, lock = _locked_folder(target)
@@ -53,7 +53,7 @@ def _locked_folder(target: Path) -> tuple[Path, int]:
         folder.mkdir()
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:  # another process took it for abandoned
+        except FileNotFoundError:  # another process considered it abandoned
             continue
         with contextlib.suppress(OSError):  # some network file systems have no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -76,11 +76,11 @@ def _remove_abandoned(target: Path) -> None:
 
 
 def put_in_place(folder: Path, target: Path, overwrite: bool) -> None:
-    """Give a folder its name. With `overwrite` it changes places with the one that has it."""
+    """Rename a folder to its target. With `overwrite` it replaces an existing folder in one step."""
     if overwrite and target.is_dir():
         os.chmod(folder, target.stat().st_mode & 0o7777)
         if not _exchange(folder, target):
-            # Not .tmp: a process that is killed between the two leaves the only old set there.
+            # Not .tmp, which is cleaned up: after a kill between the two renames this is the only copy.
             aside = folder.with_suffix(".old")
             os.rename(target, aside)
             try:
@@ -95,7 +95,7 @@ def put_in_place(folder: Path, target: Path, overwrite: bool) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Both at once, so that there is no moment without the name; False where the system cannot."""
+    """Exchange two folders atomically; return False where the system cannot."""
     call = getattr(ctypes.CDLL(None), "renameat2", None)
     if call is None:
         return False
@@ -104,7 +104,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
+    """Flush a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -112,9 +112,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-# -- One tensor of one part, wherever it lies -------------------------------------------------------------------------
-
-# One tensor of one part, wherever it lies: what it is, and a way to its rows.
+# -- One tensor of one shard ------------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:
     from ..checkpoint import Checkpoint
@@ -122,62 +120,62 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 DTYPES = {name: dtype for name, dtype in NUMPY_DTYPE.items() if name != "string" and name not in QUANTIZED}
 Stamp = tuple[int, int, int]
-_MOST_AXES = 64  # NumPy's
-SHAPE = f"at most {_MOST_AXES} whole numbers in [0, 2**63)"
+_MAX_RANK = 64  # NumPy's
+SHAPE = f"at most {_MAX_RANK} whole numbers in [0, 2**63)"
 
 
 class Stored(Protocol):
-    """A tensor that can be read by rows."""
+    """A tensor of one shard, in a file or a checkpoint, that can be read by rows."""
 
     @property
     def where(self) -> str:
-        """The file, for errors."""
+        """The file that errors name."""
 
     @property
     def dtype(self) -> str:
-        """The catalogue's name of its dtype."""
+        """The catalog's name of its dtype."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape in this part."""
+        """Its shape in this shard."""
 
     def fill(self, begin: int, rows: Array) -> None:
-        """Put the rows from `begin` on into an array of rows as bytes, one element each."""
+        """Read rows from row `begin` on into an array with one element of raw bytes per row."""
 
     def check_unchanged(self) -> None:
-        """Refuse a file that somebody wrote since it was opened."""
+        """Raise if the file changed since its header was read."""
 
 
 def is_shape(shape: Iterable[object]) -> bool:
-    """Whether sizes that a file claims can be those of an array. Others might be longer than can be multiplied."""
+    """Return whether the sizes in a file can be an array's shape; the product of others could overflow."""
     sizes = list(shape)
-    return len(sizes) <= _MOST_AXES and all(type(n) is int and 0 <= n < 2**63 for n in sizes)
+    return len(sizes) <= _MAX_RANK and all(type(n) is int and 0 <= n < 2**63 for n in sizes)
 
 
 def rows_of(shape: tuple[int, ...]) -> int:
-    """Rows; a scalar is one."""
+    """Return the number of rows; a scalar counts as one."""
     return shape[0] if shape else 1
 
 
 def row_bytes(dtype: str, shape: tuple[int, ...]) -> int:
-    """Bytes of a row."""
+    """Return the number of bytes of a row."""
     return math.prod(shape[1:]) * DTYPES[dtype].itemsize
 
 
 def size_of(dtype: str, shape: tuple[int, ...]) -> int:
-    """Bytes of a tensor."""
+    """Return the number of bytes of a tensor."""
     return math.prod(shape) * DTYPES[dtype].itemsize
 
 
 def stamp_of(path: Path) -> Stamp:
-    """What changes when somebody writes a file."""
+    """Return inode, size and modification time, which change when a file is written."""
     status = os.stat(path)
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True, slots=True)
 class InFile:
-    """A tensor whose bytes lie in a row, in a file. Every read opens and closes it, so there may be many."""
+    """A tensor stored contiguously in a file. Each read opens and closes it, so any number may exist."""
 
     path: Path
     offset: int
@@ -191,7 +189,7 @@ class InFile:
         return str(self.path)
 
     def fill(self, begin: int, rows: Array) -> None:
-        """Read, not mapped: a file that shrinks under a map would end the process."""
+        """Read rows. The file is not mapped: if a mapped file shrank, the process would crash."""
         view, done = rows.view(np.uint8).data, 0
         with open_plain(self.path) as file:
             file.seek(self.offset + begin * rows.itemsize)
@@ -204,14 +202,14 @@ class InFile:
                 done += count
 
     def check_unchanged(self) -> None:
-        """Compare with what was there at first."""
+        """Raise if inode, size or modification time changed."""
         if stamp_of(self.path) != self.stamp:
             raise make_error("parts_malformed", file=self.path, why="the file changed while it was read")
 
 
 @dataclass(frozen=True, slots=True)
 class InCheckpoint:
-    """A tensor of one of TensorFlow's checkpoints."""
+    """A tensor of a TensorFlow checkpoint."""
 
     checkpoint: Checkpoint
     name: str
@@ -224,21 +222,19 @@ class InCheckpoint:
         return f"{self.checkpoint.prefix}: {self.name}"
 
     def fill(self, begin: int, rows: Array) -> None:
-        """By the checkpoint's own reader, which compares checksums first."""
+        """Read rows with the checkpoint's reader, which verifies checksums first."""
         span = slice(begin, begin + len(rows)) if self.shape else None
         rows.view(np.uint8)[:] = self.checkpoint.read(self.name, span).reshape(-1).view(np.uint8)
 
     def check_unchanged(self) -> None:
-        """Its checksum has been compared."""
+        """Do nothing: the reader verified the checksum."""
 
 
-# -- The header of a .npy file, read with care and written ------------------------------------------------------------
+# -- Headers of .npy files --------------------------------------------------------------------------------------------
 
-# The header of a .npy file, read with care and written; the rows after it are moved by others.
-#
-# bfloat16, which the format has no name for, is `<V2`, as `numpy.save` writes it.
+# The format has no name for bfloat16: it is `<V2`, as `numpy.save` writes it.
 
-_LONGEST = 1 << 16  # of a header
+_MAX_NPY_HEADER = 1 << 16
 _BFLOAT16 = "<V2"
 _NAMES = {_BFLOAT16: "bfloat16", "|V2": "bfloat16"}
 _NAMES |= {dtype.newbyteorder("<").str: name for name, dtype in DTYPES.items() if name != "bfloat16"}
@@ -246,10 +242,10 @@ _DESCR = {name: descr for descr, name in _NAMES.items()} | {"bfloat16": _BFLOAT1
 
 
 def read_npy_header(path: Path) -> InFile:
-    """The array of a file; it is all the file holds."""
+    """Return the array of a file, which must hold nothing else."""
     stamp = stamp_of(path)
     with open_plain(path) as file:
-        stream = io.BytesIO(file.read(_LONGEST))
+        stream = io.BytesIO(file.read(_MAX_NPY_HEADER))
         size = os.fstat(file.fileno()).st_size
     try:
         with warnings.catch_warnings():
@@ -257,7 +253,7 @@ def read_npy_header(path: Path) -> InFile:
             version = np.lib.format.read_magic(stream)
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
             shape, fortran, dtype = read(stream)
-    except Exception:  # NumPy's parser of headers lets many kinds through: SyntaxError, TokenError, KeyError…
+    except Exception:  # NumPy's header parser raises many kinds: SyntaxError, TokenError, KeyError…
         raise make_error("parts_malformed", file=path, why="not a .npy file of version 1 or 2") from None
     if dtype.str not in _NAMES or dtype.names is not None:
         raise make_error("parts_dtype", file=path, what="the array", value=dtype.str, bound=".npy")
@@ -273,43 +269,41 @@ def read_npy_header(path: Path) -> InFile:
 
 
 def npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """The bytes before the rows."""
+    """Return the bytes that precede the rows."""
     stream = io.BytesIO()
-    told = {"descr": _DESCR[dtype], "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(stream, told)
+    header = {"descr": _DESCR[dtype], "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, header)
     return stream.getvalue()
 
 
-# -- The header of a .safetensors file, read with care and written ----------------------------------------------------
+# -- Headers of .safetensors files ------------------------------------------------------------------------------------
 
-# The header of a .safetensors file, read with care and written; the rows after it are moved by others.
-#
-# A file is 8 bytes that say how long the header is, the header in JSON, and the tensors' bytes without a gap.
+# A file is the length of the header in 8 bytes, the header in JSON, and the tensors' bytes without gaps.
 
 METADATA = "__metadata__"
-_LONGEST_JSON = 100_000_000  # of a header, as the format's own reader has it
+_MAX_JSON = 100_000_000  # bytes of a header, as in the format's own reader
 _SAFETENSORS_DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "F16": "float16",
           "BF16": "bfloat16", "U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64", "I64": "int64",
           "F64": "float64", "C64": "complex64"}  # fmt: skip
 CODES = {name: code for code, name in _SAFETENSORS_DTYPES.items()}
-_ALIGNED = 8
+_ALIGNMENT = 8
 
 
 def read_safetensors_header(path: Path) -> tuple[dict[str, InFile], dict[str, str]]:
-    """The tensors of a file in the order of their bytes, and its metadata."""
+    """Return the tensors of a file in the order of their bytes, and its metadata."""
     stamp = stamp_of(path)
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(_LONGEST_JSON, size - 8):
-            bound = f"at most {max(0, min(_LONGEST_JSON, size - 8))}"
+        if size < 8 or length > min(_MAX_JSON, size - 8):
+            bound = f"at most {max(0, min(_MAX_JSON, size - 8))}"
             raise make_error("parts_value", file=path, what="length of the header", value=length, bound=bound)
-        told = _parsed(path, file.read(length))
-    metadata = told.pop(METADATA, {})
+        header = _parse_json(path, file.read(length))
+    metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise make_error("parts_value", file=path, what=METADATA, value=short(metadata), bound="a mapping of strings")
     begin = 8 + length
-    found = {name: _tensor(path, name, entry, begin, stamp) for name, entry in told.items()}
+    found = {name: _tensor(path, name, entry, begin, stamp) for name, entry in header.items()}
     found = dict(sorted(found.items(), key=lambda item: (item[1].offset, size_of(item[1].dtype, item[1].shape))))
     end = begin
     for name, tensor in found.items():
@@ -322,20 +316,20 @@ def read_safetensors_header(path: Path) -> tuple[dict[str, InFile], dict[str, st
     return found, metadata
 
 
-def _parsed(path: Path, text: bytes) -> dict[str, Any]:
-    def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _parse_json(path: Path, text: bytes) -> dict[str, Any]:
+    def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) != len(pairs):
             raise ValueError("a name stands twice")
         return made
 
     try:
-        told = json.loads(text.decode("utf-8"), object_pairs_hook=unlike)
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=without_duplicates)
     except (ValueError, RecursionError) as error:
         raise make_error("parts_malformed", file=path, why=f"the header is not JSON: {error}") from None
-    if not isinstance(told, dict):
+    if not isinstance(header, dict):
         raise make_error("parts_malformed", file=path, why="the header is not a JSON object")
-    return told
+    return header
 
 
 def _tensor(path: Path, name: str, entry: Any, begin: int, stamp: tuple[int, int, int]) -> InFile:
@@ -359,13 +353,16 @@ def _tensor(path: Path, name: str, entry: Any, begin: int, stamp: tuple[int, int
 def safetensors_header(
     tensors: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, int]]:
-    """The bytes before the rows, and where in the file each tensor begins: wide dtypes first, so all are aligned."""
-    told: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    """Return the bytes that precede the rows, and where in the file each tensor begins.
+
+    Wide dtypes come first, so that all tensors are aligned.
+    """
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     offsets, end = {}, 0
     for name, (dtype, shape) in sorted(tensors.items(), key=lambda item: (-DTYPES[item[1][0]].itemsize, item[0])):
         begin, end = end, end + size_of(dtype, shape)
         offsets[name] = begin
-        told[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
-    text = json.dumps(told, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % _ALIGNED)
+        header[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
     return len(text).to_bytes(8, "little") + text, {name: 8 + len(text) + begin for name, begin in offsets.items()}

@@ -1,4 +1,4 @@
-"""Split ids among the shards of a table, and put results back in order."""
+"""Split ids by the part of a table that stores them, join results again, and add gradients up per part."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from .._core import memory_limit
 from .._runtime.arrays import as_array, fit, is_masked, plain_array
 from .._runtime.dispatch import describe_value, is_traced
 from ..errors import OpError, ResourceExhaustedError, make_error
-from .rule import Array, by_shard, check_strategy, inverse_of, locate
+from .rule import Array, check_strategy, first_id, group_by_shard, id_step, inverse_permutation, locate, shard_size
 
-# -- Ids by the part of a table that holds them, and back -------------------------------------------------------------
+# -- Split and join ids -----------------------------------------------------------------------------------------------
 
-# Ids by the part of a table that holds them, and back: for tables whose parts lie in different places.
-
-_IDS = (np.dtype(np.int32), np.dtype(np.int64))
-_PART_BYTES = 256  # what a part without ids takes: two arrays
+_ID_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
+_PART_BYTES = 256  # the memory of a part without ids: two empty arrays
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays compare by element
 class Partitioned:
-    """Where the ids of a batch are.
+    """The result of `partition`. Arrays are of the ids' library; rows have the ids' dtype.
 
-    `part` and `row` say of every id which part holds it, and at which of its rows. `rows[k]` are the rows that are
-    wanted of part k, in input order, and `positions[k]` is where in the batch they were. Arrays are of the ids' own
-    library; rows have the ids' dtype.
+    Attributes:
+        rows: For each part, the rows to look up there, in input order.
+        positions: For each part, the positions of these ids in the batch.
+        part: The part of each id.
+        row: The row of each id in its part.
     """
 
     rows: list[Any]
@@ -40,14 +40,29 @@ class Partitioned:
 
 
 def partition(ids: Any, num_parts: int, strategy: str = "div", *, num_rows: int | None = None) -> Partitioned:
-    """Sort ids by the part of the table that holds them, by TensorFlow's rules.
+    """Split ids by the part of the table that stores them, by TensorFlow's partition rules.
 
-    By "div" parts are runs of rows, the first (num_rows mod num_parts) of them one row longer; by "mod" row i is row
-    i // num_parts of part i mod num_parts. Ids are int32 or int64, of NumPy, torch or JAX, and taken as if flat.
-    "div" needs `num_rows`; "mod" does not, but then nothing is known to be too large.
+    Args:
+        ids: int32 or int64 ids of any shape, read as a vector: an array of NumPy, torch or JAX, or a list.
+        num_parts: The number of parts.
+        strategy: "div" stores a run of rows in each part, one row longer in the first (num_rows mod num_parts) parts.
+            "mod" stores row i as row i // num_parts of part i mod num_parts.
+        num_rows: The number of rows of the table. "div" requires it; "mod" without it cannot reject ids that are too
+            large.
+
+    Returns:
+        The part and the row of each id, and for each part its rows and their positions.
+
+    Raises:
+        InvalidArgumentError: If an id is out of range, or an option is invalid.
+
+    >>> import rowgrad as rg
+    >>> split = rg.partition([4, 0, 3, 1], num_parts=2, strategy="div", num_rows=5)
+    >>> [rows.tolist() for rows in split.rows], [positions.tolist() for positions in split.positions]
+    ([[0, 1], [1, 0]], [[1, 3], [0, 2]])
     """
-    with _named("partition", ids=ids, num_parts=num_parts, strategy=strategy, num_rows=num_rows):
-        num_parts, rows = _checked(num_parts, strategy, num_rows)
+    with _error_context("partition", ids=ids, num_parts=num_parts, strategy=strategy, num_rows=num_rows):
+        num_parts, rows = _read_counts(num_parts, strategy, num_rows)
         if num_parts > memory_limit() // _PART_BYTES:
             raise make_error("out_of_memory", argument="num_parts", value=num_parts, bound=memory_limit())
         flat = _integers(ids, "ids").reshape(-1)
@@ -59,18 +74,32 @@ def partition(ids: Any, num_parts: int, strategy: str = "div", *, num_rows: int 
             raise make_error("fewer_rows_than_parts", argument="num_rows", value=rows, bound=num_parts)
         part, row = locate(flat, rows or 0, num_parts, strategy)
         row = row.astype(flat.dtype)
-        _, positions = by_shard(part, num_parts)
-        told = [_like(ids, array) for array in ([row[p] for p in positions], positions, [part, row])]
-        return Partitioned(told[0], told[1], *told[2])
+        _, positions = group_by_shard(part, num_parts)
+        results = [_like(ids, array) for array in ([row[p] for p in positions], positions, [part, row])]
+        return Partitioned(results[0], results[1], *results[2])
 
 
 def stitch(values: Sequence[Any], partitioned: Partitioned) -> Any:
-    """The inverse: what every part gave for its `rows`, put back in the order of the ids.
+    """Join the results of all parts in the order of the ids: the inverse of `partition`.
 
-    `values[k]` has as many rows as `partitioned.rows[k]`, of any shape that is the same in all parts. It may be of
-    NumPy, torch or JAX, and gradients of the latter two go through.
+    Args:
+        values: For each part an array with as many rows as `partitioned.rows[k]`; dtype and columns are the same in all
+            parts. Arrays of NumPy, torch or JAX; gradients of torch and JAX pass through.
+        partitioned: The result of `partition`.
+
+    Returns:
+        One array with a row for each id.
+
+    Raises:
+        InvalidArgumentError: If an array does not fit its part.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> split = rg.partition([4, 0, 3, 1], num_parts=2, num_rows=5)
+    >>> parts = [np.array([10, 11, 12]), np.array([13, 14])]
+    >>> rg.stitch([part[rows] for part, rows in zip(parts, split.rows)], split).tolist()
+    [14, 10, 13, 11]
     """
-    with _named("stitch", values=values):
+    with _error_context("stitch", values=values):
         if not isinstance(partitioned, Partitioned):
             bound = "what partition returns"
             raise make_error("value_unfit", argument="partitioned", value=type(partitioned).__name__, bound=bound)
@@ -90,17 +119,32 @@ def stitch(values: Sequence[Any], partitioned: Partitioned) -> Any:
                 raise make_error("value_unfit", argument=f"values[{k}]", value=found, bound=expected)
         order = np.concatenate([_host(p) for p in partitioned.positions])
         together = _library(arrays[0]).concat(arrays)
-        return together[_like(together, [inverse_of(order)])[0]]
+        return together[_like(together, [inverse_permutation(order)])[0]]
 
 
 def global_ids(part: Any, rows: Any, num_parts: int, strategy: str = "div", *, num_rows: int | None = None) -> Any:
-    """Which ids rows of a part have: what `partition` took apart.
+    """Return the ids of rows of a part: the inverse of `partition` for part and row numbers.
 
-    `part` is a number, or an array with a part for every row. "div" needs `num_rows`. Rows that the part does not
-    have are refused; by "mod" without `num_rows`, those whose id would not fit the rows' dtype.
+    Args:
+        part: A part, or an array with a part for each row.
+        rows: int32 or int64 rows: an array of NumPy, torch or JAX, or a list.
+        num_parts: The number of parts.
+        strategy: "div" or "mod".
+        num_rows: The number of rows of the table. "div" requires it; "mod" without it rejects only rows whose id does
+            not fit the rows' dtype.
+
+    Returns:
+        Ids of the shape, dtype and library of `rows`.
+
+    Raises:
+        InvalidArgumentError: If a part or a row does not exist, or an option is invalid.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> rg.global_ids(1, np.array([0, 1]), num_parts=2, strategy="mod", num_rows=5).tolist()
+    [1, 3]
     """
-    with _named("global_ids", part=part, rows=rows, num_parts=num_parts, strategy=strategy, num_rows=num_rows):
-        num_parts, total = _checked(num_parts, strategy, num_rows)
+    with _error_context("global_ids", part=part, rows=rows, num_parts=num_parts, strategy=strategy, num_rows=num_rows):
+        num_parts, total = _read_counts(num_parts, strategy, num_rows)
         local = _integers(rows, "rows")
         given = _integers(part, "part")
         try:
@@ -111,23 +155,21 @@ def global_ids(part: Any, rows: Any, num_parts: int, strategy: str = "div", *, n
         if len(bad):
             value = int(parts.reshape(-1)[bad[0]])
             raise make_error("part_outside", argument="part", position=int(bad[0]), value=value, bound=num_parts)
-        if strategy == "mod":
-            last = int(np.iinfo(local.dtype).max) if total is None else total - 1
-            ends, first, step = (last - parts) // num_parts, parts, num_parts
+        if total is None:  # under "mod" then only the dtype limits the ids
+            last = (int(np.iinfo(local.dtype).max) - parts) // num_parts
         else:
-            quotient, longer = divmod(total or 0, num_parts)
-            ends = quotient - 1 + (parts < longer)
-            first, step = parts * quotient + np.minimum(parts, longer), 1
-        bad = np.flatnonzero((local < 0) | (local > ends))
+            last = shard_size(parts, total, num_parts) - 1
+        bad = np.flatnonzero((local < 0) | (local > last))
         if len(bad):
-            value, bound = (int(a.reshape(-1)[bad[0]]) for a in (local, ends))
+            value, bound = (int(a.reshape(-1)[bad[0]]) for a in (local, last))
             raise make_error("row_not_in_part", argument="rows", position=int(bad[0]), value=value, bound=bound + 1)
-        ids = fit(local.astype(np.int64) * step + first, "rows", local.dtype)
+        first = first_id(parts, total or 0, num_parts, strategy)
+        ids = fit(local.astype(np.int64) * id_step(num_parts, strategy) + first, "rows", local.dtype)
         return _like(rows, [ids])[0]
 
 
-def _checked(num_parts: int, strategy: str, num_rows: int | None) -> tuple[int, int | None]:
-    """Both counts as Python's integers: NumPy's would overflow in sums with each other."""
+def _read_counts(num_parts: int, strategy: str, num_rows: int | None) -> tuple[int, int | None]:
+    """Return both counts as Python integers, whose sums cannot overflow."""
     check_strategy(strategy)
     for argument, value, least in (("num_parts", num_parts, 1), ("num_rows", num_rows, 0)):
         is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
@@ -140,22 +182,22 @@ def _checked(num_parts: int, strategy: str, num_rows: int | None) -> tuple[int, 
 
 
 def _integers(value: Any, argument: str) -> Array:
-    """An argument as an array of NumPy, of one of the two dtypes that ids have."""
+    """Return an argument as a NumPy array of int32 or int64."""
     if is_traced(value):
         raise make_error("size_traced", argument=argument, bound=f"{argument} must be a concrete array")
     array = as_array(_host(value), argument, empty="int32")
-    if array.dtype not in _IDS:
+    if array.dtype not in _ID_DTYPES:
         raise make_error("dtype_not_allowed", argument=argument, value=array.dtype, bound="int32, int64")
     return array
 
 
 def _host(value: Any) -> Any:
-    """What NumPy can read: tensors of torch are brought to the CPU."""
+    """Return something NumPy can read: torch tensors are copied to the CPU."""
     return value.detach().cpu().numpy() if hasattr(value, "detach") else value
 
 
 def _like(value: Any, arrays: list[Array]) -> list[Any]:
-    """Arrays in the library, and on the device, of a value that the caller gave."""
+    """Convert NumPy arrays to the library and device of a value."""
     if hasattr(value, "detach"):
         return [_library(value).from_numpy(np.ascontiguousarray(a)).to(value.device) for a in arrays]
     library = _library(value)
@@ -163,44 +205,41 @@ def _like(value: Any, arrays: list[Array]) -> list[Any]:
 
 
 def _library(value: Any) -> Any:
-    """The module of functions for an array: it is loaded, since the array is there."""
+    """Return the array namespace of an array. Since the array exists, its library is imported."""
     if hasattr(value, "detach"):
         return sys.modules["torch"]
     return value.__array_namespace__() if hasattr(value, "__array_namespace__") else np
 
 
 @contextmanager
-def _named(op: str, **given: Any) -> Iterator[None]:
-    """Errors name the function and what it was given."""
+def _error_context(op: str, **given: Any) -> Iterator[None]:
+    """Add the function's name and arguments to errors."""
     try:
         yield
     except OpError as error:
-        error.in_call(op, None, ", ".join(f"{k}={_told(v)}" for k, v in given.items()))
+        error.in_call(op, None, ", ".join(f"{k}={_describe(v)}" for k, v in given.items()))
         raise
     except MemoryError as error:
         exhausted = ResourceExhaustedError(f"OOM: {error}")
-        raise exhausted.in_call(op, None, ", ".join(f"{k}={_told(v)}" for k, v in given.items())) from error
+        raise exhausted.in_call(op, None, ", ".join(f"{k}={_describe(v)}" for k, v in given.items())) from error
 
 
-def _told(value: Any) -> str:
+def _describe(value: Any) -> str:
     return repr(value) if isinstance(value, str) else describe_value(value)
 
 
-# -- Gradients of bags where whoever adds them up sees only some of a bag's ids ---------------------------------------
+# -- Gradients of bags whose ids are spread over several owners -------------------------------------------------------
 
-# Gradients of bags where whoever adds them up sees only some of a bag's ids: its scale is given, not counted.
-#
-# A table that is split among processes has its gradients added up by the owner of each row, who knows of a bag only
-# the ids that name its own rows. What else it needs is one number per bag. These functions are compositions of ops,
-# over a table of them, so every array library has them; the bits are those of
-# `[Weighted]SparseSegment{Sum,Mean,SqrtN}Grad` and of their gradients by unique rows on all ids at once
-# (docs/orders.md).
+# The gradients of a sharded table are added up by the owner of each row, who sees only those ids of a bag that name its
+# own rows. It also needs one scale per bag, which the caller passes. These functions are compositions of ops, so they
+# work for every array library; their bits are those of `[Weighted]SparseSegment{Sum,Mean,SqrtN}Grad`, and of the
+# row-sparse gradients, on all ids at once (docs/orders.md).
 
 
 def weighted_scales(ops: Any, kind: str, segment_ids: Any, weights: Any, num_bags: int) -> Any:
-    """What weighted bags are divided by: Σw or √Σw² of every bag, in the dtype of `weights`; None for sums.
+    """Return the divisor of each weighted bag, Σw or √Σw², in the dtype of `weights`; None for sums.
 
-    `weights` are those of all ids of each bag, already in the type sums are held in (float32, or float64 for float64).
+    `weights` are those of all ids of each bag, already in the accumulation type (float32, or float64 for float64).
     """
     if kind == "Sum":
         return None
@@ -210,10 +249,10 @@ def weighted_scales(ops: Any, kind: str, segment_ids: Any, weights: Any, num_bag
 
 
 def plain_scales(ops: Any, kind: str, segment_ids: Any, ones: Any) -> Any:
-    """What rows of bags without weights are multiplied by: 1/n or 1/√n, for every id, in the dtype of `ones`.
+    """Return the scale of each id of unweighted bags, 1/n or 1/√n, in the dtype of `ones`; None for sums.
 
-    `ones` is a column [bags, 1] of the type sums are held in. The numbers are the kernel's own: an id that is alone in
-    its row gets exactly its scale. None for sums.
+    `ones` is a column [bags, 1] of the accumulation type. The scales are computed by the gradient kernel itself, so
+    they have its bits.
     """
     if kind == "Sum":
         return None
@@ -222,9 +261,9 @@ def plain_scales(ops: Any, kind: str, segment_ids: Any, ones: Any) -> Any:
 
 
 def scaled_rows(ops: Any, grad: Any, divisors: Any) -> Any:
-    """Each bag's gradient divided by the bag's divisor, in the divisors' dtype; x/0 is 0."""
+    """Divide each bag's gradient by the bag's divisor, in the divisors' dtype; x/0 is 0."""
     wide = ops["CastLike"](grad, divisors)
-    # The gradient kernels take subnormal numbers for zero before they divide; a product with 1 there does the same.
+    # The gradient kernels flush subnormal numbers to zero before they divide; their product with 1 does the same.
     each = ops["Positions"](ops["Cast"](ops["ZerosLike"](divisors), DstT="int64"))
     flushed = ops["WeightedSparseSegmentSumGradRows"](wide, each, ops["OnesLike"](divisors))
     return ops["DivNoNan"](flushed, ops["Reshape"](divisors, (-1, 1)))
@@ -234,11 +273,19 @@ def dense_gradient(
     ops: Any, grad: Any, indices: Any, segment_ids: Any, num_rows: int, *, factors: Any = None, divisors: Any = None,
     weights: Any = None, plan: tuple[Any, ...] | None = None, **order: Any,
 ) -> Any:  # fmt: skip
-    """The gradient for a table of `num_rows` rows, as a dense table.
+    """Return the gradient for a table of `num_rows` rows as a dense table.
 
-    `grad` has a row for every bag, `indices` and `segment_ids` are the (row, bag) pairs in their order. Without weights
-    `factors`, one per bag, multiply; with `weights`, one per pair, `divisors` divide first. `plan` is what RowPlan says
-    of these pairs, where that is known already. `order=` as in the ops.
+    Args:
+        ops: The raw ops.
+        grad: The gradient of each bag.
+        indices: The row of each (row, bag) pair, in the order of the ids.
+        segment_ids: The bag of each pair.
+        num_rows: The number of rows of the table.
+        factors: For bags without weights, a factor per bag.
+        divisors: For weighted bags, a divisor per bag, applied before the weights.
+        weights: A weight per pair.
+        plan: The result of `RowPlan` for these pairs, if it is known already.
+        order: The order of additions, as in the ops.
     """
     rows, numbers = terms(ops, grad, segment_ids, factors, divisors, weights)
     ids = (indices, segment_ids) if plan is None else plan
@@ -256,7 +303,7 @@ def unique_gradient(
     ops: Any, grad: Any, indices: Any, segment_ids: Any, num_rows: int, *, factors: Any = None, divisors: Any = None,
     weights: Any = None, plan: tuple[Any, ...] | None = None, **order: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """The same by unique rows: their values, and their numbers, ascending."""
+    """Return the same gradient as unique rows: their values, and their ascending row numbers."""
     rows, numbers = terms(ops, grad, segment_ids, factors, divisors, weights)
     if plan is None:
         plan = ops["RowPlan"](indices, segment_ids, num_rows, grad.shape[0])
@@ -270,7 +317,7 @@ def unique_gradient(
 
 
 def terms(ops: Any, grad: Any, segment_ids: Any, factors: Any, divisors: Any, weights: Any) -> tuple[Any, Any]:
-    """Rows to add up, one per bag, and what each pair multiplies them by, if anything."""
+    """Return the rows to add up, one per bag, and the factor of each pair, if any."""
     if factors is not None:
         return grad, ops["GatherRows"](factors, segment_ids, gradient="dense")
     return grad if divisors is None else scaled_rows(ops, grad, divisors), weights

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import OpError, make_error, shape_text
 from .files import Array, InFile, row_bytes, rows_of, size_of
-from .layout import FORMATS, MOST_PARTS, Layout, TensorLayout
-from .rule import check_strategy, shard_sizes
+from .manifest import FORMATS, MAX_PARTS, Layout, TensorLayout
+from .rule import check_strategy, id_step, locate_valid, shard_sizes, shard_slice
 from .shards import Part, Source, Target, new_target, open_source
 
-# -- What parts hold together -----------------------------------------------------------------------------------------
-
-# What parts hold together: which tensors are dealt out by rows, whether all parts fit, by which rule they were cut.
+# -- The layout of the source -----------------------------------------------------------------------------------------
 
 
-def judge(source: Source, from_strategy: str | None, table: str | None) -> Layout:
-    """The layout of parts, all of which have been looked at; nothing of their rows has been read."""
+def source_layout(source: Source, from_strategy: str | None, table: str | None) -> Layout:
+    """Return the layout of the source, from the headers of all parts; no rows are read.
+
+    Raises:
+        InvalidArgumentError: If the parts do not belong together, or contradict the manifest or the arguments.
+    """
     first = source.parts[0] if source.parts else {}
     for part in source.parts:
         _check_alike(source, first, part)
     manifest = source.manifest
     if manifest is None:
-        by_rows, sizes = _dealt(source, table)
+        by_rows, sizes = _row_tensors(source, table)
     else:
         _check_names(source, manifest)
         if table is not None:
@@ -43,23 +43,23 @@ def judge(source: Source, from_strategy: str | None, table: str | None) -> Layou
     found = Layout(source.format, _strategy(source, from_strategy), len(sizes), sum(sizes), tensors)
     for name, wanted in ({} if manifest is None else manifest.tensors).items():
         if tensors[name] != wanted:
-            raise _against(source, name, *(f"{t.dtype}{shape_text(t.shape)}" for t in (tensors[name], wanted)))
+            raise _contradiction(source, name, *(f"{t.dtype}{shape_text(t.shape)}" for t in (tensors[name], wanted)))
     return found
 
 
 def _check_names(source: Source, manifest: Layout) -> None:
     for name in sorted(manifest.tensors.keys() ^ source.parts[0].keys()):
         there = ("there", "missing")
-        raise _against(source, name, *(there if name in source.parts[0] else there[::-1]))
+        raise _contradiction(source, name, *(there if name in source.parts[0] else there[::-1]))
 
 
-def _against(source: Source, name: str, value: str, bound: str) -> OpError:
+def _contradiction(source: Source, name: str, value: str, bound: str) -> OpError:
     bound = f"{bound}, as the manifest says"
     return make_error("parts_value", file=source.path, what=repr(name), value=value, bound=bound)
 
 
 def _check_alike(source: Source, first: Part, part: Part) -> None:
-    """The same tensors, with the same dtypes and columns."""
+    """Raise unless two parts have the same tensors with the same dtypes and columns."""
     if part.keys() != first.keys():
         name = min(part.keys() ^ first.keys())
         there = next(iter((part if name not in part else first).values())).where if part and first else source.path
@@ -76,10 +76,10 @@ def _check_alike(source: Source, first: Part, part: Part) -> None:
                 )
 
 
-def _dealt(source: Source, table: str | None) -> tuple[set[str], list[int]]:
-    """Tensors that have as many rows as the table in every part, and those numbers.
+def _row_tensors(source: Source, table: str | None) -> tuple[set[str], list[int]]:
+    """Return the tensors that have as many rows as the table in every part, and the rows of each part.
 
-    The table is the tensor of this name, or the one that has the most bytes.
+    The table is the tensor of this name, or the one with the most bytes.
     """
     chosen = _table(source, table)
     sizes = [part[chosen].shape[0] for part in source.parts]
@@ -99,7 +99,7 @@ def _table(source: Source, name: str | None) -> str:
 
 
 def _check_sizes(source: Source, by_rows: set[str], sizes: list[int]) -> None:
-    """Parts have the rows the rules give them; what is not dealt out has one shape everywhere."""
+    """Raise unless every part has the rows the rule gives it, and copied tensors have one shape in all parts."""
     wanted = shard_sizes(sum(sizes), len(sizes))
     for number, part in enumerate(source.parts):
         for name, tensor in part.items():
@@ -121,50 +121,49 @@ def _strategy(source: Source, given: str | None) -> str:
             raise make_error("parts_strategy", file=source.path)
         return given or "div"
     if given not in (None, source.manifest.strategy):
-        raise _against(source, "from_strategy", str(given), source.manifest.strategy)
+        raise _contradiction(source, "from_strategy", str(given), source.manifest.strategy)
     return source.manifest.strategy
 
 
-# -- Rows from parts to parts, through a window of rows in the table's own order --------------------------------------
+# -- Moving rows, through a window of rows in table order -------------------------------------------------------------
 
-# Every window is read from, and written to, each part as one run, so all files are gone through once, from their
-# beginning to their end, whatever the rules are.
+# Each window is read from, and written to, every part as one run, so each file is read or written once, from beginning
+# to end, whatever the rules are.
 
 Progress = Callable[[int, int], object]
-_SHARES = 4  # of the memory: a window, rows on their way to it or from it, and what a checkpoint's reader takes
-_LONGEST_ROW = 2**31 - 1  # NumPy's for elements of plain bytes
+_SHARES = 4  # of the memory: a window, a buffer for strided rows, and what a checkpoint's reader takes
+_MAX_ROW_BYTES = 2**31 - 1  # NumPy's limit for elements of raw bytes
 
 
-class Cut:
-    """How a rule cuts a table: which rows of which parts a run of the table is made of."""
+def runs(layout: Layout, begin: int, end: int) -> Iterator[tuple[int, int, slice]]:
+    """Yield where rows [begin, end) of the table are stored, one contiguous run of a part's rows at a time.
 
-    def __init__(self, layout: Layout) -> None:
-        self.parts, self._is_mod = layout.parts, layout.strategy == "mod"
-        self._begins = [0, *accumulate(shard_sizes(layout.rows, layout.parts))]
-
-    def runs(self, begin: int, end: int) -> Iterator[tuple[int, int, slice]]:
-        """Part, its first row, and where in rows [begin, end) of the table these rows are."""
-        if self._is_mod:
-            for first in range(begin, min(begin + self.parts, end)):
-                yield first % self.parts, first // self.parts, slice(first - begin, end - begin, self.parts)
-            return
-        part = bisect_right(self._begins, begin) - 1  # of parts that begin here only the last is not empty
-        first = begin
-        while first < end:
-            stop = min(end, self._begins[part + 1])
-            if first < stop:
-                yield part, first - self._begins[part], slice(first - begin, stop - begin)
-            part, first = part + 1, stop
+    Yields:
+        The part, the first row of the run in that part, and the positions of the run's rows in [begin, end).
+    """
+    rule = layout.rows, layout.parts, layout.strategy
+    step = id_step(layout.parts, layout.strategy)
+    if step > 1:
+        for first in range(begin, min(begin + step, end)):
+            part, row = locate_valid(first, *rule)
+            yield part, row, slice(first - begin, end - begin, step)
+        return
+    first = begin
+    while first < end:
+        part, row = map(int, locate_valid(first, *rule))
+        stop = min(end, shard_slice(part, *rule).stop)
+        yield part, row, slice(first - begin, stop - begin)
+        first = stop
 
 
 def total_bytes(layout: Layout) -> int:
-    """Bytes of all tensors, each once."""
+    """Return the number of bytes of all tensors, copied ones counted once."""
     return sum(size_of(tensor.dtype, tensor.shape) for tensor in layout.tensors.values())
 
 
 def check_memory(layout: Layout, memory: int, where: object) -> None:
-    """A few rows have to be held at a time."""
-    bound = min(memory // _SHARES, _LONGEST_ROW)
+    """Raise if a row does not fit its share of the memory."""
+    bound = min(memory // _SHARES, _MAX_ROW_BYTES)
     for name, tensor in layout.tensors.items():
         size = row_bytes(tensor.dtype, tensor.shape)
         if size > bound:
@@ -172,37 +171,36 @@ def check_memory(layout: Layout, memory: int, where: object) -> None:
 
 
 def move(parts: Sequence[Part], found: Layout, target: Target, memory: int, progress: Progress) -> None:
-    """Write every tensor of the target."""
+    """Copy every tensor from the source's parts to the target's."""
     total, done = total_bytes(found), 0
     progress(0, total)
     for name, tensor in found.tensors.items():
         size = row_bytes(tensor.dtype, tensor.shape)
         if size == 0:
             continue
-        step = _dealt_rows if tensor.by_rows else _copied
+        step = _move_rows if tensor.by_rows else _copy_to_all
         for count in step(name, tensor, parts, found, target, max(1, memory // _SHARES // size)):
             done += count * size
             progress(done, total)
 
 
-def _dealt_rows(
+def _move_rows(
     name: str, tensor: TensorLayout, parts: Sequence[Part], found: Layout, target: Target, most: int
 ) -> Iterator[int]:
-    """Move a tensor by rows; how many, after each window."""
+    """Move a tensor's rows; yield their number after each window."""
     most = min(most, max(found.rows, 1))
-    window, spare = _bytes(tensor, most), _bytes(tensor, (most + 1) // 2)
-    before, after = Cut(found), Cut(target.layout)
+    window, spare = _row_buffer(tensor, most), _row_buffer(tensor, (most + 1) // 2)
     for begin in range(0, found.rows, most):
         end = min(begin + most, found.rows)
         rows = window[: end - begin]
-        for part, row, place in before.runs(begin, end):
+        for part, row, place in runs(found, begin, end):
             into = rows[place]
             if into.flags.c_contiguous:
                 parts[part][name].fill(row, into)
             else:
                 parts[part][name].fill(row, spare[: len(into)])
                 into[:] = spare[: len(into)]
-        for part, row, place in after.runs(begin, end):
+        for part, row, place in runs(target.layout, begin, end):
             out = rows[place]
             if not out.flags.c_contiguous:
                 spare[: len(out)] = out
@@ -211,13 +209,13 @@ def _dealt_rows(
         yield end - begin
 
 
-def _copied(
+def _copy_to_all(
     name: str, tensor: TensorLayout, parts: Sequence[Part], found: Layout, target: Target, most: int
 ) -> Iterator[int]:
-    """Copy a tensor that is the same in all parts into all parts; how many rows, after each window."""
+    """Copy a tensor that is the same in all parts; yield the number of rows after each window."""
     total = rows_of(tensor.shape)
     most = min(most, max(total, 1))
-    window, other = _bytes(tensor, most), _bytes(tensor, most)
+    window, other = _row_buffer(tensor, most), _row_buffer(tensor, most)
     for begin in range(0, total, most):
         rows, again = window[: total - begin], other[: total - begin]
         parts[0][name].fill(begin, rows)
@@ -231,14 +229,12 @@ def _copied(
         yield len(rows)
 
 
-def _bytes(tensor: TensorLayout, rows: int) -> Array:
-    """Room for rows, each an element of plain bytes: NumPy moves those in one piece."""
+def _row_buffer(tensor: TensorLayout, rows: int) -> Array:
+    """Return a buffer for rows with one element of raw bytes per row, which NumPy copies as a unit."""
     return np.empty(rows, np.dtype((np.void, row_bytes(tensor.dtype, tensor.shape))))
 
 
 # -- reshard ----------------------------------------------------------------------------------------------------------
-
-# reshard: what is asked for, judged before anything is written.
 
 Name = str | os.PathLike[str]
 
@@ -257,28 +253,49 @@ def reshard(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Layout:
-    """Write a table that lies in parts anew: in another number of parts, by another rule, or in other files.
+    """Repartition a table stored as files: change the number of parts, the partition rule, or the file format.
 
-    `source` is a folder of `part-00000-of-00004.npy` or `.safetensors`, a single such file under any name, or a
-    checkpoint of TensorFlow; `target` is a folder that is made. `strategy` is "div" or "mod", `from_strategy` the rule
-    of the source, which is known where a manifest or a single part says it. `format` is "npy" or "safetensors", else
-    the source's own.
+    Tensors with as many rows as the table in every part, such as optimizer slots, are repartitioned with it; all other
+    tensors must be the same in all parts. The target appears only when it is complete: an error or a kill leaves what
+    was there before.
 
-    Tensors with as many rows as the table move with it, others have to be the same in all parts. `table` names the
-    table, else it is the largest tensor. `tensors` picks some, and as a mapping, {new name: name}, renames them; of a
-    checkpoint it has to be given.
+    Args:
+        source: A folder of `part-00000-of-00004.npy` or `.safetensors` files, a single such file under any name, or a
+            TensorFlow checkpoint.
+        target: The folder to create.
+        parts: The number of parts to write.
+        strategy: The partition rule to write, "div" or "mod".
+        from_strategy: The rule of the source; not needed if there is a manifest or a single part.
+        format: "npy" or "safetensors"; by default the source's.
+        table: The name of the table; by default the largest tensor.
+        tensors: The tensors to read, as names or as a mapping {new name: name}; required for a checkpoint.
+        memory: About how many bytes of rows to hold at a time.
+        overwrite: Replace an existing folder of parts.
+        progress: Called with the bytes written so far and the total.
 
-    About `memory` bytes of rows are held at a time. The target appears when it is whole; an error or a kill before
-    leaves what was there. `overwrite` lets it replace a folder of parts. `progress` is called with bytes done and all.
+    Returns:
+        The layout of the target.
+
+    Raises:
+        InvalidArgumentError: If an option, the source or its manifest is invalid.
+        FileExistsError: If the target exists and may not be replaced.
+
+    >>> import numpy as np, pathlib, tempfile
+    >>> from rowgrad.sharding import reshard
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(pathlib.Path(folder, "table.npy"), np.arange(5.0).reshape(5, 1))
+    ...     layout = reshard(pathlib.Path(folder, "table.npy"), pathlib.Path(folder, "parts"), parts=2, strategy="mod")
+    ...     np.load(pathlib.Path(folder, "parts", "part-00001-of-00002.npy")).ravel().tolist()
+    [1.0, 3.0]
     """
     _check_options(parts, strategy, format, memory)
     memory = int(memory)
     path, place = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     _check_elsewhere(place, path)
-    opened = open_source(path, _names(tensors))
+    opened = open_source(path, _renaming(tensors))
     for tensor in (t for part in opened.parts for t in part.values() if isinstance(t, InFile)):
-        _check_elsewhere(place, Path(os.path.realpath(tensor.path)))  # of a folder of links too
-    found = judge(opened, from_strategy, table)
+        _check_elsewhere(place, Path(os.path.realpath(tensor.path)))  # a folder may hold links
+    found = source_layout(opened, from_strategy, table)
     wanted = Layout(format or opened.format, strategy, int(parts), found.rows, found.tensors)
     check_memory(found, memory, path)
     with new_target(place, wanted, opened.metadata, overwrite) as made:
@@ -289,15 +306,15 @@ def reshard(
 
 def _check_options(parts: int, strategy: str, format: str | None, memory: int) -> None:
     check_strategy(strategy)
-    if not isinstance(parts, int | np.integer) or isinstance(parts, bool) or not 1 <= parts <= MOST_PARTS:
-        raise make_error("value_unfit", argument="parts", value=repr(parts), bound=f"1 to {MOST_PARTS}")
+    if not isinstance(parts, int | np.integer) or isinstance(parts, bool) or not 1 <= parts <= MAX_PARTS:
+        raise make_error("value_unfit", argument="parts", value=repr(parts), bound=f"1 to {MAX_PARTS}")
     if format is not None and format not in FORMATS:
         raise make_error("value_unfit", argument="format", value=repr(format), bound=" or ".join(FORMATS))
     if not isinstance(memory, int | np.integer) or isinstance(memory, bool) or memory < 1:
         raise make_error("value_unfit", argument="memory", value=repr(memory), bound="a positive number of bytes")
 
 
-def _names(tensors: Mapping[str, str] | Sequence[str] | None) -> dict[str, str] | None:
+def _renaming(tensors: Mapping[str, str] | Sequence[str] | None) -> dict[str, str] | None:
     if tensors is None:
         return None
     if isinstance(tensors, str):
@@ -320,4 +337,4 @@ def _check_unchanged(source: Source) -> None:
 
 
 def _silent(done: int, total: int) -> None:
-    """Nobody wants to know."""
+    """Ignore progress."""

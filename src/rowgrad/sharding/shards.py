@@ -15,28 +15,37 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import make_error
-from . import files as npy_file
-from . import files as safetensors_file
-from .files import DTYPES, Array, InCheckpoint, Stored, put_in_place, size_of, sync, temporary_folder
-from .files import read_npy_header as read_npy
-from .files import read_safetensors_header as read_safetensors
-from .layout import FORMATS, MANIFEST, TABLE, Layout, check_name, parse_name, part_name, read_manifest
+from .files import (
+    CODES,
+    DTYPES,
+    METADATA,
+    Array,
+    InCheckpoint,
+    Stored,
+    npy_header,
+    put_in_place,
+    read_npy_header,
+    read_safetensors_header,
+    safetensors_header,
+    size_of,
+    sync,
+    temporary_folder,
+)
+from .manifest import FORMATS, MANIFEST, TABLE, Layout, check_name, parse_name, part_name, read_manifest
 from .rule import shard_sizes
 
-# -- Parts as they are found ------------------------------------------------------------------------------------------
-
-# Parts as they are found: a folder of files, a single file, or tensors of one of TensorFlow's checkpoints.
+# -- Reading: a folder of files, a single file, or tensors of a TensorFlow checkpoint ---------------------------------
 
 if TYPE_CHECKING:
     from ..checkpoint import Checkpoint
 
 Part = Mapping[str, Stored]
-Chosen = Mapping[str, str]  # names that tensors are to have -> names they have
+Renaming = Mapping[str, str]  # new name -> name in the source
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Parts in their order, the manifest if there was one, and metadata that all parts share."""
+    """The parts in order, the manifest if there is one, and the metadata that all parts share."""
 
     path: Path
     parts: Sequence[Part]
@@ -45,28 +54,28 @@ class Source:
     metadata: dict[str, str] = field(default_factory=dict)
 
 
-def open_source(path: Path, tensors: Chosen | None) -> Source:
-    """What a path means."""
+def open_source(path: Path, tensors: Renaming | None) -> Source:
+    """Read the headers of all parts at a path: a file, a folder of parts, or a checkpoint."""
     if path.is_file() and path.suffix[1:] in FORMATS:
-        told = parse_name(path.name)
-        if told is not None and told[1] != 1:
-            why = f"this is shard {told[0]} of {told[1]}; pass the folder of all shards"
+        parsed = parse_name(path.name)
+        if parsed is not None and parsed[1] != 1:
+            why = f"this is shard {parsed[0]} of {parsed[1]}; pass the folder of all shards"
             raise make_error("parts_malformed", file=path, why=why)
-        found = _from_files(path, [[path]], path.suffix[1:], None)
+        found = _read_files(path, [[path]], path.suffix[1:], None)
     elif path.is_dir() and (grouped := _part_files(path)):
         manifest = read_manifest(path)
-        found = _from_files(path, *_whole_set(path, grouped, manifest), manifest)
+        found = _read_files(path, *_complete_set(path, grouped, manifest), manifest)
     elif (path.is_dir() and (path / "checkpoint").is_file()) or path.suffix == ".index" or _beside(path).is_file():
-        return _from_checkpoint(path, tensors)
+        return _read_checkpoint(path, tensors)
     elif path.exists():
-        raise make_error("parts_malformed", file=path, why=_no_part(path))
+        raise make_error("parts_malformed", file=path, why=_expected_names(path))
     else:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    return found if tensors is None else _chosen(found, tensors)
+    return found if tensors is None else _select(found, tensors)
 
 
-def _no_part(path: Path) -> str:
-    """What is wanted, in the user's own numbers where the files that are there suggest them."""
+def _expected_names(path: Path) -> str:
+    """Say which file names are expected, with the number of files that are there."""
     arrays = sorted(f for f in path.iterdir() if f.suffix[1:] in FORMATS) if path.is_dir() else []
     if not arrays:
         return f"there is no shard file such as {part_name(0, 1, 'npy')}"
@@ -82,19 +91,19 @@ def _beside(prefix: Path) -> Path:
 
 
 def _part_files(folder: Path) -> dict[tuple[int, str], dict[int, list[str]]]:
-    """Names of files, by number of parts and format, then by the part's number."""
+    """Group file names by number of parts and format, then by part."""
     found: dict[tuple[int, str], dict[int, list[str]]] = {}
     for name in sorted(os.listdir(folder)):
-        told = parse_name(name)
-        if told is not None:
-            found.setdefault((told[1], told[2]), {}).setdefault(told[0], []).append(name)
+        parsed = parse_name(name)
+        if parsed is not None:
+            found.setdefault((parsed[1], parsed[2]), {}).setdefault(parsed[0], []).append(name)
     return found
 
 
-def _whole_set(
+def _complete_set(
     folder: Path, grouped: dict[tuple[int, str], dict[int, list[str]]], manifest: Layout | None
 ) -> tuple[list[list[Path]], str]:
-    """The files of every part of the one set that is meant."""
+    """Return the files of every part; raise if there are several sets, or if parts are missing."""
     if manifest is not None:
         parts, format = manifest.parts, manifest.format
     elif len(grouped) == 1:
@@ -118,13 +127,13 @@ def _whole_set(
     return [[folder / name for name in numbers[n]] for n in range(parts)], format
 
 
-def _from_files(path: Path, files: list[list[Path]], format: str, manifest: Layout | None) -> Source:
+def _read_files(path: Path, files: list[list[Path]], format: str, manifest: Layout | None) -> Source:
     for file in (f for part in files for f in part):
         if not file.is_file():  # a pipe of that name would wait for a writer
             raise make_error("parts_malformed", file=file, why="not a regular file")
     if format == "npy":
         return Source(path, [_npy_part(part) for part in files], format, manifest)
-    read = [read_safetensors(part[0]) for part in files]
+    read = [read_safetensors_header(part[0]) for part in files]
     first = read[0][1]
     shared = {k: v for k, v in first.items() if all(metadata.get(k) == v for _, metadata in read)}
     return Source(path, [tensors for tensors, _ in read], format, manifest, shared)
@@ -132,10 +141,12 @@ def _from_files(path: Path, files: list[list[Path]], format: str, manifest: Layo
 
 def _npy_part(files: list[Path]) -> Part:
     names = [parse_name(file.name) for file in files]
-    return {TABLE if told is None else told[3]: read_npy(file) for told, file in zip(names, files, strict=True)}
+    return {
+        TABLE if parsed is None else parsed[3]: read_npy_header(file) for parsed, file in zip(names, files, strict=True)
+    }
 
 
-def _chosen(found: Source, tensors: Chosen) -> Source:
+def _select(found: Source, tensors: Renaming) -> Source:
     for part in found.parts:
         missing = [old for old in tensors.values() if old not in part]
         if missing:
@@ -145,21 +156,21 @@ def _chosen(found: Source, tensors: Chosen) -> Source:
     parts = [{new: part[old] for new, old in tensors.items()} for part in found.parts]
     manifest = found.manifest
     if manifest is not None:
-        kept = {new: manifest.tensors[old] for new, old in tensors.items() if old in manifest.tensors}
-        manifest = Layout(manifest.format, manifest.strategy, manifest.parts, manifest.rows, kept)
+        chosen = {new: manifest.tensors[old] for new, old in tensors.items() if old in manifest.tensors}
+        manifest = Layout(manifest.format, manifest.strategy, manifest.parts, manifest.rows, chosen)
     return Source(found.path, parts, found.format, manifest, found.metadata)
 
 
-def _from_checkpoint(path: Path, tensors: Chosen | None) -> Source:
-    """Tensors under one name are one part; shards under names of their own are as many as there are."""
-    from ..checkpoint import Checkpoint  # loaded where it is needed
+def _read_checkpoint(path: Path, tensors: Renaming | None) -> Source:
+    """Read tensors of a checkpoint: one part, or as many parts as a partitioned variable has shards."""
+    from ..checkpoint import Checkpoint  # imported lazily
     from ..checkpoint.tables import shard_names
 
     checkpoint = Checkpoint(path)
     if tensors is None:
         names = checkpoint.names()
-        told = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        raise make_error("parts_which", file=checkpoint.prefix, argument="tensors", value=told)
+        listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise make_error("parts_which", file=checkpoint.prefix, argument="tensors", value=listed)
     found: dict[str, list[Stored]] = {}
     for new, old in tensors.items():
         shards = [old] if old in checkpoint else shard_names(checkpoint, old)
@@ -169,7 +180,7 @@ def _from_checkpoint(path: Path, tensors: Chosen | None) -> Source:
         if len(shards_) != count and shards_[0].shape:
             what = f"number of shards of {tensors[new]!r}"
             raise make_error("parts_value", file=checkpoint.prefix, what=what, value=len(shards_), bound=count)
-    # A scalar that was saved once belongs to every part.
+    # A scalar is saved once and belongs to every part.
     parts = [{new: shards[k] if len(shards) > 1 else shards[0] for new, shards in found.items()} for k in range(count)]
     return Source(checkpoint.prefix, parts, "safetensors")
 
@@ -181,22 +192,20 @@ def _in_checkpoint(checkpoint: Checkpoint, name: str) -> Stored:
     return InCheckpoint(checkpoint, name, dtype, checkpoint.shape(name))
 
 
-# -- Parts as they are made -------------------------------------------------------------------------------------------
+# -- Writing: into a temporary folder, which is renamed to the target when it is complete -----------------------------
 
-# Parts as they are made: in a folder of another name beside the target, which takes its place when all is there.
-
-Place = tuple[str, int]  # a file's name, and where in it a tensor begins
+Place = tuple[str, int]  # a file's name, and the offset of a tensor in it
 
 
 class Target:
-    """A folder that is being filled: files of the right size, to which rows are written in any order."""
+    """A folder being written: files of their final size, to which rows are written in any order."""
 
     def __init__(self, folder: Path, layout: Layout, metadata: dict[str, str]) -> None:
         self.layout, self._folder, self._metadata = layout, folder, metadata
         self._places: list[dict[str, Place]] = []
 
     def plan(self) -> tuple[list[tuple[str, bytes, int]], int]:
-        """Name, header and size of every file, and bytes in all."""
+        """Return name, header and size of every file, and the total number of bytes."""
         files = []
         for number, rows in enumerate(shard_sizes(self.layout.rows, self.layout.parts)):
             tensors = {
@@ -214,25 +223,25 @@ class Target:
         format, parts = self.layout.format, self.layout.parts
         if format == "safetensors":
             name = part_name(number, parts, format)
-            head, offsets = safetensors_file.safetensors_header(tensors, self._metadata)
+            head, offsets = safetensors_header(tensors, self._metadata)
             size = len(head) + sum(size_of(*tensor) for tensor in tensors.values())
             return [(name, head, size)], {tensor: (name, offset) for tensor, offset in offsets.items()}
         files, places = [], {}
         for tensor, (dtype, shape) in tensors.items():
-            name, head = part_name(number, parts, format, tensor), npy_file.npy_header(dtype, shape)
+            name, head = part_name(number, parts, format, tensor), npy_header(dtype, shape)
             files.append((name, head, len(head) + size_of(dtype, shape)))
             places[tensor] = name, len(head)
         return files, places
 
     def create(self, files: list[tuple[str, bytes, int]]) -> None:
-        """Make the files, at first without rows."""
+        """Create the files with their headers, without rows."""
         for name, head, size in files:
             with (self._folder / name).open("xb") as file:
                 file.write(head)
                 file.truncate(size)
 
     def write(self, part: int, tensor: str, begin: int, rows: Array) -> None:
-        """Write rows, as bytes, from row `begin` of a part on."""
+        """Write rows, as raw bytes, from row `begin` of a part on."""
         name, offset = self._places[part][tensor]
         with open(self._folder / name, "r+b", buffering=0) as file:
             file.seek(offset + begin * rows.itemsize)
@@ -241,7 +250,7 @@ class Target:
                 view = view[file.write(view) :]
 
     def finish(self) -> None:
-        """Bring all to the disk, the manifest last."""
+        """Flush everything to disk, the manifest last."""
         for name in sorted({place[0] for part in self._places for place in part.values()}):
             sync(self._folder / name)
         manifest = self._folder / MANIFEST
@@ -252,7 +261,7 @@ class Target:
 
 @contextmanager
 def new_target(path: Path, layout: Layout, metadata: dict[str, str], overwrite: bool) -> Iterator[Target]:
-    """A target to be filled; at the end it is in its place, or after an error there is nothing of it."""
+    """Yield a target to write; at the end it is renamed into place, and after an error it is removed."""
     check_layout(path, layout)
     _check_free(path, overwrite)
     with temporary_folder(path) as folder:
@@ -268,21 +277,21 @@ def new_target(path: Path, layout: Layout, metadata: dict[str, str], overwrite: 
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise _no_space(error.errno, path, needed) from error
             raise
-        _check_free(path, overwrite)  # moving rows takes a while: files may have been added meanwhile
+        _check_free(path, overwrite)  # again: moving rows takes a while, and files may have been added
         put_in_place(folder, path, overwrite)
 
 
 def check_layout(path: Path, layout: Layout) -> None:
-    """Refuse names and dtypes that the files' format does not have."""
+    """Raise for names and dtypes that the files' format does not support."""
     for name, tensor in layout.tensors.items():
         if layout.format == "npy":
             check_name(name, path)
-        elif tensor.dtype not in safetensors_file.CODES or name == safetensors_file.METADATA:
+        elif tensor.dtype not in CODES or name == METADATA:
             raise make_error("parts_dtype", file=path, what=repr(name), value=tensor.dtype, bound=".safetensors")
 
 
 def _check_free(path: Path, overwrite: bool) -> None:
-    """Whether something stands there, and may be replaced: parts alone are."""
+    """Raise if the target exists and may not be replaced: only a folder of parts may, and only with `overwrite`."""
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}", str(path))
     if not os.path.lexists(path):

@@ -1,4 +1,4 @@
-"""How torch differentiates an op: by the adjoint of its record.
+"""Differentiate ops with torch's autograd, by the adjoint of their record.
 
 Three ways lead to the same adjoint. Plain tensors take `_Plain`, the cheapest autograd function torch has. Under
 torch.func's transforms `_Transformed` is called, whose parts torch asks for one by one. What is traced (torch.compile,
@@ -25,14 +25,14 @@ from .._catalog.spec import CATALOG, Op
 from ..errors import make_error
 from . import dense, devices, library
 from .launch import launch
-from .saved_call import Kept, Like, is_float, refuse_tangents, wanted
+from .saved_call import Like, SavedCall, is_float, refuse_tangents, wanted
 from .tensors import check_storage, checked, is_plain, settled
 
 Run = Callable[[Op, dict[str, Any], Mapping[str, Any]], tuple[Any, ...]]
 
 
 class _Plain(_SingleLevelFunction):
-    """One call on plain tensors. Only differentiable arguments are handed to torch; the rest come in a mapping.
+    """One call on plain tensors. Only differentiable arguments are passed to torch; the rest come in a mapping.
 
     No transform is at work where it is called, so what `torch.autograd.Function.apply` does for those is left out.
     """
@@ -42,8 +42,8 @@ class _Plain(_SingleLevelFunction):
     @staticmethod
     def forward(ctx: Any, op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], *_: Any) -> Any:
         outputs = launch(op, arguments, attrs)
-        ctx.kept = kept = Kept(op, attrs, wanted(op.differentiable, ctx.needs_input_grad[3:]))
-        ctx.save_for_backward(*kept.keep(arguments, outputs))
+        ctx.saved_call = saved_call = SavedCall(op, attrs, wanted(op.differentiable, ctx.needs_input_grad[3:]))
+        ctx.save_for_backward(*saved_call.save(arguments, outputs))
         if len(outputs) == 1:
             return outputs[0]
         ctx.set_materialize_grads(False)
@@ -53,13 +53,13 @@ class _Plain(_SingleLevelFunction):
     @staticmethod
     def backward(ctx: Any, *ys: Any) -> Any:
         if all(y is None for y in ys):
-            return (None,) * (3 + len(ctx.kept.op.differentiable))
+            return (None,) * (3 + len(ctx.saved_call.op.differentiable))
         table = table_for(ys)
-        return None, None, None, *ctx.kept.backward(table, ctx.saved_tensors, ys, rows=table is TABLE)
+        return None, None, None, *ctx.saved_call.backward(table, ctx.saved_tensors, ys, rows=table is TABLE)
 
 
 class _Transformed(torch.autograd.Function):
-    """The same in the form torch.func's transforms need: every argument is torch's, no state but what is saved."""
+    """The same for torch.func's transforms: every argument is torch's, and there is no state but what is saved."""
 
     @staticmethod
     def forward(op: Op, attrs: Mapping[str, Any], *values: Any) -> Any:
@@ -70,20 +70,20 @@ class _Transformed(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         op, attrs, *values = inputs
         outputs = output if isinstance(output, tuple) else (output,)
-        asked = dict(zip(op.input_names, ctx.needs_input_grad[2:], strict=True))
-        kept = Kept(op, attrs, wanted(op.differentiable, tuple(asked[n] for n in op.differentiable)))
-        ctx.save_for_backward(*kept.keep(dict(zip(op.input_names, values, strict=True)), outputs))
-        ctx.kept = kept
+        needs_grad = dict(zip(op.input_names, ctx.needs_input_grad[2:], strict=True))
+        saved_call = SavedCall(op, attrs, wanted(op.differentiable, tuple(needs_grad[n] for n in op.differentiable)))
+        ctx.save_for_backward(*saved_call.save(dict(zip(op.input_names, values, strict=True)), outputs))
+        ctx.saved_call = saved_call
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(o for o in outputs if not is_float(o)))
 
     @staticmethod
     def backward(ctx: Any, *ys: Any) -> Any:
-        op = ctx.kept.op
+        op = ctx.saved_call.op
         if all(y is None for y in ys):
             return (None,) * (2 + len(op.inputs))
         saved = unwrap_dead_wrappers(ctx.saved_tensors)  # torch.func.vjp's function outlives its level
-        found = dict(zip(op.differentiable, ctx.kept.backward(TABLE, saved, ys, rows=True), strict=True))
+        found = dict(zip(op.differentiable, ctx.saved_call.backward(TABLE, saved, ys, rows=True), strict=True))
         return None, None, *(found.get(name) for name in op.input_names)
 
     @staticmethod
@@ -141,12 +141,12 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
 
 @cache
 def _array_names(op_name: str) -> tuple[str, ...]:
-    """The arguments of which a backward pass keeps a tensor, though a number may have been given."""
+    """Return the arguments that a backward pass saves as tensors, though they may be numbers."""
     return tuple(a.name for a in CATALOG[op_name].inputs if not a.host)
 
 
 def _table(run: Run) -> dict[str, Any]:
-    """The catalogue as adjoints call it, on tensors."""
+    """The catalog of ops on tensors, as adjoints call it."""
     return {name: _function(op, run) for name, op in CATALOG.items() if op.layer != "graph"}
 
 
@@ -167,7 +167,7 @@ def _function(op: Op, run: Run) -> Any:
 
 
 def _dense(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A dense op of an adjoint: torch's own operations do not notice storages resized since the forward pass."""
+    """Run a dense op of an adjoint: torch's operations do not notice storages resized since the forward pass."""
     for name, value in arguments.items():
         if isinstance(value, Tensor):
             check_storage(value, name)

@@ -1,15 +1,19 @@
-"""What a lookup module may be given as ids, brought to one form: ids, the bag of each, and how many bags."""
+"""Read the ids that torch lookups accept: tensors, nested and jagged tensors, and sparse tensors.
+
+The rules that JAX shares are in `rowgrad._runtime.bags`.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from .._catalog.spec import Aval
+from .._runtime import bags as shared
 from .._runtime.arrays import as_array
+from .._runtime.bags import Bags as Bags
 from .._runtime.results import check_size
 from ..errors import make_error
 from ..raw_ops import OPS
@@ -17,16 +21,66 @@ from ..sparse import SparseTensor
 from .tensors import NAME, check_storage, from_numpy, is_batched
 
 _INTEGERS = (torch.int32, torch.int64)
-_MANY = 1 << 28
+_LARGE = 1 << 28  # elements of a matrix from which on its size is checked
 
 
-class Bags(NamedTuple):
-    """Ids, the bag of each, how many bags there are, and a number for every id where one is given."""
+class _Torch:
+    """torch's side of `rowgrad._runtime.bags.Library`."""
 
-    indices: Tensor
-    segment_ids: Tensor
-    num_bags: Any
-    weights: Tensor | None = None
+    def integers(self, value: Any, argument: str) -> Tensor:
+        """Return an integer tensor; lists are rejected, the values of a SparseTensor are converted before."""
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{argument} must be a tensor, got {type(value).__name__}")
+        if value.layout != torch.strided and not value.is_nested:
+            raise _not_strided(value, argument)
+        if value.dtype not in _INTEGERS:
+            raise make_error("dtype_not_allowed", argument=argument, value=value.dtype, bound="int32, int64")
+        return value
+
+    def segments(self, segment_ids: Any, ids: Tensor) -> Tensor:
+        """Return a vector of segment ids; the op compares its length with that of the ids, which may be symbolic."""
+        vector: Tensor = shared.read_vector(self, segment_ids, "segment_ids")
+        return vector
+
+    def count_bags(self, segment_ids: Tensor) -> int:
+        """Return one more than the last segment id."""
+        refuse_batched("segment_ids", segment_ids, "pass num_bags")
+        check_storage(segment_ids, "segment_ids")
+        return int(segment_ids[-1]) + 1 if segment_ids.shape[0] else 0
+
+    def flatten(self, matrix: Tensor, argument: str) -> Tensor:
+        """Return a vector; torch's reshape does not notice a storage that was resized."""
+        check_storage(matrix, argument)
+        return matrix.reshape(-1)
+
+    def matrix_segments(self, ids: Tensor) -> Tensor:
+        """Return the row of every element."""
+        bags, length = ids.shape
+        if not torch.compiler.is_compiling() and bags * length >= _LARGE:  # expanded, it takes no memory until now
+            check_size(Aval(NAME[ids.dtype], (bags, length)))
+        rows = torch.arange(bags, dtype=ids.dtype, device=ids.device)
+        return rows.repeat_interleave(length, output_size=bags * length)
+
+    def sparse_rows(self, ids: shared.SparseIds, values: Tensor) -> Tensor:
+        """Return the rows on the device of the values."""
+        return torch.from_numpy(ids.indices[:, 0].copy()).to(values.device)
+
+    def weights(self, weights: Any, ids: Tensor) -> Tensor | None:
+        """Return weights on the device of the ids."""
+        return as_weights(weights, ids.device)
+
+    def select_weights(self, weights: Tensor, mask: Tensor) -> Tensor:
+        """Return the selected weights."""
+        return weights[mask]
+
+    def fill_weights(self, bags: Bags) -> Tensor:
+        """Return the weights with 1 in each empty bag."""
+        one = torch.ones((), dtype=bags.weights.dtype, device=bags.weights.device)
+        filled: Tensor = OPS["RaggedFillEmptyRows"](bags.segment_ids, bags.weights, bags.num_bags, one).output_values
+        return filled
+
+
+LIBRARY = _Torch()
 
 
 def read_bags(
@@ -38,113 +92,52 @@ def read_bags(
     weights: Any = None,
     include_last_offset: bool = False,
 ) -> Bags:
-    """Bags out of any of the forms `EmbeddingBag` takes."""
+    """Return the bags of any ids that `EmbeddingBag` accepts."""
     if isinstance(weights, SparseTensor):
         bags = read_bags(ids, offsets, segment_ids=segment_ids, num_bags=num_bags, weights=weights.values,
                          include_last_offset=include_last_offset)  # fmt: skip
-        _check_alike(weights, ids, bags)
+        shared.check_sparse_weights(weights, ids if isinstance(ids, SparseTensor) else None, bags)
         return bags
     if hasattr(ids, "weights_or_none"):
-        return _of_jagged(ids, offsets, segment_ids, num_bags, weights)
+        return _read_jagged(ids, offsets, segment_ids, num_bags, weights)
     if isinstance(ids, SparseTensor):
-        return _of_sparse(ids, offsets, segment_ids, num_bags, weights)
+        ids = SparseTensor.of(ids.indices, _as_tensor(ids.values, "ids", None), ids.shape)
+        return shared.read_sparse(LIBRARY, ids, offsets, segment_ids, num_bags, weights)
     if not isinstance(ids, Tensor):
         raise TypeError(f"ids must be a tensor or a SparseTensor, got {type(ids).__name__}")
-    weights = numbers(weights, ids.device)
+    weights = as_weights(weights, ids.device)
     if ids.is_nested:
-        return _of_nested(ids, offsets, segment_ids, num_bags, weights)
-    _check_integers(ids, "ids")
-    if ids.ndim == 2:
-        _check_count(num_bags, ids.shape[0], "the rows of ids")
-        return _of_matrix(ids, offsets, segment_ids, weights)
-    if ids.ndim != 1:
-        raise make_error("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
-    if (offsets is None) == (segment_ids is None):
-        value = "none, and no segment_ids" if offsets is None else "segment_ids beside them"
-        raise make_error("bags_unfit", argument="offsets", value=value,
-                         bound="either offsets or segment_ids for ids of one dimension")  # fmt: skip
-    if segment_ids is None:
-        return _of_offsets(ids, offsets, include_last_offset, num_bags, weights)
-    check_vector(segment_ids, "segment_ids")
-    if num_bags is None:
-        refuse_batched("segment_ids", segment_ids, "pass num_bags")
-        check_storage(segment_ids, "segment_ids")
-        num_bags = int(segment_ids[-1]) + 1 if segment_ids.shape[0] else 0
-    return Bags(ids, segment_ids, num_bags, weights)
-
-
-def _check_integers(tensor: Any, argument: str) -> None:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{argument} must be a tensor, got {type(tensor).__name__}")
-    _check_dense(tensor, argument)
-    if tensor.dtype not in _INTEGERS:
-        raise make_error("dtype_not_allowed", argument=argument, value=tensor.dtype, bound="int32, int64")
-
-
-def _check_dense(tensor: Tensor, argument: str) -> None:
-    if tensor.layout != torch.strided and not tensor.is_nested:
-        raise make_error("not_an_array", argument=argument, value=f"a {tensor.layout} tensor; pass a strided one")
+        return _read_nested(ids, offsets, segment_ids, num_bags, weights)
+    LIBRARY.integers(ids, "ids")
+    return shared.read_bags(LIBRARY, OPS, ids, offsets, segment_ids, num_bags, weights, include_last_offset)
 
 
 def check_vector(tensor: Any, argument: str) -> None:
-    """Refuse all but integers in one dimension."""
-    _check_integers(tensor, argument)
-    if tensor.ndim != 1:
-        raise make_error("bags_unfit", argument=argument, value=f"{tensor.ndim} dimensions", bound="1")
+    """Raise unless this is a vector of int32 or int64."""
+    shared.read_vector(LIBRARY, tensor, argument)
 
 
-def _check_count(num_bags: Any, bags: Any, why: str) -> None:
-    if num_bags is not None and num_bags != bags:
-        raise make_error("bags_unfit", argument="num_bags", value=num_bags, bound=f"{bags}, {why}")
-
-
-def _alone(offsets: Any, segment_ids: Any, what: str) -> None:
-    for argument, given in (("offsets", offsets), ("segment_ids", segment_ids)):
-        if given is not None:
-            bound = f"None, because {what} defines its own bags"
-            raise make_error("bags_unfit", argument=argument, value="a value", bound=bound)
-
-
-def numbers(weights: Any, device: torch.device) -> Tensor | None:
-    """Weights as a tensor; lists and arrays go where the ids are."""
+def as_weights(weights: Any, device: torch.device) -> Tensor | None:
+    """Return weights as a strided tensor; lists and NumPy arrays are moved to the device."""
     if weights is None:
         return None
-    found = _as_tensor(weights, "per_sample_weights", device)
-    _check_dense(found, "per_sample_weights")
-    return found
+    tensor = _as_tensor(weights, "per_sample_weights", device)
+    if tensor.layout != torch.strided and not tensor.is_nested:
+        raise _not_strided(tensor, "per_sample_weights")
+    return tensor
 
 
-def _as_tensor(found: Any, argument: str, device: torch.device | None) -> Tensor:
-    return found if isinstance(found, Tensor) else from_numpy(as_array(found, argument), argument).to(device)
+def _not_strided(tensor: Tensor, argument: str) -> Exception:
+    return make_error("not_an_array", argument=argument, value=f"a {tensor.layout} tensor; pass a strided one")
 
 
-def _of_offsets(ids: Tensor, offsets: Any, closed: bool, num_bags: Any, weights: Any) -> Bags:
-    check_vector(offsets, "offsets")
-    bags = offsets.shape[0] - (1 if closed else 0)
-    _check_count(num_bags, bags, "as offsets say")
-    options = {"include_last_offset": True} if closed else {}
-    segments = OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], **options)
-    return Bags(ids, segments, bags, weights)
+def _as_tensor(value: Any, argument: str, device: torch.device | None) -> Tensor:
+    return value if isinstance(value, Tensor) else from_numpy(as_array(value, argument), argument).to(device)
 
 
-def _of_matrix(ids: Tensor, offsets: Any, segment_ids: Any, weights: Any) -> Bags:
-    _alone(offsets, segment_ids, "a matrix of ids")
-    check_storage(ids, "ids")
-    bags, length = ids.shape
-    if not torch.compiler.is_compiling() and bags * length >= _MANY:  # an expanded matrix has no memory for its ids
-        check_size(Aval(NAME[ids.dtype], (bags, length)))
-    if weights is not None and tuple(weights.shape) != (bags, length):
-        raise make_error("same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=(bags, length))
-    if weights is not None:
-        check_storage(weights, "per_sample_weights")
-    segments = torch.arange(bags, dtype=ids.dtype, device=ids.device).repeat_interleave(
-        length, output_size=bags * length
-    )
-    return Bags(ids.reshape(-1), segments, bags, None if weights is None else weights.reshape(-1))
-
-
-def _of_nested(ids: Tensor, offsets: Any, segment_ids: Any, num_bags: Any, weights: Any) -> Bags:
-    _alone(offsets, segment_ids, "a nested tensor")
+def _read_nested(ids: Tensor, offsets: Any, segment_ids: Any, num_bags: Any, weights: Any) -> Bags:
+    """Return the bags of a nested tensor of layout torch.jagged."""
+    shared.check_alone(offsets, segment_ids, "a nested tensor")
     if ids.layout != torch.jagged:
         raise make_error(
             "bags_unfit", argument="ids", value=f"a nested tensor of layout {ids.layout}", bound="torch.jagged"
@@ -155,27 +148,27 @@ def _of_nested(ids: Tensor, offsets: Any, segment_ids: Any, num_bags: Any, weigh
         )
     values, starts = ids.values(), ids.offsets()
     if weights is not None and weights.is_nested:
-        weights = _values_alike(weights, starts)
-    _check_integers(values, "ids")
-    return _of_offsets(values, starts, True, num_bags, weights)
+        weights = _nested_values(weights, starts)
+    LIBRARY.integers(values, "ids")
+    return shared.read_offsets(LIBRARY, OPS, values, starts, num_bags, weights, True)
 
 
-def _of_jagged(ids: Any, offsets: Any, segment_ids: Any, num_bags: Any, weights: Any) -> Bags:
-    """TorchRec's JaggedTensor: values, offsets with the end, perhaps weights."""
-    _alone(offsets, segment_ids, "a JaggedTensor")
+def _read_jagged(ids: Any, offsets: Any, segment_ids: Any, num_bags: Any, weights: Any) -> Bags:
+    """Return the bags of TorchRec's JaggedTensor: values, offsets with the end, perhaps weights."""
+    shared.check_alone(offsets, segment_ids, "a JaggedTensor")
     if hasattr(ids, "keys"):
         raise make_error("bags_unfit", argument="ids", value="a KeyedJaggedTensor", bound="the JaggedTensor of one key")
     own = ids.weights_or_none()
     if own is not None and weights is not None:
         bound = "None, because the JaggedTensor has weights"
         raise make_error("bags_unfit", argument="per_sample_weights", value="a value", bound=bound)
-    values = ids.values()
-    _check_integers(values, "ids")
-    return _of_offsets(values, ids.offsets(), True, num_bags, numbers(weights if own is None else own, values.device))
+    values = LIBRARY.integers(ids.values(), "ids")
+    weights = as_weights(weights if own is None else own, values.device)
+    return shared.read_offsets(LIBRARY, OPS, values, ids.offsets(), num_bags, weights, True)
 
 
-def _values_alike(weights: Tensor, starts: Tensor) -> Tensor:
-    """The values of nested weights whose bags begin where those of the ids do."""
+def _nested_values(weights: Tensor, starts: Tensor) -> Tensor:
+    """Return the values of nested weights; raise unless their bags begin where those of the ids do."""
     facts: dict[str, Any] = {"argument": "per_sample_weights", "bound": "the same bags as ids"}
     if weights.layout != torch.jagged or weights.ndim != 2 or weights._lengths is not None:
         raise make_error("bags_unfit", value="another nested tensor", **facts)
@@ -197,20 +190,8 @@ def _values_alike(weights: Tensor, starts: Tensor) -> Tensor:
     return weights.values()
 
 
-def _of_sparse(ids: SparseTensor, offsets: Any, segment_ids: Any, num_bags: Any, weights: Any) -> Bags:
-    _alone(offsets, segment_ids, "a SparseTensor")
-    if len(ids.dense_shape) < 1:
-        raise make_error("dense_shape_empty")
-    bags = int(ids.dense_shape[0])
-    _check_count(num_bags, bags, "as dense_shape says")
-    values = _as_tensor(ids.values, "ids", None)
-    rows = torch.from_numpy(ids.indices[:, 0].copy()).to(values.device)
-    _check_integers(values, "ids")
-    return Bags(values, rows, bags, numbers(weights, values.device))
-
-
 def refuse_batched(argument: str, tensor: Tensor, bound: str) -> None:
-    """Reject ids that torch.func.vmap batches where sizes depend on them."""
+    """Reject ids that torch.func.vmap batches where sizes depend on their values."""
     if not torch.compiler.is_compiling() and is_batched(tensor):
         raise make_error("batch_unfit", argument=argument, bound=bound)
 
@@ -223,43 +204,16 @@ def check_storages(bags: Bags) -> None:
         check_storage(bags.weights, "per_sample_weights")
 
 
-def _check_alike(weights: SparseTensor, ids: Any, bags: Bags) -> None:
-    """Weights in a SparseTensor stand where the ids do: at the same places, or at least in the same bags."""
-    facts: dict[str, Any] = {
-        "argument": "per_sample_weights",
-        "value": "a SparseTensor of other rows",
-        "bound": "the same bags as ids",
-    }
-    if isinstance(ids, SparseTensor):
-        alike = np.array_equal(weights.dense_shape, ids.dense_shape) and np.array_equal(weights.indices, ids.indices)
-        facts |= {"value": "a SparseTensor of other indices", "bound": "the indices of ids"}
-    else:
-        rows = bags.segment_ids.cpu().numpy()
-        alike = weights.shape[:1] == (bags.num_bags,) and np.array_equal(weights.indices[:, 0], rows)
-    if not alike:
-        raise make_error("bags_unfit", **facts)
-
-
-def without_padding(bags: Bags, padding_idx: int) -> Bags:
-    """The bags without the ids that only fill space."""
-    if bags.weights is not None and bags.weights.shape != bags.indices.shape:
-        raise make_error("same_shape", argument="per_sample_weights", value=tuple(bags.weights.shape),
-                         bound=tuple(bags.indices.shape))  # fmt: skip
-    if bags.segment_ids.shape != bags.indices.shape:
-        raise make_error("segments_match_indices")
+def drop_padding(bags: Bags, padding_idx: int) -> Bags:
+    """Return the bags without the ids that equal `padding_idx`."""
+    shared.check_lengths(bags)
     refuse_batched("ids", bags.indices, "padding_idx determines how many are looked up")
     check_storages(bags)
-    kept = bags.indices != padding_idx
-    weights = None if bags.weights is None else bags.weights[kept]
-    return Bags(bags.indices[kept], bags.segment_ids[kept], bags.num_bags, weights)
+    return shared.select_ids(LIBRARY, bags, bags.indices != padding_idx)
 
 
-def filled(bags: Bags, default_id: int) -> Bags:
-    """The bags with `default_id`, of weight 1, in those that were empty."""
+def fill_empty_bags(bags: Bags, default_id: int) -> Bags:
+    """Return the bags with `default_id`, of weight 1, in each empty bag."""
+    shared.check_lengths(bags)
     default = torch.tensor(default_id, dtype=bags.indices.dtype, device=bags.indices.device)
-    rows, ids, _, _ = OPS["RaggedFillEmptyRows"](bags.segment_ids, bags.indices, bags.num_bags, default)
-    weights = bags.weights
-    if weights is not None:
-        one = torch.ones((), dtype=weights.dtype, device=weights.device)
-        weights = OPS["RaggedFillEmptyRows"](bags.segment_ids, weights, bags.num_bags, one).output_values
-    return Bags(ids, rows, bags.num_bags, weights)
+    return shared.fill_empty_bags(LIBRARY, OPS, bags, default)

@@ -1,4 +1,4 @@
-"""Clipping of gradients, dense or by rows: torch's own functions know no sparse tensors."""
+"""Clip gradients, dense or row-sparse; torch's own functions do not support sparse tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def clip_grad_norm_(
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
 ) -> Tensor:
-    """Scale all gradients so that their norm, taken together, is at most `max_norm`; gives the norm before.
+    """Scale all gradients so that their total norm is at most `max_norm`; return the norm before.
 
     As `torch.nn.utils.clip_grad_norm_`; rows that occur twice in a sparse gradient are added up first. 16-bit gradients
     are measured and scaled in float32.
@@ -47,7 +47,7 @@ def clip_grad_norm_(
 
 @torch.no_grad()
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-    """Cut all gradients to [-clip_value, clip_value], in place; rows that occur twice are added up first."""
+    """Clamp all gradients to [-clip_value, clip_value] in place; duplicate rows are added first."""
     clip_value = _number("clip_value", clip_value, 0.0)
     for v in _values(parameters):
         v.clamp_(min=-clip_value, max=clip_value)
@@ -58,7 +58,7 @@ def _lacks_rows(grad: Tensor) -> bool:
 
 
 def _number(argument: str, value: Any, least: float) -> float:
-    """A number, or what torch's functions take for one: "inf", a tensor of one element."""
+    """Read a number, or what torch's functions accept as one: "inf", a tensor of one element."""
     try:
         found = float(value)
     except (TypeError, ValueError, RuntimeError):
@@ -70,7 +70,7 @@ def _number(argument: str, value: Any, least: float) -> float:
 
 
 def _norm(values: Tensor, norm_type: float) -> Tensor:
-    """A norm that does not overflow in 16 bits: gradients would be scaled by 0."""
+    """Compute a norm that does not overflow in 16 bits, where gradients would be scaled by 0."""
     wide = torch.float32 if values.dtype.itemsize == 2 else None
     if values.numel() == 0:  # an empty batch; torch has no maximum of nothing
         return torch.zeros((), dtype=wide or values.dtype, device=values.device)
@@ -79,7 +79,7 @@ def _norm(values: Tensor, norm_type: float) -> Tensor:
 
 
 def _values(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    """The numbers gradients are made of, to be changed in place."""
+    """Return the values of the gradients, to be changed in place."""
     found = []
     for p in [parameters] if isinstance(parameters, Tensor) else list(parameters):
         if p.grad is None:

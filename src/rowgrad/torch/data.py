@@ -31,7 +31,7 @@ class BagBatch(NamedTuple):
     plan: Plan | None
 
     def arguments(self) -> dict[str, Any]:
-        """What `EmbeddingBag` is called with: `bag(**batch.arguments())`."""
+        """Return the arguments of `EmbeddingBag`: `bag(**batch.arguments())`."""
         return {
             "input": self.indices,
             "segment_ids": self.segment_ids,
@@ -41,18 +41,32 @@ class BagBatch(NamedTuple):
         }
 
     def to(self, device: Any, non_blocking: bool = False) -> BagBatch:
-        """The batch with its tensors, the plan's among them, on another device."""
+        """Return the batch with its tensors, those of the plan included, on another device."""
         moved: BagBatch = _pytree.tree_map_only(Tensor, lambda t: t.to(device, non_blocking=non_blocking), self)
         return moved
 
 
 class Collate:
-    """Makes a batch of samples that are mappings: keys of `num_rows` hold ids, as many as there are.
+    """A `collate_fn` for data loaders whose samples are mappings with ids of variable length.
 
-    `num_rows` says how many rows the table of each such key has; an id outside is refused, naming the sample. `weights`
-    names, for a key of ids, the key that holds a number per id: arrays and tensors of floats keep their dtype, other
-    numbers get torch's default dtype. With `plan=True` every `BagBatch` brings the Plan of its ids. All other keys are
-    collated as torch does. A `Collate` can be pickled, so workers may be spawned or forked.
+    Keys of `num_rows` become a `BagBatch`; all other keys are collated as torch does. A `Collate` can be pickled, so
+    workers may be spawned or forked.
+
+    Args:
+        num_rows: For each key of ids, the number of rows of its table. Ids out of range raise an error that names the
+            sample.
+        weights: For a key of ids, the key of their weights. Floating-point arrays and tensors keep their dtype; other
+            numbers get torch's default dtype.
+        plan: Make the Plan of the ids.
+        dtype: The dtype of the ids, int32 or int64.
+
+    Raises:
+        InvalidArgumentError: If an option is invalid.
+
+    >>> import rowgrad.torch as rgt
+    >>> batch = rgt.data.Collate({"item": 10})([{"item": [1, 2]}, {"item": [3]}])["item"]
+    >>> batch.indices.tolist(), batch.offsets.tolist()
+    ([1, 2, 3], [0, 2])
     """
 
     def __init__(
@@ -80,7 +94,7 @@ class Collate:
         self.dtype = dtype
 
     def __call__(self, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The batch: a `BagBatch` for every key of ids."""
+        """Return the batch, with a `BagBatch` for every key of ids."""
         batch: dict[str, Any] = {}
         for k, sample in enumerate(samples):
             if not isinstance(sample, Mapping):

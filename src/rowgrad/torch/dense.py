@@ -25,7 +25,7 @@ BY_NUMPY = frozenset((torch.uint16, torch.uint32, torch.uint64))
 
 
 class Namespace:
-    """torch under the names of the array standard, and a few that it lacks."""
+    """torch with the names of the array API standard, and a few that it lacks."""
 
     dtype = staticmethod(DTYPE.__getitem__)
     bool, int64, float32 = torch.bool, torch.int64, torch.float32
@@ -67,27 +67,27 @@ class Namespace:
 
     @staticmethod
     def device(x: Any) -> Any:
-        """Where x lies."""
+        """Return the device of x."""
         return x.device
 
     @staticmethod
     def abs(x: Any) -> Any:
-        """|x|; torch's slope at NaN would be 0."""
+        """Return |x|; torch's own gradient at NaN would be 0."""
         return torch.abs(x) * torch.where(x != x, x.detach(), 1.0) if x.is_floating_point() else torch.abs(x)
 
     @staticmethod
     def sign(x: Any) -> Any:
-        """−1, 0 or 1; torch's sign of NaN would be 0."""
+        """Return −1, 0 or 1; torch's own sign of NaN would be 0."""
         return torch.where(x != x, x.detach(), torch.sign(x)) if x.is_floating_point() else torch.sign(x)
 
     @staticmethod
     def fmod(x: Any, y: Any) -> Any:
-        """What is left of x after division by y towards zero."""
+        """Return the remainder of x / y rounded towards zero."""
         return _exact_fmod(x, y) if _overflows(x, y) else torch.fmod(x, y)
 
     @staticmethod
     def remainder(x: Any, y: Any) -> Any:
-        """What is left of x after division by y rounded down."""
+        """Return the remainder of x / y rounded down."""
         if not _overflows(x, y):
             return torch.remainder(x, y)
         left = _exact_fmod(x, y)
@@ -95,22 +95,22 @@ class Namespace:
 
     @staticmethod
     def copy(x: Any) -> Any:
-        """The same elements in memory of their own, contiguous."""
+        """Return a contiguous copy."""
         return x.clone(memory_format=torch.contiguous_format)
 
     @staticmethod
     def astype(x: Any, dtype: Any) -> Any:
-        """x in another dtype, never x itself."""
+        """Convert x to another dtype; always a copy."""
         return x.to(dtype) if x.dtype != dtype else x.clone()
 
     @staticmethod
     def stop_gradient(x: Any) -> Any:
-        """x, through which no gradient flows."""
+        """Return x detached from gradients."""
         return x.detach()
 
     @staticmethod
     def arange(start: Any, stop: Any, step: Any, dtype: Any, device: Any) -> Any:
-        """start, start + step, …; torch counts far ones in floats."""
+        """Return start, start + step, …; torch computes large ones in floating point."""
         far = isinstance(start, int) and isinstance(stop, int) and max(abs(stop - start), abs(step)) > 1 << 53
         if far:
             count = -((start - stop) // step)
@@ -119,73 +119,73 @@ class Namespace:
 
     @staticmethod
     def concat(arrays: Sequence[Tensor], axis: int = 0) -> Any:
-        """Arrays one behind the other; torch would hand back a single one as it is."""
+        """Concatenate arrays into a new one; torch would return a single one itself."""
         return torch.cat(tuple(arrays), axis)
 
     @staticmethod
     def pad(x: Any, widths: Sequence[tuple[int, int]]) -> Any:
-        """Zeros before and behind, by dimension."""
+        """Pad each dimension with zeros."""
         return torch.nn.functional.pad(x, [n for ends in reversed(widths) for n in ends]) if widths else x.clone()
 
     @staticmethod
     def sum(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """The sum in the dtype of x."""
+        """Sum in the dtype of x."""
         return torch.sum(x, axis, keepdims, dtype=x.dtype)
 
     @staticmethod
     def long_sum(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """The sum of integers in 64 bits."""
+        """Sum integers in 64 bits."""
         return torch.sum(x, axis, keepdims, dtype=torch.int64) if axis else x.to(torch.int64)
 
     @staticmethod
     def prod(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """The product in the dtype of x; torch knows one dimension at a time."""
+        """Multiply in the dtype of x; torch reduces one dimension at a time."""
         for a in sorted(axis, reverse=True):
             x = torch.prod(x, a, keepdims, dtype=x.dtype)
         return x
 
     @staticmethod
     def argmax(x: Any, axis: int) -> Any:
-        """The first position of the largest."""
+        """Return the first position of the maximum."""
         return torch.argmax(x.to(torch.uint8) if x.dtype == torch.bool else x, axis)
 
     @staticmethod
     def argmin(x: Any, axis: int) -> Any:
-        """The first position of the smallest."""
+        """Return the first position of the minimum."""
         return torch.argmin(x.to(torch.uint8) if x.dtype == torch.bool else x, axis)
 
     @staticmethod
     def lowest(dtype: Any) -> Any:
-        """What every value of a dtype is at least."""
+        """Return the smallest value of a dtype."""
         return float("-inf") if dtype.is_floating_point else torch.iinfo(dtype).min
 
     @staticmethod
     def highest(dtype: Any) -> Any:
-        """What every value of a dtype is at most."""
+        """Return the largest value of a dtype."""
         return float("inf") if dtype.is_floating_point else torch.iinfo(dtype).max
 
     @staticmethod
     def take(x: Any, indices: Any) -> Any:
-        """Rows by index."""
+        """Gather rows."""
         return torch.index_select(x, 0, indices)
 
     @staticmethod
     def first_true(mask: Any) -> int:
-        """The first position that holds, counted in a row; -1 where none does, or where torch traces or batches."""
+        """Return the first flat position that is true; -1 if there is none, or if torch traces or batches."""
         if torch.compiler.is_compiling() or mask.is_meta or is_batched(mask) or not mask.any():
             return -1
         return int(mask.reshape(-1).to(torch.uint8).argmax())
 
 
 def _overflows(x: Tensor, y: Tensor) -> bool:
-    """Whether a quotient of finite numbers is infinite, of which torch's vectors take the rest for NaN."""
+    """Return where a quotient of finite numbers overflows, whose remainder torch's vector code would make NaN."""
     if not x.is_floating_point():
         return False
     return Namespace.first_true(torch.isinf(x / y) & torch.isfinite(x) & (y != 0)) >= 0
 
 
 def _exact_fmod(x: Tensor, y: Tensor) -> Tensor:
-    """By multiples of y first, so that no quotient overflows; every step is exact."""
+    """Subtract multiples of y first, so that no quotient overflows; every step is exact."""
     left, by = x.double(), y.double()
     if x.dtype == torch.float64:
         for power in (2.0**700, 1.0):
@@ -194,7 +194,7 @@ def _exact_fmod(x: Tensor, y: Tensor) -> Tensor:
 
 
 def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A dense op on admitted tensors."""
+    """Run a dense op on admitted tensors."""
     values = [tuple(v) if isinstance(v, list) else v for v in arguments.values()]
     flat = [t for v in values for t in (v if isinstance(v, tuple) else (v,)) if isinstance(t, Tensor)]
     computed = flat[:1] if op.name == "ReshapeLike" else flat  # which reads the shape of the second
@@ -205,7 +205,7 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
 
 
 def _by_numpy(op: Op, values: list[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Nothing here has a gradient: results of unsigned integers are no floats, but by a cast."""
+    """Detach: unsigned integers have no gradient, and only a cast makes floats of them."""
     if torch.jit.is_tracing():
         raise make_error("jit_trace")
     flat = [t for v in values for t in (v if isinstance(v, tuple) else (v,)) if isinstance(t, Tensor)]

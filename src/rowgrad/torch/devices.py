@@ -1,4 +1,4 @@
-"""Whose kernels a tensor is for, and what `rowgrad.cuda` is asked about its faults.
+"""Which kernels a tensor uses, CPU or GPU, and when faults of GPU kernels are raised.
 
 Nothing of `rowgrad.cuda` is loaded before the first tensor on a GPU comes in.
 """
@@ -16,11 +16,11 @@ from torch import Tensor
 _FAULTS = "rowgrad.cuda.faults"
 _MODES = ("sync", "async", "off")
 _MET: dict[int, Any] = {}  # the devices tensors have been met on, by number
-_first_mode: str | None = "async"  # what `validate` was told before rowgrad.cuda was loaded, until that is told it
+_first_mode: str | None = "async"  # the mode that `validate` set before rowgrad.cuda was imported
 
 
 def device_for(tensor: Tensor) -> Any:
-    """`rowgrad.cuda`'s device for a tensor on a GPU; None for all others, which are the CPU kernels' or nobody's."""
+    """Return `rowgrad.cuda`'s device for a tensor on a GPU; None for all others."""
     if not tensor.is_cuda:
         return None
     index = tensor.get_device()
@@ -36,7 +36,7 @@ def _meet(index: int) -> Any:
 
 
 def _faults() -> Any:
-    """`rowgrad.cuda.faults`, in the mode that was asked for before it was loaded; None where it is not loaded."""
+    """Return `rowgrad.cuda.faults`, in the mode that was set before it was imported; None if it is not imported."""
     global _first_mode
     module, mode = sys.modules.get(_FAULTS), _first_mode
     if module is not None and mode is not None:
@@ -46,17 +46,17 @@ def _faults() -> Any:
 
 
 def is_on_gpu(tensor: Tensor) -> bool:
-    """Whether kernels of a GPU are to read it; while torch traces there are none, but defaults are chosen."""
+    """Return whether GPU kernels will read a tensor, also while torch traces, when defaults are chosen."""
     return tensor.is_cuda
 
 
 def default_order(tensor: Tensor) -> str:
-    """The order of additions in gradients, where none is asked for: a tree on GPUs, TensorFlow's on CPUs."""
+    """Return the default order of additions in gradients: a tree on GPUs, TensorFlow's on CPUs."""
     return "blocked" if is_on_gpu(tensor) else "sequential"
 
 
 def with_order(attrs: Mapping[str, Any], values: Iterable[Any]) -> Mapping[str, Any]:
-    """An op's attributes with the order that is the default of the device its tensors are on."""
+    """Return an op's attributes with the default order of its tensors' device."""
     for value in values:
         if type(value) is Tensor or isinstance(value, Tensor):  # the latter asks a metaclass
             return {**attrs, "order": default_order(value)} if is_on_gpu(value) else attrs
@@ -64,23 +64,23 @@ def with_order(attrs: Mapping[str, Any], values: Iterable[Any]) -> Mapping[str, 
 
 
 def is_captured() -> bool:
-    """Whether a CUDA graph is being recorded from what is queued now."""
+    """Return whether a CUDA graph is being captured."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def is_current(tensor: Tensor) -> bool:
-    """Whether a tensor's GPU, if it is on one, is torch's current one."""
+    """Return whether a tensor is on the CPU or on torch's current GPU."""
     index = tensor.get_device()
     return index < 0 or not tensor.is_cuda or index == torch.cuda.current_device()
 
 
 def made_current(tensor: Tensor) -> AbstractContextManager[Any]:
-    """A context in which a tensor's GPU is torch's current one: kernels are queued there."""
+    """Return a context in which a tensor's GPU is torch's current one, where kernels are queued."""
     return nullcontext() if is_current(tensor) else torch.cuda.device(tensor.get_device())
 
 
 def validate(mode: str) -> str:
-    """When bad ids in CUDA tensors are raised; gives the mode before.
+    """Set when bad ids in CUDA tensors raise, and return the previous mode.
 
     "sync": by the call itself, which waits for its kernels. "async", the default: by the next call on that device, or
     by `synchronize`. "off": never. Bad ids lead to no access outside of memory in any mode.
@@ -96,7 +96,7 @@ def validate(mode: str) -> str:
 
 
 def synchronize() -> None:
-    """Wait for every GPU that rowgrad has used, and raise what its kernels have found."""
+    """Wait for every GPU that rowgrad used, and raise the faults that its kernels found."""
     for index, device in list(_MET.items()):
         _wait(index)
         device.ledger.raise_told()

@@ -1,4 +1,4 @@
-"""Many features and many tables in one lookup: tables of one width and combiner lie in one stacked weight."""
+"""Lookups of many features in many tables: tables of one width and combiner share one stacked weight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..errors import OpError, make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from . import functional
-from .bags import Bags, check_storages, check_vector, numbers, read_bags
+from .bags import Bags, as_weights, check_storages, check_vector, read_bags
 from .fused import FusedWeight, TableModule, fused_bags, is_trained_fused, layout_of
 from .saved_call import is_traced
 from .tensors import new_table
@@ -24,7 +24,19 @@ from .tensors import new_table
 
 @dataclass(frozen=True)
 class Table:
-    """One table: its name, its size, how its rows are combined, and the features that read it (by default itself)."""
+    """The description of a table for `Embeddings`.
+
+    Args:
+        name: The name of the table.
+        num_embeddings: The number of rows.
+        embedding_dim: The number of columns.
+        combiner: "mean", "sum" or "sqrtn".
+        features: The features that look up rows of this table; by default one with the table's name.
+
+    >>> import rowgrad.torch as rgt
+    >>> rgt.nn.Table("item", 50, 8, features=("seen", "bought")).read_by
+    ('seen', 'bought')
+    """
 
     name: str
     num_embeddings: int
@@ -45,7 +57,7 @@ class Table:
 
 
 class Group:
-    """Tables of one width and combiner, one below the other, and the features that read them."""
+    """Tables of one width and combiner, stacked, and the features that look up their rows."""
 
     def __init__(self, key: str, tables: Sequence[Table]) -> None:
         self.key = key
@@ -62,34 +74,42 @@ class Group:
         read = [t for t in tables for _ in t.read_by]
         self.feature_rows = torch.tensor([t.num_embeddings for t in read], device="cpu")
         self.feature_first = torch.tensor([self.first[t.name] for t in read], device="cpu")
-        self._elsewhere: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self._sizes_by_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def sizes_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """How many rows the table of each feature has and where it begins, on the device of the ids."""
+        """Return the number of rows of each feature's table, and its first row in the stack, on a device."""
         if device.type == "cpu":
             return self.feature_rows, self.feature_first
-        found = self._elsewhere.get(device)
+        found = self._sizes_by_device.get(device)
         if found is None:
             found = self.feature_rows.to(device), self.feature_first.to(device)
             if not is_traced(found):
-                self._elsewhere[device] = found
+                self._sizes_by_device[device] = found
         return found
 
 
 class Embeddings(TableModule):
     """All embedding tables of a model, looked up together: one kernel call per width and combiner, not one per table.
 
-    `forward` takes ids by feature, `{feature: ids}` where ids are anything `EmbeddingBag` takes (a pair of vector and
-    offsets, a matrix, a jagged tensor), all with the same number of bags; or one vector of ids and the offsets of all
-    bags, feature by feature in the order of `features`, with the end; or a KeyedJaggedTensor of TorchRec, whose weights
-    are used. It gives `{feature: [bags, columns]}`, or with `output="stacked"` one tensor [bags, features, columns],
-    which costs no copy.
+    `forward` accepts `{feature: ids}`, where ids are anything `EmbeddingBag` accepts (a pair of vector and offsets, a
+    matrix, a jagged tensor), all with the same number of bags; or one vector of ids with the offsets of all bags and
+    the end, feature by feature in the order of `features`; or TorchRec's KeyedJaggedTensor, whose weights are used. It
+    returns `{feature: [bags, columns]}`.
 
-    Pairs need `include_last_offset`: False if their offsets are where bags begin, as for `torch.nn.EmbeddingBag`; True
-    if these are followed by the number of ids, as in TorchRec and FBGEMM. Taken for the other kind, offsets would be
-    those of one bag more or less.
+    The state dict has one entry per table, `<table>.weight`, however tables are stacked in memory.
 
-    The state dict has one entry per table, `<table>.weight`, whatever lies together in memory.
+    Args:
+        tables: The tables.
+        grad: The gradient for the tables, "rows" or "dense".
+        fused: Sum gradients by row inside the optimizer's step; see `EmbeddingBag`.
+        output: "features", or "stacked" to return one tensor [bags, features, columns] without a copy.
+        include_last_offset: Required for pairs of vector and offsets: False if offsets are where bags begin, as for
+            `torch.nn.EmbeddingBag`; True if the number of ids follows, as in TorchRec and FBGEMM.
+        device: Where to store the tables.
+        dtype: The dtype of the tables.
+
+    Raises:
+        InvalidArgumentError: If names are not unique, or options contradict each other.
 
     >>> import torch, rowgrad.torch as rgt
     >>> tables = [rgt.nn.Table("user", 100, 8), rgt.nn.Table("item", 50, 8, features=("seen", "bought"))]
@@ -141,12 +161,12 @@ class Embeddings(TableModule):
         return features_of(self._groups)
 
     def reset_parameters(self) -> None:
-        """Rows from a standard normal distribution."""
+        """Draw rows from a standard normal distribution."""
         for group in self._groups:
             torch.nn.init.normal_(getattr(self, group.key))
 
     def weight(self, table: str) -> Tensor:
-        """The rows of one table: a view."""
+        """Return the rows of a table as a view."""
         for group in self._groups:
             for t in group.tables:
                 if t.name == table:
@@ -156,7 +176,7 @@ class Embeddings(TableModule):
         raise KeyError(f"no table named {table!r}; there are {', '.join(t.name for t in self.tables)}")
 
     def forward(self, ids: Any, offsets: Tensor | None = None, per_sample_weights: Any = None) -> Any:
-        """Combined rows of every feature's bags."""
+        """Return the combined rows of every feature's bags."""
         bags = read_groups(self._groups, ids, offsets, per_sample_weights, self.include_last_offset)
         found = [self._lookup(group, b) for group, b in zip(self._groups, bags, strict=True)]
         return by_feature(self._groups, found, self.output)
@@ -169,7 +189,7 @@ class Embeddings(TableModule):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        for group in self._groups:  # by table, not as they lie together
+        for group in self._groups:  # one entry per table, not per stack
             destination.pop(prefix + group.key, None)
         for table in self.tables:
             rows = self.weight(table.name)
@@ -217,7 +237,7 @@ class Embeddings(TableModule):
 
 
 def grouped(tables: Sequence[Table]) -> list[Group]:
-    """The tables by width and combiner."""
+    """Group tables by width and combiner."""
     members: dict[tuple[int, str], list[Table]] = {}
     for table in tables:
         members.setdefault((table.embedding_dim, table.combiner), []).append(table)
@@ -225,17 +245,17 @@ def grouped(tables: Sequence[Table]) -> list[Group]:
 
 
 def described(tables: Sequence[Table]) -> str:
-    """A line for every table."""
+    """Return a line of text for every table."""
     return "\n".join(f"{t.name}: {t.num_embeddings} × {t.embedding_dim}, {t.combiner}" for t in tables)
 
 
 def features_of(groups: Sequence[Group]) -> list[str]:
-    """All features, in the order in which one vector of ids has them."""
+    """Return all features, in the order in which one vector of ids has them."""
     return [f for group in groups for f in group.features]
 
 
 def by_feature(groups: Sequence[Group], found: Sequence[Tensor], output: str) -> Any:
-    """The combined rows of the groups' bags as `forward` returns them."""
+    """Return the combined rows of the groups' bags in the format of `forward`."""
     results = [
         rows.unflatten(0, (rows.shape[0] // len(group.features), len(group.features)))
         for group, rows in zip(groups, found, strict=True)
@@ -249,13 +269,13 @@ def by_feature(groups: Sequence[Group], found: Sequence[Tensor], output: str) ->
 
 
 def read_groups(groups: Sequence[Group], ids: Any, offsets: Any, weights: Any, closed: bool | None) -> list[Bags]:
-    """The bags of every group; `closed` says whether offsets beside a feature's ids end with the number of ids."""
+    """Return the bags of every group; `closed` is the option `include_last_offset`."""
     if hasattr(ids, "keys") and hasattr(ids, "weights_or_none"):
         ids, offsets, weights = _keyed(features_of(groups), ids, offsets, weights)
     if not isinstance(ids, Mapping):
         parts = _cut(groups, ids, offsets, weights)
     elif offsets is None:
-        parts = _joined(groups, ids, weights, closed)
+        parts = _concatenate_groups(groups, ids, weights, closed)
     else:
         bound = "None, because every feature defines its own bags"
         raise make_error("bags_unfit", argument="offsets", value="a value", bound=bound)
@@ -263,12 +283,12 @@ def read_groups(groups: Sequence[Group], ids: Any, offsets: Any, weights: Any, c
 
 
 def _cut(groups: Sequence[Group], ids: Any, offsets: Any, weights: Any) -> list[tuple[Tensor, Tensor, Tensor | None]]:
-    """One vector of ids, cut into the runs of features that belong to each group."""
+    """Split one vector of ids into the runs of features of each group."""
     if not isinstance(ids, Tensor) or not isinstance(offsets, Tensor):
         raise TypeError("ids must be a mapping by feature, or a vector with the offsets of all bags")
     check_vector(ids, "ids")
     check_vector(offsets, "offsets")
-    weights = _fitting(weights, ids)
+    weights = _check_weights(weights, ids)
     if len(groups) == 1:
         return [(ids, offsets, weights)]
     total = len(features_of(groups))
@@ -308,9 +328,9 @@ def check_tables(tables: Sequence[Table]) -> None:
                 )
 
 
-def _fitting(weights: Any, ids: Tensor) -> Tensor | None:
-    """Weights as a tensor, one for every id."""
-    found = numbers(weights, ids.device)
+def _check_weights(weights: Any, ids: Tensor) -> Tensor | None:
+    """Return weights as a floating-point tensor with one weight for every id."""
+    found = as_weights(weights, ids.device)
     if found is not None and not found.dtype.is_floating_point:
         bound = "float16, bfloat16, float32, float64"
         raise make_error("dtype_not_allowed", argument="per_sample_weights", value=found.dtype, bound=bound)
@@ -321,7 +341,7 @@ def _fitting(weights: Any, ids: Tensor) -> Tensor | None:
 
 
 def _keyed(features: list[str], ids: Any, offsets: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """Ids, offsets and weights out of TorchRec's KeyedJaggedTensor; keys that are not features are left out."""
+    """Return ids, offsets and weights of TorchRec's KeyedJaggedTensor; keys that are not features are ignored."""
     for argument, given in (("offsets", offsets), ("per_sample_weights", weights)):
         if given is not None:
             bound = "None, because the KeyedJaggedTensor has its own"
@@ -345,10 +365,10 @@ def _keyed(features: list[str], ids: Any, offsets: Any, weights: Any) -> tuple[A
     return ids.values(), ids.offsets(), ids.weights_or_none()
 
 
-def _joined(
+def _concatenate_groups(
     groups: Sequence[Group], ids: Mapping[str, Any], weights: Any, closed: bool | None
 ) -> list[tuple[Tensor, Tensor, Tensor | None]]:
-    """Ids given by feature: for every group one vector, feature by feature, with the offsets of all bags."""
+    """Concatenate the ids of each group's features into one vector, with the offsets of all bags."""
     features = features_of(groups)
     for argument, given in (("ids", ids), ("per_sample_weights", weights)):
         if given is not None and (not isinstance(given, Mapping) or set(given) != set(features)):
@@ -367,11 +387,11 @@ def _joined(
             raise make_error(
                 "feature_unfit", argument=bare[0], value="no weights, but other features of its group have weights"
             )
-    return [_in_a_row([read[f] for f in group.features]) for group in groups]
+    return [_concatenate([read[f] for f in group.features]) for group in groups]
 
 
-def _in_a_row(features: Sequence[tuple[Bags, Tensor]]) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The bags of several features, each with where they begin, as one vector."""
+def _concatenate(features: Sequence[tuple[Bags, Tensor]]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Concatenate the bags of several features."""
     vectors, starts, weighted, start = [], [], [], 0
     for values, begin in features:
         vectors.append(values.indices)
@@ -384,7 +404,7 @@ def _in_a_row(features: Sequence[tuple[Bags, Tensor]]) -> tuple[Tensor, Tensor, 
 
 
 def _stacked(group: Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
-    """A group's bags, sample by sample; ids numbered through its tables."""
+    """Return a group's bags, sample by sample, with ids of the stacked table."""
     sizes = group.sizes_on(ids.device)
     stacked, segments, positions = OPS["StackBags"](ids, offsets, *sizes, positions=weights is not None)
     if weights is not None:
@@ -393,7 +413,7 @@ def _stacked(group: Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
 
 
 def _check_rows(rows: np.ndarray[Any, Any], bags: int) -> None:
-    """The rows of a SparseTensor's ids must ascend and be bags: they are counted, not looked up one by one."""
+    """Raise unless the rows of a SparseTensor ascend and are in range: they are only counted."""
     falls = np.flatnonzero(rows[1:] < rows[:-1])
     if falls.size:
         at = int(falls[0]) + 1
@@ -404,7 +424,7 @@ def _check_rows(rows: np.ndarray[Any, Any], bags: int) -> None:
 
 
 def _vector(feature: str, given: Any, weights: Any, closed: bool | None) -> tuple[Bags, Tensor]:
-    """A feature's ids as a vector, and where its bags begin."""
+    """Return a feature's ids as a vector, and where its bags begin."""
     ids, offsets = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     try:
         if offsets is not None and closed is None:
@@ -412,7 +432,7 @@ def _vector(feature: str, given: Any, weights: Any, closed: bool | None) -> tupl
         bags = read_bags(ids, offsets, weights=weights, include_last_offset=bool(closed))
         if isinstance(ids, SparseTensor):
             _check_rows(ids.indices[:, 0], bags.num_bags)
-        bags = bags._replace(weights=_fitting(bags.weights, bags.indices))
+        bags = bags._replace(weights=_check_weights(bags.weights, bags.indices))
         check_storages(bags)
     except OpError as error:
         raise make_error("feature_unfit", argument=feature, value=error.message) from error

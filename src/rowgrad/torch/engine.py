@@ -1,4 +1,4 @@
-"""Sessions of graphs on torch: found by the entry point `torch` of the group `rowgrad.engines`."""
+"""Run graph sessions on torch; the entry point `torch` of the group `rowgrad.engines`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tensors import DTYPE, from_numpy
 
 
 class TorchEngine:
-    """Values are tensors on one device. What torch has no dtype for stays NumPy's, and so do the ops it meets."""
+    """Values are tensors on one device. Dtypes that torch lacks stay NumPy arrays, with NumPy's ops."""
 
     def __init__(self, device: str) -> None:
         self.name = f"torch:{device}" if device else "torch"
@@ -30,12 +30,12 @@ class TorchEngine:
         self._numpy = load_runner(np.ndarray).call
 
     def put(self, array: Array) -> Any:
-        """A tensor of its own memory."""
+        """Return a tensor with its own memory."""
         own = np.array(canonical(array, "value"))
         return from_numpy(own, "value").to(self.device) if own.dtype.name in DTYPE else own
 
     def get(self, value: Any) -> Array:
-        """The tensor as a NumPy array."""
+        """Return the tensor as a NumPy array."""
         if not isinstance(value, torch.Tensor):
             return np.asarray(value)
         tensor = value.detach().cpu()
@@ -46,11 +46,11 @@ class TorchEngine:
         return tensor.numpy()
 
     def keep(self, value: Any) -> Any:
-        """The tensor itself: ops never write into what they are given."""
+        """Return the tensor itself: ops never write to their arguments."""
         return value
 
     def bind(self, op: Op, attrs: Mapping[str, Any]) -> Callable[[list[Any]], tuple[Any, ...]]:
-        """The runner's call, without a record for gradients: those are nodes of the graph."""
+        """Run an op without recording it for autograd: gradients are nodes of the graph."""
         names = op.input_names
         usual = op.attrs if attrs == op.attrs else attrs
         if "order" in attrs:
@@ -69,5 +69,5 @@ class TorchEngine:
 
 
 def open_engine(device: str) -> TorchEngine:
-    """The engine of a device: "", "cpu", "cuda", "cuda:1"."""
+    """Return the engine of a device: "", "cpu", "cuda", "cuda:1"."""
     return TorchEngine(device)

@@ -1,4 +1,4 @@
-"""Lookups as functions: what the modules call."""
+"""Lookups as functions, which the modules call."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import OpError, make_error
-from ..lookup import clip_rows, kind_of
+from ..lookup import clip_rows, combiner_suffix
 from ..lookup import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
-from .bags import Bags, check_storages, filled, read_bags, refuse_batched, without_padding
+from .bags import Bags, check_storages, drop_padding, fill_empty_bags, read_bags, refuse_batched
 from .devices import is_captured
 
 GRADIENTS = ("dense", "rows")
@@ -36,16 +36,38 @@ def embedding_bag(
     grad: str = "dense",
     plan: Plan | None = None,
 ) -> Tensor:
-    """The rows of `weight` named by the ids of every bag, combined: [bags, …] from a table [rows, …].
+    """Look up and combine the rows of every bag: [bags, …] from a table [rows, …].
 
-    Ids come as a vector with `offsets` (where each bag begins) or `segment_ids` (ascending, with `num_bags`), as a
-    matrix (a bag per row), as a nested tensor of layout torch.jagged, or as a rowgrad SparseTensor. `combiner` is
-    "sum", "mean" or "sqrtn"; with `per_sample_weights` these are Σwx, Σwx/Σw and Σwx/√Σw². An empty bag gives zeros,
-    or the row `default_id`. Sums of 16-bit rows are held in float32.
+    Sums of 16-bit rows are accumulated in float32.
 
-    `grad="rows"` makes the gradient for `weight` a coalesced sparse tensor of the rows looked up; while torch traces
-    it is dense. `plan` is the Plan of exactly these ids, for a backward pass without a sort. `max_norm` shortens
-    longer rows for this lookup, as TensorFlow does: the table stays as it is, and gradients pass through.
+    Args:
+        weight: The table.
+        ids: A vector with `offsets` or `segment_ids`, a matrix (one bag per row), a nested tensor of layout
+            torch.jagged, TorchRec's JaggedTensor, or a rowgrad SparseTensor.
+        offsets: Where each bag begins in a vector of ids.
+        segment_ids: The bag of each id of a vector, ascending.
+        num_bags: The number of bags; by default the last segment id plus one.
+        per_sample_weights: A weight for each id.
+        combiner: "sum", "mean" or "sqrtn"; with weights these are Σwx, Σwx/Σw and Σwx/√Σw².
+        include_last_offset: `offsets` ends with the number of ids.
+        padding_idx: A row whose ids are ignored.
+        default_id: The row to look up for empty bags; by default their result is zero.
+        max_norm: Shrink longer rows to this norm for this lookup, as TensorFlow does: the table is unchanged, and
+            gradients pass through.
+        grad: The gradient for `weight`: "dense", or "rows" for a coalesced sparse tensor of the rows looked up. While
+            torch traces it is dense.
+        plan: The Plan of exactly these ids, for a backward pass without a sort.
+
+    Returns:
+        A row for each bag.
+
+    Raises:
+        InvalidArgumentError: If ids are out of range, or arguments do not fit together.
+
+    >>> import torch, rowgrad.torch as rgt
+    >>> table = torch.tensor([[1.0], [2.0], [4.0]])
+    >>> rgt.functional.embedding_bag(table, torch.tensor([0, 2, 1]), torch.tensor([0, 2]), combiner="sum").tolist()
+    [[5.0], [2.0]]
     """
     kind, rows = checked(combiner, grad)
     if not isinstance(weight, Tensor):
@@ -71,9 +93,9 @@ def embedding_bag(
 
 
 def named_as_given(weight: Tensor, kind: str, given: Sequence[Any], found: Callable[[], Tensor]) -> Tensor:
-    """What `found` returns. Its errors name an id by its position among the `given` ones.
+    """Return what `found` returns, and make its errors name an id by its position among the `given` ids.
 
-    Where they are looked up without padding, with empty bags filled or once each, they have other positions.
+    Ids have other positions after padding is dropped, empty bags are filled, or ids are made unique.
     """
     if torch.compiler.is_compiling():
         return found()
@@ -108,26 +130,26 @@ def prepare(
     default_id: int | None,
     plan: Plan | None,
 ) -> Bags:
-    """The bags as they are looked up: read, without padding, empty ones filled."""
+    """Read the bags, drop padding, and fill empty bags."""
     if plan is not None and not (padding_idx is None and default_id is None):
         raise make_error("plan_of_other_ids", bound="padding_idx or default_id")
     bags = read_bags(ids, offsets, segment_ids=segment_ids, num_bags=num_bags, weights=per_sample_weights,
                      include_last_offset=include_last_offset)  # fmt: skip
     if padding_idx is not None:
-        bags = without_padding(bags, padding_idx)
-    return bags if default_id is None else filled(bags, default_id)
+        bags = drop_padding(bags, padding_idx)
+    return bags if default_id is None else fill_empty_bags(bags, default_id)
 
 
 def checked(combiner: str, grad: str) -> tuple[str, bool]:
-    """The op's name for a combiner, and whether gradients are to be rows."""
-    kind = kind_of(combiner)
+    """Validate both options; return the suffix of the combiner's ops, and whether gradients are row-sparse."""
+    kind = combiner_suffix(combiner)
     if grad not in GRADIENTS:
         raise make_error("attr_not_allowed", argument="grad", value=repr(grad), bound=", ".join(map(repr, GRADIENTS)))
     return kind, grad == "rows"
 
 
 def is_in_ddp() -> bool:
-    """Whether this is the forward pass of a DistributedDataParallel."""
+    """Return whether this is the forward pass of a DistributedDataParallel."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return False
     return torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None
@@ -137,7 +159,7 @@ _MARKED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # not on the tenso
 
 
 def stay_coalesced(weight: Tensor) -> None:
-    """Have the gradient of a leaf marked as coalesced where it is: torch drops the mark when it stores one."""
+    """Keep the gradient of a leaf marked as coalesced: torch drops the mark when it stores a gradient."""
     if not torch.compiler.is_compiling() and weight not in _MARKED and not getattr(weight, "rowgrad_fused", False):
         _MARKED[weight] = weight.register_post_accumulate_grad_hook(_mark)
 
@@ -151,8 +173,8 @@ def _mark(weight: Tensor) -> None:
 
 
 def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None) -> Tensor:
-    """One op on bags that are ready."""
-    # Traced gradients are dense, and DDP knows sparse ones of torch's own modules alone.
+    """Run the op of a combiner on prepared bags."""
+    # Traced gradients are dense, and DDP supports sparse ones of torch's own modules only.
     rows = rows and not torch.compiler.is_compiling() and not is_in_ddp()
     if rows and weight.is_leaf and weight.requires_grad and torch.is_grad_enabled():
         stay_coalesced(weight)

@@ -24,7 +24,7 @@ from ..plan import Plan
 from .autograd import TABLE, table_for
 from .bags import Bags
 from .functional import is_in_ddp, lookup
-from .saved_call import Kept
+from .saved_call import SavedCall
 
 _GRAD: Any = torch.Tensor.grad  # where autograd stores gradients
 _COMBINER = {kind: name for name, kind in COMBINERS.items()}
@@ -288,10 +288,10 @@ def _gradients(wanted: frozenset[str], weight: Tensor, y: Tensor, bags: Bags, ki
     op = CATALOG[f"{'Weighted' if weighted else ''}SparseSegment{kind}WithNumSegments"]
     ids = {"indices": bags.indices, "segment_ids": bags.segment_ids}
     arguments = {"data": weight, **ids, **weighted, "num_segments": bags.num_bags}
-    kept = Kept(op, {**op.attrs, "sparse_gradient": True}, wanted)
-    saved = kept.keep(arguments, (y,))  # y has the shape and dtype of the output
+    saved_call = SavedCall(op, {**op.attrs, "sparse_gradient": True}, wanted)
+    saved = saved_call.save(arguments, (y,))  # y has the shape and dtype of the output
     table = table_for((y,))
-    found = kept.backward(table, tuple(saved), (y,), rows=table is TABLE)
+    found = saved_call.backward(table, tuple(saved), (y,), rows=table is TABLE)
     return dict(zip(op.differentiable, found, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""One kernel on tensors: no autograd, no tracing, no copies. Calls like an earlier one skip its judgement.
+"""Run one kernel on tensors: no autograd, no tracing, no copies. Calls like an earlier one skip validation.
 
 CPU tensors are lent to the compiled extension here; those on a GPU go on to `on_device`.
 """
@@ -32,7 +32,7 @@ _SMALL = 1 << 20  # bytes up to which torch's own memory serves
 
 
 class _Prepared(NamedTuple):
-    """What was found out about calls of one kind."""
+    """Cached facts about calls of one kind."""
 
     kernel: int
     constants: list[int]
@@ -93,7 +93,7 @@ def launch(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tu
 
 
 def _launch_first(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any], key: Any) -> tuple[Tensor, ...]:
-    """The long way: every argument is judged. What was found is kept under `key` for calls of the same kind."""
+    """Validate every argument, run the kernel, and cache what was found under `key` for calls of the same kind."""
     admitted, device = _admit(op, arguments)
     prepared = _prepare(op, admitted, attrs)
     # Tensors that are copied for the call live until it is over.
@@ -117,7 +117,7 @@ def _launch_first(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]
 
 
 def _admit(op: Op, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Arguments as kernels take them, all on one device, and `rowgrad.cuda`'s device, or None for the CPU."""
+    """Return arguments as kernels read them, all on one device, and `rowgrad.cuda`'s device, or None for the CPU."""
     admitted = admit_tensors(op, arguments)
     first: Tensor | None = None
     device = None
@@ -196,7 +196,7 @@ def _run(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[Tensor, ...]:
 
 
 def _run_in_steps(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[tuple[Tensor, ...], bool]:
-    """The kernel says how many rows it will give, memory is found for them, and it writes them."""
+    """Let the kernel count its output rows, allocate them, and let it write them."""
     job = Job(p.kernel, p.constants, raw, p.codes)
     fault, rows, fills = job.measured
     if fault is not None:
@@ -221,7 +221,7 @@ def _run_in_steps(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[tuple[Ten
 
 
 class _OnDevice(NamedTuple):
-    """What was found out about calls of one kind on one GPU."""
+    """Cached facts about calls of one kind on one GPU."""
 
     constants: list[int]
     outputs: tuple[tuple[tuple[Any, ...], torch.dtype], ...]
@@ -270,7 +270,7 @@ def _launch_on_device(
 
 @cache
 def _loaded() -> Callable[..., tuple[Tensor, ...]]:
-    """What runs kernels on GPUs, loaded when it is first needed."""
+    """Return the launcher of GPU kernels, imported when it is first needed."""
     from ..cuda.run import run
 
     return run
@@ -285,7 +285,7 @@ def _run_on_device(op: Op, p: _OnDevice, inputs: list[Any], device: Any, tensor:
 
 
 def _held(tensor: Tensor, argument: str) -> Tensor:
-    """As `readable`; an expanded tensor may be larger than any memory."""
+    """Return `readable`, or raise: an expanded tensor may be larger than memory."""
     try:
         return readable(tensor)
     except RuntimeError:
@@ -296,7 +296,7 @@ def _held(tensor: Tensor, argument: str) -> Tensor:
 
 
 def readable(tensor: Tensor) -> Tensor:
-    """The tensor as kernels read it: contiguous, with no conjugation or sign left to do, aligned."""
+    """Return the tensor as kernels read it: contiguous, aligned, without pending conjugation or negation."""
     if tensor._is_zerotensor():
         return tensor.clone()
     if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
@@ -305,7 +305,7 @@ def readable(tensor: Tensor) -> Tensor:
 
 
 def _allocate(shape: Sequence[int], dtype: torch.dtype, zeros: bool) -> Tensor:
-    """Memory for an output, or the refusal that says it does not fit."""
+    """Allocate an output; raise if it does not fit."""
     try:
         return new_tensor(shape, dtype, zeros)
     except (MemoryError, ValueError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Every kernel op of the catalogue as `torch.ops.rowgrad.…`: one loop gives schema, kernel, shapes and gradient.
+"""Register every kernel op of the catalog as `torch.ops.rowgrad.…`: schema, kernel, shapes and gradient.
 
 This is the form torch traces: torch.compile, torch.export and fake tensors see one operator per call, whose output
 sizes come from the record's shape rule and whose gradient is the record's adjoint, again in such operators.
@@ -18,7 +18,7 @@ from .._runtime.results import check_size
 from .._runtime.validation import infer, settle_attrs
 from ..errors import OpError, make_error
 from .launch import launch
-from .saved_call import Kept, is_float, refuse_tangents, wanted
+from .saved_call import SavedCall, is_float, refuse_tangents, wanted
 from .tensors import DTYPE, NAME, Host, admit_tensors, avals_of, is_size
 
 _LIBRARY = torch.library.Library("rowgrad", "DEF")
@@ -26,7 +26,7 @@ _ATTR = {bool: "bool", str: "str"}
 
 
 def schema_of(op: Op) -> str:
-    """The record's signature in torch's words: tensors, sizes as SymInt, attributes with their defaults."""
+    """Return the schema of a record: tensors, sizes as SymInt, attributes with their defaults."""
     inputs = [f"{_type(arg)} {arg.name}" for arg in op.inputs]
     inputs += [f"{_ATTR[type(v)]} {name}={_default(v)}" for name, v in op.attrs.items()]
     outputs = ", ".join("Tensor" for _ in op.outputs)
@@ -42,13 +42,13 @@ def _default(value: Any) -> str:
 
 
 def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The op as torch traces it."""
+    """Run the op while torch traces."""
     result = getattr(torch.ops.rowgrad, op.name)(*_traceable(op, arguments), *attrs.values())
     return result if isinstance(result, tuple) else (result,)
 
 
 def call_on_meta(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The op on tensors that have shapes only. It is judged here: torch's operators take tensors and sizes alone."""
+    """Run the op on fake tensors. It is validated here: torch's operators accept tensors and sizes only."""
     admitted = admit_tensors(op, arguments)
     host = {name: v.value for name, v in admitted.items() if isinstance(v, Host)}
     device = None
@@ -66,7 +66,7 @@ def call_on_meta(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any])
 
 
 def _traceable(op: Op, arguments: Mapping[str, Any]) -> list[Any]:
-    """Tensors and sizes; numbers and lists in the dtype of the tensors beside them."""
+    """Return tensors and sizes; numbers and lists get the dtype of the tensors."""
     bound = {a.type: arguments[a.name].dtype for a in op.inputs if isinstance(arguments[a.name], Tensor)}
     tensors = (arguments[a.name] for a in op.inputs if not a.host and isinstance(arguments[a.name], Tensor))
     device = next((t.device for t in tensors), None)
@@ -98,7 +98,7 @@ def _size(value: Any) -> Any:
 
 
 def _arguments(op: Op, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """By name; torch leaves out attributes that have their default."""
+    """Return arguments by name; torch omits attributes with default values."""
     names = op.input_names
     attrs = dict(zip(op.attrs, (*args[len(names) :], *tuple(op.attrs.values())[len(args) - len(names) :]), strict=True))
     return dict(zip(names, args, strict=False)), attrs
@@ -118,7 +118,7 @@ def _kernel(op: Op) -> Callable[..., Any]:
 
 
 class _Dim:
-    """A symbolic size as a shape rule sees it: what torch cannot decide without data is taken to be in order."""
+    """A symbolic size for shape rules: comparisons that torch cannot decide without data count as valid."""
 
     __slots__ = ("size",)
 
@@ -178,7 +178,7 @@ def _bare(value: Any) -> Any:
 
 
 def _decide(condition: Any) -> bool:
-    """Whether it holds; what only data could tell is taken to be false."""
+    """Return whether a condition holds; False if that depends on data."""
     from torch.fx.experimental import symbolic_shapes  # sympy comes with it, and takes its time
 
     try:
@@ -188,7 +188,7 @@ def _decide(condition: Any) -> bool:
 
 
 def wrap_sizes(value: Any) -> Any:
-    """Sizes as shape rules see them."""
+    """Return sizes as shape rules see them."""
     if isinstance(value, list | tuple):
         return tuple(wrap_sizes(v) for v in value)
     return _Dim(value) if isinstance(value, torch.SymInt) else value
@@ -225,7 +225,7 @@ def _fake(op: Op) -> Callable[..., Any]:
 
 
 def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
-    """The kernel of the key Autograd: torch's own helper has none for torch.func and loses tangents without a word."""
+    """Register the Autograd kernel: torch's own helper does not support torch.func and silently drops tangents."""
 
     def below(keyset: Any, args: tuple[Any, ...]) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
@@ -240,10 +240,11 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
                 result = below(keyset, args)
             outputs = result if isinstance(result, tuple) else (result,)
             arguments, attrs = _arguments(op, args)
-            asked = dict(zip(op.input_names, ctx.needs_input_grad[1:], strict=False))
-            kept = Kept(op, attrs, wanted(op.differentiable, tuple(asked[n] for n in op.differentiable)))
-            ctx.save_for_backward(*kept.keep(arguments, outputs))
-            ctx.kept, ctx.count = kept, len(args)
+            needs_grad = dict(zip(op.input_names, ctx.needs_input_grad[1:], strict=False))
+            needed = wanted(op.differentiable, tuple(needs_grad[n] for n in op.differentiable))
+            saved_call = SavedCall(op, attrs, needed)
+            ctx.save_for_backward(*saved_call.save(arguments, outputs))
+            ctx.saved_call, ctx.count = saved_call, len(args)
             ctx.set_materialize_grads(False)
             ctx.mark_non_differentiable(*(o for o in outputs if not is_float(o)))
             return result
@@ -255,7 +256,7 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
             if all(y is None for y in ys):
                 return (None,) * (1 + ctx.count)
             saved = unwrap_dead_wrappers(ctx.saved_tensors)  # torch.func.vjp's function outlives its level
-            gradients = ctx.kept.backward(table_for(ys), saved, ys, rows=False)
+            gradients = ctx.saved_call.backward(table_for(ys), saved, ys, rows=False)
             found = dict(zip(op.differentiable, gradients, strict=True))
             return None, *(found.get(name) for name in op.input_names), *(None,) * (ctx.count - len(op.inputs))
 

@@ -1,4 +1,4 @@
-"""Modules: EmbeddingBag for one table; `Embeddings`, for many features and tables, has a file of its own."""
+"""Modules: `EmbeddingBag` for one table, and `Embeddings` for many features and tables."""
 
 from __future__ import annotations
 
@@ -18,15 +18,24 @@ from .tensors import check_table_size, from_numpy, new_table
 
 
 class EmbeddingBag(TableModule):
-    """A table of rows; bags of ids give the sum, mean or sqrtn of the rows they name.
+    """A table, and lookups that combine its rows by bag.
 
-    Its state dict is that of `torch.nn.EmbeddingBag`: one entry, `weight`. `mode` and `sparse` are taken as that
-    module's names for `combiner` and `grad="rows"`. See `rowgrad.torch.functional.embedding_bag` for the forms of ids
-    and for every option.
+    The state dict is that of `torch.nn.EmbeddingBag`: one entry, `weight`. `rowgrad.torch.functional.embedding_bag`
+    describes the accepted ids and the options that are not listed here.
 
-    `fused=True` is for the rowgrad optimizer that holds `weight`: its step sums the gradient of the bags by rows and
-    updates them in one pass, so the rows' gradient is not stored. Results have the same bits. `weight.grad` is computed
-    when it is read. Not under DDP, torch.compile and torch.func. docs/torch.md has the rest.
+    Args:
+        num_embeddings: The number of rows.
+        embedding_dim: The number of columns.
+        combiner: "mean" (the default), "sum" or "sqrtn"; `mode` is torch's name for it.
+        grad: The gradient for `weight`, "dense" or "rows"; `sparse=True` is torch's name for `grad="rows"`.
+        fused: Let the step of a rowgrad optimizer sum the bags' gradient by row and update the rows in one pass, so
+            that the rows' gradient is not stored. Results have the same bits; `weight.grad` is computed when it is
+            read. Not supported under DDP, torch.compile and torch.func; see docs/torch.md.
+        device: Where to store the table.
+        dtype: The dtype of the table.
+
+    Raises:
+        InvalidArgumentError: If options contradict each other.
 
     >>> import torch, rowgrad.torch as rgt
     >>> bag = rgt.nn.EmbeddingBag(10, 4, combiner="sqrtn", grad="rows")
@@ -81,7 +90,7 @@ class EmbeddingBag(TableModule):
             self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Rows from a standard normal distribution, as torch's module has them; the padding row is zero."""
+        """Draw rows from a standard normal distribution, like torch's module; the padding row is zero."""
         torch.nn.init.normal_(self.weight)
         if self.padding_idx is not None:
             with torch.no_grad():
@@ -97,7 +106,7 @@ class EmbeddingBag(TableModule):
         num_bags: int | None = None,
         plan: Plan | None = None,
     ) -> Tensor:
-        """The combined rows of every bag, [bags, embedding_dim]."""
+        """Return the combined rows of every bag, [bags, embedding_dim]."""
         weight = self.weight  # read once: torch looks up parameters in Python
         if self.fused and is_trained_fused(self, weight):
             given = input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset
@@ -118,7 +127,7 @@ class EmbeddingBag(TableModule):
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Self:
-        """A module around a table that exists; `freeze` keeps it from being trained."""
+        """Return a module with an existing table; `freeze` excludes it from training."""
         if not isinstance(embeddings, Tensor):
             raise TypeError(f"embeddings must be a tensor, got {type(embeddings).__name__}")
         if not embeddings.dtype.is_floating_point:
@@ -133,12 +142,12 @@ class EmbeddingBag(TableModule):
     @classmethod
     def from_checkpoint(cls, path: Any, name: Any, freeze: bool = False, *, partition_strategy: str = "div",
                         **options: Any) -> Self:  # fmt: skip
-        """A module with a table of a TensorFlow checkpoint; shards are joined. See `rowgrad.checkpoint.read_table`."""
+        """Return a module with a table of a TensorFlow checkpoint, as `rowgrad.checkpoint.read_table` reads it."""
         table = from_numpy(read_table(path, name, partition_strategy=partition_strategy), "table")
         return cls.from_pretrained(table, freeze, **options)
 
     def extra_repr(self) -> str:
-        """What the module's repr shows."""
+        """Return the options that the module's repr shows."""
         shown = [f"{self.num_embeddings}, {self.embedding_dim}, combiner={self.combiner!r}, grad={self.grad!r}"]
         names = ("max_norm", "padding_idx", "default_id", "fused")
         shown += [f"{n}={getattr(self, n)!r}" for n in names if getattr(self, n) not in (None, False)]
@@ -146,7 +155,7 @@ class EmbeddingBag(TableModule):
 
 
 def _one_of(name: str, value: Any, alias: str, other: Any, default: Any) -> Any:
-    """An option that has two names."""
+    """Return the value of an option that has two names."""
     if value is not None and other is not None and value != other:
         raise make_error(
             "bags_unfit", argument=name, value=f"{value!r}, but {alias}={other!r}", bound=f"the same value as {alias}"

@@ -1,4 +1,4 @@
-"""What the backward pass keeps of a call, and how it asks the record for gradients."""
+"""SavedCall: what a call saves for its backward pass, which runs the adjoint of the op's record."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Like:
 
 
 @cache
-def wanted(names: tuple[str, ...], asked: tuple[bool, ...]) -> frozenset[str]:
-    """The arguments whose gradient is asked for."""
-    return frozenset(n for n, a in zip(names, asked, strict=True) if a)
+def wanted(names: tuple[str, ...], needs_grad: tuple[bool, ...]) -> frozenset[str]:
+    """Return the arguments whose gradient is requested."""
+    return frozenset(n for n, a in zip(names, needs_grad, strict=True) if a)
 
 
 class _Facts(NamedTuple):
     """What becomes of an op's arguments in the backward pass, for a set of wanted gradients."""
 
-    unseen: tuple[str, ...]  # whose shape alone is kept
+    unseen: tuple[str, ...]  # only their shape is saved
     saved: tuple[str, ...]
     sizes: tuple[str, ...]
     single: bool  # no output is looked at: a linear op's adjoint knows its one result's size from its cotangent
@@ -59,8 +59,8 @@ def _facts(op_name: str, wanted: frozenset[str]) -> _Facts:
     )
 
 
-class Kept:
-    """A call as the backward pass will see it: what autograd keeps apart from tensors, and which tensors it saves."""
+class SavedCall:
+    """A call as its backward pass sees it: the facts that are not tensors, and which tensors autograd saves."""
 
     __slots__ = ("attrs", "facts", "likes", "op", "outputs", "sizes", "wanted")
 
@@ -69,15 +69,15 @@ class Kept:
         self.attrs = attrs
         self.wanted = wanted
 
-    def keep(self, arguments: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> list[Tensor]:
-        """Take note of the call; gives the tensors to save: arguments, then outputs."""
+    def save(self, arguments: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> list[Tensor]:
+        """Save the call; return the tensors for autograd to save: arguments, then outputs."""
         self.facts = facts = _facts(self.op.name, self.wanted)
         self.likes = [Like(arguments[name]) for name in facts.unseen]
         self.sizes = [arguments[name] for name in facts.sizes]
         saved = [arguments[name] for name in facts.saved]
         self.outputs: tuple[Like | None, ...] = ()  # None: saved
         if not facts.single:
-            # adjoints ask for ids and maps, never for results
+            # adjoints use ids and maps, never results
             self.outputs = tuple(Like(o) if is_float(o) else None for o in outputs)
             saved += [o for o in outputs if not is_float(o)]
         return saved
@@ -85,7 +85,7 @@ class Kept:
     def backward(
         self, table: Mapping[str, Any], saved: tuple[Tensor, ...], ys: tuple[Any, ...], rows: bool
     ) -> tuple[Any, ...]:
-        """Gradients for the op's differentiable arguments; `rows`: whether they may be sparse."""
+        """Return gradients for the op's differentiable arguments; `rows`: whether they may be sparse."""
         facts = self.facts
         arguments: dict[str, Any] = dict(zip(facts.saved, saved, strict=False))
         arguments.update(zip(facts.unseen, self.likes, strict=True))
@@ -113,19 +113,19 @@ _DENSE = {"sparse_gradient": False, "gradient": "dense"}
 
 
 def _is_batching() -> bool:
-    """Whether torch.func.vmap is at work: it has no sparse tensors, and no rows whose number differs."""
+    """Return whether torch.func.vmap is active: it supports neither sparse tensors nor rows of varying number."""
     if not torch._C._are_functorch_transforms_active():
         return False
     return any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
 
 
 def is_float(tensor: Tensor) -> bool:
-    """Whether a tensor can have a gradient."""
+    """Return whether a tensor can have a gradient."""
     return tensor.dtype.is_floating_point or tensor.dtype.is_complex
 
 
 def is_traced(values: Iterable[Any]) -> bool:
-    """Whether torch only pretends to run: a mode is on, or a tensor is of a kind that has no memory."""
+    """Return whether torch is tracing: a dispatch mode is active, or a tensor has no memory."""
     if torch._C._len_torch_dispatch_stack() or torch.compiler.is_compiling():
         return True
     return any(isinstance(v, Tensor) and (not is_plain(type(v)) or v.is_meta) for v in values)

@@ -1,4 +1,4 @@
-"""What may come in as a torch argument, and where results live: dtypes, admission, allocation."""
+"""Convert and validate torch arguments, and allocate results."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _SIZES = (int, torch.SymInt)  # not a union: old tracers do not know those
 
 
 def is_size(value: Any) -> bool:
-    """Whether a value is an integer, or torch's symbol for one."""
+    """Return whether a value is an integer or a SymInt."""
     return isinstance(value, _SIZES) and not isinstance(value, bool)
 
 
 def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors as they are, host inputs as ints or tuples of ints, all else as NumPy's runner would take it."""
+    """Admit arguments: tensors unchanged, host inputs as ints or tuples of ints, all else like NumPy's runner."""
     inputs, given = spread(op, arguments) if op.has_lists else (op.inputs, arguments)
     admitted: dict[str, Any] = {}
     others: dict[str, Any] = {}
@@ -75,7 +75,7 @@ def admit_tensors(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _device_of(inputs: Sequence[Arg], given: Mapping[str, Any]) -> torch.device | None:
-    """The device of the tensors that are given, unless it is the CPU: lists and arrays beside them go there."""
+    """Return the device of the tensors unless it is the CPU; lists and arrays are moved there."""
     for arg in inputs:
         value = given[arg.name]
         if isinstance(value, Tensor) and not arg.host and not value.is_cpu:
@@ -84,7 +84,7 @@ def _device_of(inputs: Sequence[Arg], given: Mapping[str, Any]) -> torch.device 
 
 
 def settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as a backward pass may keep them: lists and NumPy arrays, which nobody watches, as own tensors."""
+    """Return the arguments for a backward pass: lists and NumPy arrays, whose writes torch cannot see, are copied."""
     kept = {
         arg.name: copy(arguments[arg.name])
         for arg in op.inputs
@@ -98,7 +98,7 @@ def settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked(tensor: Tensor, argument: str) -> Tensor:
-    """A tensor that has elements side by side, of a dtype the catalogue names, in memory."""
+    """Raise unless a tensor is strided, in memory, and of a dtype of the catalog."""
     if is_lazy(tensor):
         raise make_error("not_an_array", argument=argument, value="an uninitialized parameter")
     if tensor.is_nested:
@@ -138,7 +138,7 @@ def check_storage(tensor: Tensor, argument: str) -> None:
 
 
 def is_batched(tensor: Tensor) -> bool:
-    """Whether torch.func.vmap batches a tensor, at any level of transforms."""
+    """Return whether torch.func.vmap batches a tensor, at any level of transforms."""
     while is_functorch_wrapped_tensor(tensor):
         if is_batchedtensor(tensor):
             return True
@@ -147,7 +147,7 @@ def is_batched(tensor: Tensor) -> bool:
 
 
 def is_plain(kind: type) -> bool:
-    """Whether tensors of this type are what they seem: no subclass that takes calls over."""
+    """Return whether this is a plain tensor type, not a subclass that overrides operations."""
     return kind in PLAIN or getattr(kind, "__torch_dispatch__", None) is _NOT_TAKEN_OVER
 
 
@@ -155,17 +155,17 @@ _NOT_TAKEN_OVER = Tensor.__torch_dispatch__
 
 
 def _stand_in(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """An empty array of the tensor's dtype: what numbers beside it take theirs from."""
+    """Return an empty array of the tensor's dtype, from which numbers get theirs."""
     return np.zeros((0,) * tensor.ndim, NUMPY_DTYPE[NAME[tensor.dtype]])
 
 
 def _are_sizes(values: Sequence[Any]) -> bool:
-    """Whether all are integers that a tensor can hold; those that are not, NumPy's runner refuses."""
+    """Return whether all are integers that a tensor can hold; NumPy's runner rejects the others."""
     return all(is_size(v) and (type(v) is not int or -_BEYOND <= v < _BEYOND) for v in values)
 
 
 def from_numpy(array: np.ndarray[Any, Any], argument: str) -> Tensor:
-    """An array as a tensor, on the same memory where that may be written."""
+    """Return an array as a tensor, sharing memory if it is writable."""
     name = array.dtype.name
     if name == "bfloat16":
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
@@ -176,7 +176,7 @@ def from_numpy(array: np.ndarray[Any, Any], argument: str) -> Tensor:
 
 
 class Host:
-    """A host input: its value (an int or a tuple of them, perhaps symbols), and the shape and dtype it came in."""
+    """A host input: its value (an int or a tuple of ints, perhaps symbolic), and its original shape and dtype."""
 
     __slots__ = ("aval", "value")
 
@@ -211,7 +211,7 @@ _INTEGERS = tuple(name for name in DTYPE if name.startswith(("int", "uint")))
 
 
 def _as_fixed(tensor: Tensor, arg: Arg) -> Tensor:
-    """An argument of one integer dtype takes any integers that fit it."""
+    """Convert integers to the one integer dtype of an argument, if they fit."""
     wanted = DTYPE[arg.type]
     if tensor.dtype == wanted or NAME[tensor.dtype] not in _INTEGERS or arg.type not in _INTEGERS:
         return tensor
@@ -221,17 +221,17 @@ def _as_fixed(tensor: Tensor, arg: Arg) -> Tensor:
 
 
 def avals_of(admitted: Mapping[str, Any]) -> dict[str, Any]:
-    """The catalogue's view of admitted arguments; of a list, a tuple."""
+    """Return the catalog's view of admitted arguments; for a list, a tuple."""
     return {k: tuple(map(aval_of, v)) if isinstance(v, tuple) else aval_of(v) for k, v in admitted.items()}
 
 
 def aval_of(value: Any) -> Aval:
-    """The catalogue's view of an admitted argument."""
+    """Return the catalog's view of an admitted argument."""
     return value.aval if isinstance(value, Host) else Aval(NAME[value.dtype], tuple(value.shape))
 
 
 def new_table(rows: int, columns: int, device: Any, dtype: torch.dtype | None) -> Tensor:
-    """Memory for a table's rows, on large pages where this process allocates it: rows are read at random."""
+    """Allocate a table, on large pages if possible, because rows are read at random."""
     check_table_size(rows, columns)
     dtype = dtype or torch.get_default_dtype()
     if dtype not in _TABLES:
@@ -259,7 +259,7 @@ def check_table_size(rows: Any, columns: Any) -> None:
 
 
 def new_tensor(shape: Sequence[int], dtype: torch.dtype, zeros: bool) -> Tensor:
-    """A tensor of zeros, or of anything; large ones in pages the process keeps, or the system gives when touched."""
+    """Allocate a tensor, zeroed or not; large ones in cached pages, or pages that the system maps on first use."""
     if math.prod(shape) * dtype.itemsize < _LARGE:
         return (torch.zeros if zeros else torch.empty)(shape, dtype=dtype, device="cpu")
     if dtype == torch.bfloat16:

@@ -1,4 +1,4 @@
-"""A Plan as torch's tree of tensors: it passes through torch.compile, torch.export and data loaders as they do."""
+"""Plan as a pytree of tensors, for torch.compile, torch.export and data loaders."""
 
 from __future__ import annotations
 

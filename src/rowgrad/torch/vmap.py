@@ -19,7 +19,7 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 
 
 class Namespace(dense.Namespace):
-    """torch under the names `rowgrad._runtime.vmap` knows."""
+    """torch with the names of `rowgrad._runtime.vmap`."""
 
     moveaxis = staticmethod(torch.movedim)
     stack = staticmethod(torch.stack)
@@ -27,43 +27,43 @@ class Namespace(dense.Namespace):
 
     @staticmethod
     def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, tuple[Any, Aval]]:
-        """Tensors, and the values of host inputs; of each its aval."""
+        """Return tensors and values of host inputs, and the aval of each."""
         admitted = admit_tensors(op, arguments)
         return {name: (v.value if isinstance(v, Host) else v, aval_of(v)) for name, v in admitted.items()}
 
     @staticmethod
     def is_array(value: Any) -> bool:
-        """Whether it is a tensor: sizes are ints or symbols."""
+        """Return whether a value is a tensor; sizes are ints or symbolic."""
         return isinstance(value, Tensor)
 
     @staticmethod
     def astype(x: Any, dtype: Any) -> Any:
-        """x in another dtype; x itself where that is its own."""
+        """Convert x to another dtype; x itself if it has that dtype."""
         return x.to(dtype)
 
     @staticmethod
     def numbers(stop: Any, like: Tensor, dtype: torch.dtype) -> Tensor:
-        """0, 1, 2, … on the device of another tensor."""
+        """Return 0, 1, 2, … on the device of another tensor."""
         return torch.arange(stop, dtype=dtype, device=like.device)
 
     @staticmethod
     def zeros(shape: Sequence[Any], like: Tensor) -> Tensor:
-        """Zeros of the dtype and on the device of another tensor."""
+        """Return zeros of the dtype and on the device of another tensor."""
         return like.new_zeros(shape)
 
     @staticmethod
     def count(ids: Tensor) -> Tensor:
-        """The last id plus one; 0 of none. A tensor, as no tracer may be asked for it."""
+        """Return the last id plus one, 0 without ids; a tensor, because its value may be traced."""
         return (ids[-1:].to(torch.int64) + 1).sum()
 
     @staticmethod
     def named(index: Tensor, size: Any) -> Tensor:
-        """Which of `size` positions each row of `index` names."""
+        """Return which of `size` positions each row of `index` names."""
         return torch.zeros(index.shape[0], size, dtype=torch.bool, device=index.device).scatter(1, index, True)
 
     @staticmethod
     def pick(pool: Tensor, index: Tensor) -> Tensor:
-        """pool[b, index[b, i]] or, of an index that all share, pool[b, index[i]]."""
+        """Return pool[b, index[b, i]] or, for a shared index, pool[b, index[i]]."""
         signed = _SIGNED.get(pool.dtype)
         if signed is not None:  # torch selects no unsigned integers; a view of a dtype has no gradient, nor have they
             return Namespace.pick(pool.view(signed), index).view(pool.dtype)
@@ -80,5 +80,5 @@ def batched(
     in_dims: Sequence[Any],
     run: Run = autograd.call,
 ) -> Outputs:
-    """A kernel op for every item of a batch: outputs, and where each has the batch (None: it is one for all)."""
+    """Run a kernel op for every item of a batch; return outputs and their batch dimensions (None: not batched)."""
     return vmap.batched(Namespace, op, attrs, batch_size, values, in_dims, run)

@@ -1,4 +1,4 @@
-"""Tables whose rows are split among the devices of a mesh, inside of `shard_map`; docs/sharding_jax.md is the guide.
+"""Tables sharded over the devices of a mesh, inside `shard_map`; docs/sharding_jax.md is the guide.
 
 Every device holds a part of the table and its own bags: ids go to the owners of their rows, rows come back, and
 gradients are added up by the owners, with the bits of one device that has the whole batch.
@@ -6,10 +6,10 @@ gradients are added up by the owners, with the bits of one device that has the w
 
 from __future__ import annotations
 
-from .layout import Layout as Layout
-from .layout import ShardedTable as ShardedTable
-from .layout import gather_table as gather_table
-from .layout import needed_capacity as needed_capacity
-from .layout import part_rows as part_rows
-from .layout import shard_table as shard_table
 from .lookup import embedding_bag as embedding_bag
+from .table import Layout as Layout
+from .table import ShardedTable as ShardedTable
+from .table import gather_table as gather_table
+from .table import needed_capacity as needed_capacity
+from .table import part_rows as part_rows
+from .table import shard_table as shard_table

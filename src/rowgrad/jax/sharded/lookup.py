@@ -14,31 +14,29 @@ from jax.interpreters import mlir
 
 from ..._catalog.spec import CATALOG, Aval
 from ...errors import make_error
-from ...lookup import kind_of, row_number
+from ...lookup import combiner_suffix, row_number
 from ...raw_ops import OPS
 from ...sharding.partition import dense_gradient, plain_scales, weighted_scales
 from ...sharding.rule import check_strategy
 from .. import custom_call, masked_bags
 from ..arrays import is_jax
-from ..bags import Bags, ids_kept, read_bags, read_ignore_id, to_jax
+from ..bags import Bags, active_mask, read_bags, read_ignore_id, to_jax
 from ..row_optimizer import wider
 from ..table import Tap
 from ..varying import axes_of, shared_by, together, typed, unchecked_axes, widen
-from .layout import Layout, ShardedTable, as_axis, locate
+from .table import Layout, ShardedTable, as_axis, locate
 
-# -- Room that is too small -------------------------------------------------------------------------------------------
+# -- Errors for a capacity that is too small --------------------------------------------------------------------------
 
-# Room that is too small: an error that says which argument it is, what it was, and what it has to be.
-#
-# A kernel under jit can refuse numbers only, in words of its own. So the numbers are those of a call that names a row
-# beyond a table of one row, and the words are made here, out of the name that call goes by.
+# Under jit only kernels can raise, and only with numbers. So a kernel is called with a row out of range whose numbers
+# carry the capacity, and the message is composed here from the name of that call.
 
 _CALL = "sharded.embedding_bag"
-_WHAT = {"capacity": "distinct rows", "id_capacity": "ids"}  # of which a device asks so many of one owner
+_WHAT = {"capacity": "distinct rows", "id_capacity": "ids"}  # that a device requests from one owner
 
 
 def refuse_more(argument: str, capacity: int, most: Any) -> Any:
-    """0 where `most` does not exceed the capacity; otherwise an error, or -1 on platforms that cannot raise."""
+    """Return 0 if `most` does not exceed the capacity; else raise, or return -1 on platforms that cannot raise."""
     excess = jnp.maximum(most - capacity, 0).astype(jnp.int32).reshape(1)
     (found,) = _PRIMITIVE.bind(*together([jnp.zeros(1, jnp.int32), excess]), argument=argument, capacity=capacity)
     return found[0]
@@ -50,8 +48,8 @@ def _lower(context: Any, row: Any, excess: Any, argument: str, capacity: int) ->
     return custom_call.lower(context, (row, excess), op, {"params": one, "indices": one}, {}, dict(op.attrs), (one,))
 
 
-def _words(room: str, excess: int) -> str:
-    argument, capacity = room.split()
+def _words(limit: str, excess: int) -> str:
+    argument, capacity = limit.split()
     needed = int(capacity) + excess
     bound = f"at least {needed}, the number of {_WHAT[argument]} that a device requests from one owner"
     error = make_error("number_unfit", argument=argument, value=capacity, bound=bound)
@@ -66,51 +64,53 @@ mlir.register_lowering(_PRIMITIVE, _lower, platform="cpu")
 custom_call.speak_for(_CALL, _words)
 
 
-# -- Faults in data that all devices learn of before anything is sent, so that all refuse, and none waits for another -
+# -- Faults in the data, exchanged before anything else so that all devices raise -------------------------------------
 
-# A kernel that refuses ids ends the program of its own device; the others would wait for it in the next exchange. So
-# devices first tell each other of the first fault they have. Where there is one, each calls a kernel on data that
-# have just that fault, and on CPUs that is the error; on other platforms, where a program cannot raise, outputs are
-# NaN.
+# A kernel that rejects ids ends the program of its own device, and the others would wait for it in the next exchange.
+# So devices first exchange the first fault of each. If there is one, every device calls a kernel on data with just
+# that fault: on CPUs it raises; on other platforms, where a program cannot raise, outputs are NaN.
 
 
-def first_faults(bags: Bags, kept: Any, num_rows: int) -> Any:
-    """[2, 3]: whether an id that counts, and whether its bag, is out of range, where, and what it is."""
+def first_faults(bags: Bags, mask: Any, num_rows: int) -> Any:
+    """Return [2, 3]: for active ids and for their bags, whether one is out of range, its position and value."""
     ids, segments = bags.indices, bags.segment_ids
-    dtype = jnp.promote_types(ids.dtype, segments.dtype)  # so that a value of 64 bits is told as it is
+    dtype = jnp.promote_types(ids.dtype, segments.dtype)  # so that 64-bit values are not truncated
     bad = (ids < 0) | (ids >= num_rows), (segments < 0) | (segments >= bags.num_bags)
     found = []
     for wrong, values in zip(bad, (ids, segments), strict=True):
-        wrong &= kept
+        wrong &= mask
         at = jnp.argmax(wrong)
         found.append(jnp.stack([number.astype(dtype) for number in (wrong[at], at, values[at])]))
     return jnp.stack(found)
 
 
 def agree(faults: Any, most: tuple[Any, Any], given: int, split: Split) -> Any:
-    """0, once all devices have said that nothing is wrong; what is sent afterwards has to depend on it.
+    """Return 0 after all devices reported that nothing is wrong; later exchanges must depend on it.
 
-    `faults` are the first ones of this device, `most` how many rows and ids it asks of an owner, `given` how many ids
-    it was given, without those that fill empty bags.
+    Args:
+        faults: The first faults of this device.
+        most: The most rows and ids that it requests from an owner.
+        given: The number of its ids, without those that fill empty bags.
+        split: How the table is split.
     """
-    told = jnp.concatenate([faults.reshape(-1), jnp.stack(most).astype(faults.dtype)])
-    told = jax.lax.all_gather(told, split.axis)
-    faults, most_rows, most_ids = told[:, :6].reshape(-1, 2, 3), told[:, 6].max(), told[:, 7].max()
+    report = jnp.concatenate([faults.reshape(-1), jnp.stack(most).astype(faults.dtype)])
+    report = jax.lax.all_gather(report, split.axis)
+    faults, most_rows, most_ids = report[:, :6].reshape(-1, 2, 3), report[:, 6].max(), report[:, 7].max()
     fine = (faults[:, :, 0].max() == 0) & (most_rows <= split.capacity) & (most_ids <= split.id_capacity)
 
-    def refused(told: Any) -> Any:
-        del told
-        # One after the other: where there are several, it is always the same one that is refused.
+    def refused(report: Any) -> Any:
+        del report
+        # One after the other, so that of several faults always the same one is raised.
         first = _at_fault(faults[:, 0], faults[:, 1], given, split)
         second = refuse_more("capacity", split.capacity, most_rows + first)
         third = refuse_more("id_capacity", split.id_capacity, most_ids + second)
         return jnp.stack([first.astype(jnp.int32), second, third]).min()
 
-    return jax.lax.cond(fine, lambda t: widen(jnp.zeros((), jnp.int32), axes_of(t)), refused, told)
+    return jax.lax.cond(fine, lambda t: widen(jnp.zeros((), jnp.int32), axes_of(t)), refused, report)
 
 
 def _at_fault(ids: Any, segments: Any, count: int, split: Split) -> Any:
-    """What a kernel says of ids, those of all devices one after the other, of which some are the faults."""
+    """Call a kernel on the ids of all devices, of which only the faults are not zero."""
     positions = jnp.arange(ids.shape[0] * count, dtype=ids.dtype).reshape(-1, count)
 
     def placed(found: Any) -> Any:
@@ -119,14 +119,14 @@ def _at_fault(ids: Any, segments: Any, count: int, split: Split) -> Any:
 
     grad = jnp.zeros((split.num_bags, 1), jnp.float32)
     _, named = OPS["SparseSegmentSumGradV2"](grad, placed(ids), placed(segments), split.num_rows, size=1)
-    return jnp.minimum(named[0], 0)  # below 0 where a platform poisons what it cannot refuse
+    return jnp.minimum(named[0], 0)  # negative where a platform cannot raise
 
 
-# -- A device's own bags, sorted by whom their rows belong to, in buffers whose sizes are known before ----------------
+# -- Routing: a device's own bags, sorted by the owners of their rows, in buffers of static size ----------------------
 
 
 class Split(NamedTuple):
-    """How a table is split: what everybody knows before there are any ids."""
+    """How a table is split: the static facts of a lookup."""
 
     axis: Any
     devices: int
@@ -134,27 +134,27 @@ class Split(NamedTuple):
     each: int  # rows of every part
     strategy: str
     num_bags: int  # of every device
-    capacity: int  # distinct rows a device may ask of an owner
+    capacity: int  # distinct rows a device may request from an owner
     id_capacity: int  # and ids that name them
 
     @property
     def id_slots(self) -> int:
-        """Of every buffer of ids the last slot is never filled: so there is one that names no row."""
+        """The slots of every buffer of ids; the last one is never filled, so that one names no row."""
         return self.id_capacity + 1
 
 
 class Route(NamedTuple):
-    """What this device asks of every owner. A slot nobody fills has row 0 in `asked`; its pair names what is none."""
+    """What this device requests of every owner. An unused slot has row 0 in `requested`, and a pair out of range."""
 
-    asked: Any  # [devices, capacity]: distinct rows, as their owner numbers them
+    requested: Any  # [devices, capacity]: distinct rows, as their owner numbers them
     inverse: Any  # for each id which of devices · capacity rows it is
     pair_rows: Any  # [devices, id_slots]: ids as they come, as rows of their owner; `each` where there is none
     pair_ids: Any  # which of the ids it is; their number where there is none
-    most: tuple[Any, Any]  # how many distinct rows, and how many ids, are asked of one owner at most
+    most: tuple[Any, Any]  # the most distinct rows, and ids, requested from one owner
 
 
 def route(bags: Bags, split: Split) -> Route:
-    """Sort bags whose ids are in range. Those in segment `num_bags` do not count, and nobody is asked for them."""
+    """Sort bags by owner. Ids are in range; those in segment `num_bags` are masked and not requested."""
     ids, devices, each = bags.indices, split.devices, split.each
     count, counted = ids.shape[0], bags.segment_ids != bags.num_bags
     owners, rows = locate(ids, split.num_rows, devices, split.strategy)
@@ -165,7 +165,7 @@ def route(bags: Bags, split: Split) -> Route:
     every = jnp.arange(devices + 1, dtype=ids.dtype)
     first_rows = jnp.searchsorted(unique, every * each).astype(ids.dtype)
     slots, filled = _slots(first_rows, split.capacity)
-    asked = jnp.where(filled, unique[jnp.minimum(slots, count - 1)] - every[:-1, None] * each, 0)
+    requested = jnp.where(filled, unique[jnp.minimum(slots, count - 1)] - every[:-1, None] * each, 0)
     slot = number - first_rows[owners]
     inverse = jnp.where(counted, jnp.minimum(owners * split.capacity + slot, devices * split.capacity - 1), 0)
 
@@ -175,7 +175,7 @@ def route(bags: Bags, split: Split) -> Route:
     slots, filled = _slots(first_ids, split.id_slots)
     pair_ids = jnp.where(filled, order[jnp.minimum(slots, count - 1)], count)
     pair_rows = jnp.append(rows, jnp.asarray(each, rows.dtype))[pair_ids]
-    return Route(asked, inverse, pair_rows, pair_ids, (jnp.diff(first_rows).max(), jnp.diff(first_ids).max()))
+    return Route(requested, inverse, pair_rows, pair_ids, (jnp.diff(first_rows).max(), jnp.diff(first_ids).max()))
 
 
 def _sorted(numbers: Any, bound: int) -> Any:
@@ -190,22 +190,19 @@ def _slots(firsts: Any, capacity: int) -> tuple[Any, Any]:
     return firsts[:-1, None] + within, within < jnp.diff(firsts)[:, None]
 
 
-# -- Backwards --------------------------------------------------------------------------------------------------------
+# -- Backward: devices send their bags' gradients to the owners of the rows -------------------------------------------
 
-# Backwards: every device sends its bags' gradients to the owners of their rows, who add up in the batch's order.
+# Owners add gradients up device by device, and within a device in the order of its ids: the order in which one device
+# would see the whole batch. Only a bag's own device knows its scale, so it divides before it sends, or sends a factor
+# for every id (`rowgrad.sharding.partition`, with the kernels' bits).
 #
-# Device by device, and inside of one as its ids come: the order in which one device would see the whole batch. What a
-# bag is scaled by only its own device can count, so it divides before it sends, or sends a factor for every id
-# (`rowgrad.sharding.partition`, whose bits are the kernels').
-#
-# JAX has no gradients by rows, and an owner's gradient has another form than the lookup's output. So the output hangs
-# on an anchor: zeros of the form in which gradients arrive, of which it is said that they are in the output. Their
-# cotangent is what arrived; from there it goes on to a dense gradient of the part, or is what `value_and_rows` makes
-# rows of.
+# JAX has no row-sparse gradients, and an owner's gradient has another shape than the lookup's output. So the output
+# depends on an anchor: zeros of the shape in which gradients arrive. The anchor's cotangent is what arrived; it becomes
+# a dense gradient of the part, or the rows of `value_and_rows`.
 
 
 class Way(NamedTuple):
-    """What a device has to know to send the gradients of its bags."""
+    """What a device needs to send the gradients of its bags."""
 
     pair_rows: Any  # [devices, id_slots], as in Route
     pair_bags: Any  # the bag of each; one more than there are where there is none
@@ -215,7 +212,7 @@ class Way(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """(row, bag) pairs of all devices that concern this one's rows, in their order."""
+    """The (row, bag) pairs of all devices that concern this device's rows, in batch order."""
 
     rows: Any  # as many as the part has: none
     segments: Any  # which row of what arrives
@@ -223,7 +220,7 @@ class Owned(NamedTuple):
 
 
 def way_of(bags: Bags, kind: str, way: Route, fault: Any, split: Split, dtype: Any) -> Way:
-    """Pairs by owner, with the numbers that kind of bag has. Nothing here is differentiated."""
+    """Return the pairs by owner with their factors and divisors. Nothing here is differentiated."""
     wide = wider(dtype, jnp.float32)
     segments = bags.segment_ids
     numbers = divisors = None
@@ -242,7 +239,7 @@ def way_of(bags: Bags, kind: str, way: Route, fault: Any, split: Split, dtype: A
 
 
 def owned(way: Way, split: Split) -> Owned:
-    """The pairs others have sent to this device."""
+    """Return the pairs that all devices sent to this one."""
     rows, numbers = _exchange(way.pair_rows, split), None if way.numbers is None else _exchange(way.numbers, split)
     if _by_ids(split):
         segments = widen(jnp.arange(split.devices * split.id_slots, dtype=rows.dtype), axes_of(rows))
@@ -253,7 +250,7 @@ def owned(way: Way, split: Split) -> Owned:
 
 
 def anchored(result: Any, part: Any, pairs: Owned, way: Way, split: Split) -> Any:
-    """The output of a lookup, with the part's gradient hanging on it."""
+    """Return the output of a lookup, tied to the anchor that receives the part's gradient."""
     count = split.devices * (split.id_slots if _by_ids(split) else split.num_bags + 1)
     shape = (count, *part.shape[1:])
     dtype = part.dtype if way.divisors is None else way.divisors.dtype
@@ -269,14 +266,14 @@ def anchored(result: Any, part: Any, pairs: Owned, way: Way, split: Split) -> An
 
 
 def _refuse_further_axes(axes: frozenset[Any]) -> None:
-    """A gradient by rows is no sum over axes of a mesh; that of a part with copies along them would have to be."""
+    """Raise if the part is replicated along further axes: row-sparse gradients are not summed over mesh axes."""
     if axes:
         names = ", ".join(sorted(map(str, axes)))
         bound = f"varying over {names} as well (jax.lax.pcast), because row-sparse gradients are not summed over it"
         raise make_error("not_here", argument="part", value=f"bags that may differ over {names}", bound=bound)
 
 
-# -- what travels -----------------------------------------------------------------------------------------------------
+# -- exchanges --------------------------------------------------------------------------------------------------------
 
 
 def _exchange(slots: Any, split: Split) -> Any:
@@ -284,12 +281,12 @@ def _exchange(slots: Any, split: Split) -> Any:
 
 
 def _by_ids(split: Split) -> bool:
-    """Whether a bag's gradient goes along with every id, which is less than all bags to everybody."""
+    """Return whether to send a bag's gradient with every id: less data than sending all bags to every device."""
     return split.id_slots <= split.num_bags
 
 
 def _send(split: Split, way: Way, y: Any) -> Any:
-    """The gradients of all devices' bags, as far as their ids name rows of this one; zeros where there is no id."""
+    """Return the gradients of all devices' bags whose ids name rows of this device; zeros in unused slots."""
     inner = y.shape[1:]
     y = jnp.where(way.fault == 0, y, jnp.nan)
     if way.divisors is not None:
@@ -301,16 +298,13 @@ def _send(split: Split, way: Way, y: Any) -> Any:
 
 
 def _divided(y: Any, divisors: Any) -> Any:
-    """`scaled_rows` that XLA does not see through: it would multiply by 1/d, which has other bits.
-
-    So the divisors come as a table out of a kernel.
-    """
+    """Divide like `scaled_rows`. XLA would multiply by 1/d, which has other bits, so a kernel returns the divisors."""
     each = widen(jnp.arange(y.shape[0], dtype=jnp.int32), axes_of(y))
     spread = OPS["WeightedSparseSegmentSumGradRows"]
     return OPS["DivNoNan"](spread(y, each, jnp.ones_like(divisors)), spread(jnp.ones_like(y), each, divisors))
 
 
-# -- what hangs on what -----------------------------------------------------------------------------------------------
+# -- the anchor -------------------------------------------------------------------------------------------------------
 
 
 class _Form(NamedTuple):
@@ -370,8 +364,6 @@ _anchor.defvjp(_anchor_forward, _anchor_backward)
 
 # -- The lookup -------------------------------------------------------------------------------------------------------
 
-# The lookup: ids go to their owners, rows come back, bags are combined; gradients of bags go the other way.
-
 
 def embedding_bag(
     part: Any,
@@ -410,7 +402,7 @@ def embedding_bag(
     Raises:
         InvalidArgumentError: `part` has no layout, or one that differs from the arguments or from the mesh.
     """
-    kind = kind_of(combiner)
+    kind = combiner_suffix(combiner)
     layout = _layout_of(part, axis_name, num_rows, strategy)
     part = _array_of(part)
     split = _split(part, layout)
@@ -419,11 +411,11 @@ def embedding_bag(
     default_id = row_number("default_id", default_id, num_rows)
     bags = read_bags(ids, None, segment_ids, num_bags, per_sample_weights, False)
     ignore_id = read_ignore_id(ignore_id, num_rows, bags.indices.dtype)
-    bags, kept = _counted(bags, split, (padding_idx, ignore_id))
-    given, faults = bags.indices.shape[0], first_faults(bags, kept, num_rows)
-    bags = masked_bags.leave_out(_narrowed(bags), kept)
+    bags, mask = _counted(bags, split, (padding_idx, ignore_id))
+    given, faults = bags.indices.shape[0], first_faults(bags, mask, num_rows)
+    bags = masked_bags.mask_ids(_narrowed(bags), mask)
     if default_id is not None:
-        bags = masked_bags.in_order(masked_bags.fill(bags, default_id))
+        bags = masked_bags.sort_by_bag(masked_bags.add_defaults(bags, default_id))
     count = bags.indices.shape[0]
     if (split.devices + 1) * count > jnp.iinfo(jnp.int32).max:
         raise make_error("bags_unfit", argument="ids", value=f"{count} ids", bound="less than 2**31 on all devices")
@@ -438,11 +430,11 @@ def embedding_bag(
     way = route(bags, split)
     fault = agree(faults, way.most, given, split)
 
-    asked = jax.lax.all_to_all(way.asked + fault.astype(way.asked.dtype), axis_name, 0, 0, tiled=True)
+    requested = jax.lax.all_to_all(way.requested + fault.astype(way.requested.dtype), axis_name, 0, 0, tiled=True)
     table = part.table if isinstance(part, Tap) else part
-    rows = OPS["GatherRows"](jax.lax.stop_gradient(table), asked.reshape(-1), gradient="dense")
+    rows = OPS["GatherRows"](jax.lax.stop_gradient(table), requested.reshape(-1), gradient="dense")
     rows = rows.reshape(split.devices, split.capacity, *rows.shape[1:])
-    compact = jax.lax.all_to_all(rows, axis_name, 0, 0, tiled=True).reshape(asked.size, *rows.shape[2:])
+    compact = jax.lax.all_to_all(rows, axis_name, 0, 0, tiled=True).reshape(requested.size, *rows.shape[2:])
     result = masked_bags.look_up(compact, bags._replace(indices=way.inverse), kind, None)
     result = jnp.where(fault == 0, result, jnp.nan)
     sent = way_of(bags, kind, way, fault, split, part.dtype)
@@ -509,14 +501,14 @@ def _counted(bags: Bags, split: Split, ignored: tuple[int | None, ...]) -> tuple
         raise make_error(
             "same_shape", argument="per_sample_weights", value=tuple(weights.shape), bound=tuple(ids.shape)
         )
-    kept = ids_kept(ids, ignored)
+    mask = active_mask(ids, ignored)
     if not ids.shape[0]:
-        ids, segments, kept = jnp.zeros(1, ids.dtype), jnp.zeros(1, segments.dtype), jnp.zeros(1, bool)
+        ids, segments, mask = jnp.zeros(1, ids.dtype), jnp.zeros(1, segments.dtype), jnp.zeros(1, bool)
         weights = None if weights is None else jnp.ones(1, weights.dtype)
-    kept = jnp.ones(ids.shape, bool) if kept is None else kept
+    mask = jnp.ones(ids.shape, bool) if mask is None else mask
     axes = shared_by([ids, segments, *(() if weights is None else (weights,))]) | _names(split.axis)
     weights = None if weights is None else widen(weights, axes)
-    return Bags(widen(ids, axes), widen(segments, axes), num_bags, weights), widen(kept, axes)
+    return Bags(widen(ids, axes), widen(segments, axes), num_bags, weights), widen(mask, axes)
 
 
 def _narrowed(bags: Bags) -> Bags:

@@ -1,4 +1,4 @@
-"""Tables whose rows are split among the processes of torch.distributed."""
+"""Tables sharded over the processes of torch.distributed."""
 
 from __future__ import annotations
 

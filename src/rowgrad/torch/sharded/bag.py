@@ -1,4 +1,4 @@
-"""RowShardedEmbeddingBag: one table whose rows are split among processes."""
+"""RowShardedEmbeddingBag: one table whose rows are sharded over processes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 from .. import functional
 from ..tensors import check_table_size
 from .base import ShardedModule
-from .exchange import TIMEOUT, gathered, take_rows
-from .layout import Stack
+from .exchange import TIMEOUT, gather_table, take_rows
+from .placement import Stack
 
 
 class RowShardedEmbeddingBag(ShardedModule):
-    """`rowgrad.torch.nn.EmbeddingBag` with its rows split among the ranks of a process group.
+    """`rowgrad.torch.nn.EmbeddingBag` with its rows sharded over the ranks of a process group.
 
     Every rank passes its own bags, in any of the forms that module takes, and gets their combined rows; some may have
     none. `weight` is this rank's part, by TensorFlow's rule `strategy`: "div" gives each rank a run of rows, the first
@@ -71,7 +71,7 @@ class RowShardedEmbeddingBag(ShardedModule):
         return {"weight": [["weight", self.num_embeddings]]}
 
     def reset_parameters(self, seed: int | None = None) -> None:
-        """Rows from a standard normal distribution, the same for any number of ranks; the padding row is zero."""
+        """Draw rows from a standard normal distribution, equal for any number of ranks; the padding row is zero."""
         self._draw(self.weight, self.stack, self._seed() if seed is None else seed)
         if self.padding_idx is not None:
             owner, row = self.stack.parts[0].locate(torch.tensor([self.padding_idx]))
@@ -88,7 +88,7 @@ class RowShardedEmbeddingBag(ShardedModule):
         segment_ids: Tensor | None = None,
         num_bags: int | None = None,
     ) -> Tensor:
-        """The combined rows of this rank's bags, [bags, embedding_dim]. All ranks call it together."""
+        """Return the combined rows of this rank's bags, [bags, embedding_dim]. All ranks call it together."""
 
         given = input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset
 
@@ -101,21 +101,21 @@ class RowShardedEmbeddingBag(ShardedModule):
         return self._look_up([self.weight], [self.stack], [self._kind], prepare, read)[0]
 
     def local_ids(self) -> Tensor:
-        """The ids of this rank's rows, as they lie in `weight`."""
+        """Return the ids of this rank's rows, in the order of `weight`."""
         return self.stack.parts[0].ids_of(self.ranks.rank, self.weight.device)
 
     @torch.no_grad()
     def load_full(self, table: Tensor) -> None:
-        """Take this rank's rows out of the whole table. No other rank is asked."""
+        """Copy this rank's rows from the whole table, without communication."""
         take_rows(self.weight, table, self.local_ids(), self.num_embeddings)
 
     @torch.no_grad()
     def full_weight(self) -> Tensor:
-        """The whole table, on every rank. All ranks call it together."""
-        return gathered(self.ranks, self.weight.detach(), self.stack.parts[0])
+        """Return the whole table on every rank. All ranks call it together."""
+        return gather_table(self.ranks, self.weight.detach(), self.stack.parts[0])
 
     def to_dtensor(self) -> Any:
-        """The table as a DTensor split by Shard(0) over `device_mesh`, or over the process group.
+        """Return the table as a DTensor split by Shard(0) over `device_mesh`, or over the process group.
 
         Where torch cuts a table as this module does, it shares memory with `weight`; else rows are copied to where
         torch wants them. All ranks call it together. See `checkpoint.as_dtensor`.
@@ -125,7 +125,7 @@ class RowShardedEmbeddingBag(ShardedModule):
         return as_dtensor(self.ranks, self.weight, self.stack.parts[0])
 
     def extra_repr(self) -> str:
-        """What the module's repr shows."""
+        """Return the options that the module's repr shows."""
         return (
             f"{self.num_embeddings}, {self.embedding_dim}, combiner={self.combiner!r}, strategy={self.strategy!r},"
             f" mode={self.mode!r}, grad={self.grad!r}, rank {self.ranks.rank} of {self.ranks.size}:"

@@ -1,4 +1,4 @@
-"""What sharded modules share: the ranks, options, and one call from bags to combined rows."""
+"""The base of sharded modules: ranks, options, and one call from bags to combined rows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,21 @@ from ...errors import OpError, make_error
 from ..bags import Bags, check_storages
 from ..fused import FusedWeight, TableModule, _refuse_surroundings, layout_of
 from ..tensors import check_storage, new_table
-from .exchange import EITHER, PLAIN, WEIGHTED, Asked, Ranks, Traffic, agree, call_number, check_bags, meet, route
-from .layout import Stack
+from .exchange import (
+    EITHER,
+    PLAIN,
+    WEIGHTED,
+    LookupRequest,
+    Ranks,
+    Traffic,
+    agree,
+    call_number,
+    check_bags,
+    meet,
+    route,
+)
 from .lookup import Exchange, Options, Wanted, sharded_lookup
+from .placement import Stack
 
 MODES = ("exact", "pooled")
 ORDERS = (None, "sequential", "blocked")
@@ -24,7 +36,7 @@ _BLOCK = 4096  # rows drawn from one seed
 
 
 class ShardedModule(TableModule):
-    """The base of sharded modules; see those."""
+    """The base of sharded modules."""
 
     def __init__(
         self,
@@ -60,32 +72,32 @@ class ShardedModule(TableModule):
         )
 
     def _facts(self) -> tuple[object, ...]:
-        """What is the same on all ranks."""
+        """Return the facts that must be equal on all ranks."""
         options = self.strategy, self.mode, str(self.wire_dtype), self.grad, self.fused, self.order
         return type(self).__name__, self.ranks.number, *options
 
     def _tables(self) -> dict[str, list[list[Any]]]:
-        """By parameter, the tables whose rows it holds one below the other: name and number of rows on all ranks."""
+        """Return the tables stacked in each parameter: name and total number of rows."""
         raise NotImplementedError
 
     def _layout(self) -> dict[str, Any]:
-        """Which rows this rank's parameters hold."""
+        """Return which rows this rank's parameters store."""
         return layout_of(self._tables(), self.strategy, self.ranks.rank, self.ranks.size)
 
     def _layouts(self) -> dict[str, dict[str, Any]]:
         return {name: {**self._layout(), "tables": tables} for name, tables in self._tables().items()}
 
     def register_parameter(self, name: str, param: Any) -> None:
-        """Add a part of a table, which says which rows it holds."""
+        """Register a parameter, and attach which rows it stores."""
         super().register_parameter(name, param)
         self._restore_tables()
 
     def get_extra_state(self) -> Tensor:
-        """Which rows this rank's parameters hold, as JSON text in bytes: part of the state dict."""
+        """Return which rows this rank's parameters store, as JSON bytes, for the state dict."""
         return torch.frombuffer(bytearray(json.dumps(self._layout()).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Any) -> None:
-        """Compare the rows a state dict holds with those of this module: they must be the same."""
+        """Raise unless a state dict stores the rows of this module."""
         try:
             saved = json.loads(bytes(state.tolist()))
         except (AttributeError, TypeError, ValueError):
@@ -118,7 +130,7 @@ class ShardedModule(TableModule):
 
     @property
     def traffic(self) -> Traffic:
-        """Bytes this rank has sent to others; `traffic.reset()` starts anew."""
+        """Bytes that this rank sent to other ranks; `traffic.reset()` resets the counts."""
         return self.ranks.traffic
 
     def _new_part(self, stack: Stack, columns: int, device: Any, dtype: Any) -> Any:
@@ -128,7 +140,7 @@ class ShardedModule(TableModule):
 
     @torch.no_grad()
     def _draw(self, table: Tensor, stack: Stack, seed: int) -> None:
-        """Normal rows. A row's numbers follow from the seed and its id alone, whoever holds it."""
+        """Draw normal rows. A row depends only on the seed and its id, not on its rank."""
         rank, generator = self.ranks.rank, torch.Generator(table.device)
         for number, part in enumerate(stack.parts):
             ids, rows = part.ids_of(rank), table[stack.rows_of(number, rank)]  # ids ascend
@@ -142,7 +154,7 @@ class ShardedModule(TableModule):
                 its.copy_(drawn[(own % _BLOCK).to(table.device)])
 
     def _seed(self) -> int:
-        """A number drawn by rank 0 from torch's generator, the same on all ranks."""
+        """Return a number drawn by rank 0 from torch's generator, equal on all ranks."""
         drawn = int(torch.randint(0, 2**31, (1,), dtype=torch.int64))
         return meet(self.ranks, f"seed of {type(self).__name__}", call_number("seed", self._facts()), value=drawn)[0]
 
@@ -154,7 +166,7 @@ class ShardedModule(TableModule):
         prepare: Callable[[], Sequence[Bags]],
         read: Callable[[], Sequence[Bags]] | None = None,
     ) -> tuple[Tensor, ...]:
-        """One call. `prepare` reads the bags; whatever it refuses, all ranks come to know before anything is sent.
+        """Run one lookup. `prepare` reads the bags; if it raises, all ranks learn of it before anything is sent.
 
         `read` reads them as they are given, with padding and empty bags: errors name positions in these.
         """
@@ -181,16 +193,16 @@ class ShardedModule(TableModule):
         except Exception as error:
             refusal = error.in_call(type(self).__name__, None, "ids") if isinstance(error, OpError) else error
         if refusal is not None:
-            asked = [Asked(None, False, EITHER, False) for _ in tables]
+            requests = [LookupRequest(None, False, EITHER, False) for _ in tables]
         else:
-            asked = [
-                Asked(r, enabled and t.requires_grad, _weighted(b), enabled and _wants_gradient(b))
+            requests = [
+                LookupRequest(r, enabled and t.requires_grad, _weighted(b), enabled and _wants_gradient(b))
                 for r, t, b in zip(routes, tables, bags, strict=True)
             ]
         call = call_number("forward", self._calls, [str(t.dtype) for t in tables], self._facts())
-        told = agree(self.ranks, call, asked, refusal)
+        sizes = agree(self.ranks, call, requests, refusal)
         self._calls += 1  # on all ranks, or on none
-        wanted = [Wanted(*w) for w in zip(tables, stacks, kinds, bags, routes, told, strict=True)]
+        wanted = [Wanted(*w) for w in zip(tables, stacks, kinds, bags, routes, sizes, strict=True)]
         order = {} if self.order is None else {"order": self.order}
         options = Options(self.mode == "pooled", self.wire_dtype, self.grad == "rows", order)
         return sharded_lookup(Exchange(self.ranks, call, options, wanted))

@@ -1,4 +1,4 @@
-"""Checkpoints by torch.distributed.checkpoint that any number of ranks can read.
+"""Checkpoints of torch.distributed.checkpoint that any number of ranks can read.
 
 Rows are written as DTensors split by `Shard(0)`, in the order of their ids, whatever the module's own rule: rows are
 moved there and back where the two differ. So neither the number of ranks nor the rule is part of a checkpoint. The
@@ -26,15 +26,15 @@ from ..optim import RowOptimizer
 from .bag import RowShardedEmbeddingBag
 from .base import ShardedModule
 from .embeddings import RowShardedEmbeddings
-from .exchange import Ranks, call_number, meet, moved
-from .layout import Part
+from .exchange import Ranks, call_number, meet, redistribute
+from .placement import Part
 
 _GROUP = "optimizer group "
 _WHOLE = ".metadata"  # what torch.distributed.checkpoint writes last
 
 
 class _Entry(NamedTuple):
-    """One table in a checkpoint: its name, its rows in the parameter that holds it, and how they are split."""
+    """One table in a checkpoint: its name, its rows in its parameter, and how they are sharded."""
 
     name: str
     rows: slice
@@ -42,14 +42,14 @@ class _Entry(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """A parameter that holds rows of tables."""
+    """A parameter that stores rows of tables."""
 
     ranks: Ranks
     entries: list[_Entry]
 
 
 def save(path: Any, model: torch.nn.Module, optimizer: Any = None, extra: Mapping[str, Any] | None = None) -> None:
-    """Write model, optimizer and what else is given. All ranks call it together.
+    """Save a model, its optimizer and further state. All ranks call it together.
 
     `extra` are numbers, strings, tensors, or what else can be pickled, the same on all ranks. The checkpoint is whole
     when the folder has a file `.metadata`, which is written last; one that is written over loses it first.
@@ -102,7 +102,7 @@ def _translated(path: Any, key: str) -> Iterator[None]:
 
 
 def _entries_of(path: Any) -> Mapping[str, Any]:
-    """What a checkpoint holds, by the names of its entries."""
+    """Return the entries of a checkpoint by name."""
     try:
         return dcp.FileSystemReader(path).read_metadata().state_dict_metadata
     except OSError:
@@ -156,7 +156,7 @@ def _check_optimizer(model: torch.nn.Module, optimizer: Any, known: Mapping[str,
 
 @contextmanager
 def _together_after(ranks: Ranks, what: str) -> Iterator[None]:
-    """All ranks come to know whether one of them fails in this."""
+    """Let all ranks learn whether one of them fails inside this context."""
     refusal: Exception | None = None
     try:
         yield
@@ -166,19 +166,19 @@ def _together_after(ranks: Ranks, what: str) -> Iterator[None]:
 
 
 def latest(folder: Any) -> Path | None:
-    """The checkpoint in `folder` whose name comes last, of those that are whole."""
+    """Return the complete checkpoint in `folder` whose name sorts last."""
     found = sorted(path.parent for path in Path(folder).glob(f"*/{_WHOLE}"))
     return found[-1] if found else None
 
 
 def as_dtensor(ranks: Ranks, rows: Tensor, part: Part) -> DTensor:
-    """A rank's rows as part of a DTensor split by Shard(0): a view where torch cuts as `part` does, else a copy.
+    """Return a rank's rows as part of a DTensor split by Shard(0): a view if torch splits like `part`, else a copy.
 
     torch gives every rank but the last ones ⌈rows / ranks⌉ rows, "div" gives the first ranks one more than the others.
     They agree where ranks divide the rows, and in a few cases besides. All ranks call it together.
     """
     chunk = Part(part.rows, part.ranks, "chunk")
-    local = moved(ranks, rows.detach(), part, chunk)
+    local = redistribute(ranks, rows.detach(), part, chunk)
     return _dtensor(ranks, local, part.rows)
 
 
@@ -203,7 +203,7 @@ def _ranks_of(model: torch.nn.Module) -> Ranks:
 
 
 def _held(model: torch.nn.Module) -> dict[str, _Held]:
-    """By the name of its parameter, every stack of tables."""
+    """Return every stack of tables by the name of its parameter."""
     found: dict[str, _Held] = {}
     for name, module in _sharded(model):
         prefix = f"{name}." if name else ""
@@ -221,7 +221,7 @@ def _held(model: torch.nn.Module) -> dict[str, _Held]:
 
 
 def _spread(held: _Held, rows: Tensor, empty: bool) -> Iterator[tuple[_Entry, DTensor]]:
-    """The DTensor of every table in a parameter, or in a slot beside it."""
+    """Return the DTensor of every table in a parameter, or in one of its slots."""
     for entry in held.entries:
         mine = rows[entry.rows]
         if empty:
@@ -263,7 +263,7 @@ def _optimizer_state(model: torch.nn.Module, optimizer: Any) -> dict[str, Any]:
 
 
 def _optimizer_targets(model: torch.nn.Module, optimizer: Any, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Memory for every slot the checkpoint has of a parameter of this optimizer."""
+    """Allocate every slot that the checkpoint has for parameters of this optimizer."""
     held, found = _held(model), dict[str, Any]()
     ours = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for name, param in model.named_parameters():
@@ -284,7 +284,7 @@ def _optimizer_targets(model: torch.nn.Module, optimizer: Any, known: Mapping[st
 
 
 def _room(what: Any, device: Any = None) -> Tensor | None:
-    """Memory for a tensor of a checkpoint; other things need none."""
+    """Allocate a tensor of a checkpoint; other entries need no memory."""
     if not isinstance(what, TensorStorageMetadata):
         return None
     return torch.empty(what.size, dtype=what.properties.dtype, device=device)
@@ -331,4 +331,4 @@ def _take_optimizer(model: torch.nn.Module, optimizer: Any, state: Mapping[str, 
 
 
 def _own_rows(held: _Held, entry: _Entry, rows: DTensor) -> Tensor:
-    return moved(held.ranks, rows.to_local(), Part(entry.part.rows, entry.part.ranks, "chunk"), entry.part)
+    return redistribute(held.ranks, rows.to_local(), Part(entry.part.rows, entry.part.ranks, "chunk"), entry.part)

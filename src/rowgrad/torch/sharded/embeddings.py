@@ -1,4 +1,4 @@
-"""RowShardedEmbeddings: all tables of a model, split among processes, looked up in one exchange."""
+"""RowShardedEmbeddings: all tables of a model, sharded over processes, looked up in one exchange."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ...errors import make_error
 from ..bags import Bags
 from ..embeddings import Table, by_feature, check_tables, described, features_of, grouped, read_groups
 from .base import ShardedModule
-from .exchange import TIMEOUT, gathered, take_rows
-from .layout import Stack
+from .exchange import TIMEOUT, gather_table, take_rows
+from .placement import Stack
 
 
 class RowShardedEmbeddings(ShardedModule):
-    """`rowgrad.torch.nn.Embeddings` with every table's rows split among the ranks of a process group.
+    """`rowgrad.torch.nn.Embeddings` with every table's rows sharded over the ranks of a process group.
 
     All tables share one exchange of ids, one of rows and one of gradients, whatever their widths and combiners.
     `forward` takes what that module takes, and gives `{feature: [bags, columns]}`, or with `output="stacked"` one
@@ -67,13 +67,13 @@ class RowShardedEmbeddings(ShardedModule):
         return features_of(self._groups)
 
     def reset_parameters(self, seed: int | None = None) -> None:
-        """Rows from a standard normal distribution, the same for any number of ranks."""
+        """Draw rows from a standard normal distribution, equal for any number of ranks."""
         seed = self._seed() if seed is None else seed
         for number, (group, stack) in enumerate(zip(self._groups, self._stacks, strict=True)):
             self._draw(getattr(self, group.key), stack, seed + 2**48 * number)
 
     def forward(self, ids: Any, offsets: Tensor | None = None, per_sample_weights: Any = None) -> Any:
-        """Combined rows of this rank's bags. All ranks call it together."""
+        """Return the combined rows of this rank's bags. All ranks call it together."""
 
         def prepare() -> list[Bags]:
             return read_groups(self._groups, ids, offsets, per_sample_weights, self.include_last_offset)
@@ -83,7 +83,7 @@ class RowShardedEmbeddings(ShardedModule):
         return by_feature(self._groups, found, self.output)
 
     def place(self, table: str) -> tuple[str, Stack, int]:
-        """Which parameter holds a table, how that is split, and the table's number in it."""
+        """Return the parameter that stores a table, its stack, and the table's number in the stack."""
         for group, stack in zip(self._groups, self._stacks, strict=True):
             for number, t in enumerate(group.tables):
                 if t.name == table:
@@ -93,29 +93,29 @@ class RowShardedEmbeddings(ShardedModule):
         )
 
     def weight(self, table: str) -> Tensor:
-        """This rank's rows of one table: a view."""
+        """Return this rank's rows of a table as a view."""
         key, stack, number = self.place(table)
         rows: Tensor = getattr(self, key)[stack.rows_of(number, self.ranks.rank)]
         return rows
 
     def local_ids(self, table: str) -> Tensor:
-        """The ids of this rank's rows of one table."""
+        """Return the ids of this rank's rows of a table."""
         key, stack, number = self.place(table)
         return stack.parts[number].ids_of(self.ranks.rank, getattr(self, key).device)
 
     @torch.no_grad()
     def load_full(self, table: str, rows: Tensor) -> None:
-        """Take this rank's rows out of a whole table. No other rank is asked."""
+        """Copy this rank's rows from a whole table, without communication."""
         _, stack, number = self.place(table)
         take_rows(self.weight(table), rows, self.local_ids(table), stack.parts[number].rows)
 
     @torch.no_grad()
     def full_weight(self, table: str) -> Tensor:
-        """A whole table, on every rank. All ranks call it together."""
+        """Return a whole table on every rank. All ranks call it together."""
         _, stack, number = self.place(table)
-        return gathered(self.ranks, self.weight(table).detach(), stack.parts[number])
+        return gather_table(self.ranks, self.weight(table).detach(), stack.parts[number])
 
     def extra_repr(self) -> str:
-        """What the module's repr shows."""
+        """Return the options that the module's repr shows."""
         options = f"strategy={self.strategy!r}, mode={self.mode!r}, grad={self.grad!r}"
         return f"{described(self.tables)}\n{options}, rank {self.ranks.rank} of {self.ranks.size}"

@@ -1,4 +1,4 @@
-"""What ranks exchange: packed buffers, agreement on a call, failures of other ranks, moved rows."""
+"""What ranks exchange: packed buffers, agreement on a call, failures of other ranks, redistributed rows."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from ...raw_ops import OPS
 from ...sharding.partition import weighted_scales
 from ..bags import Bags
 from ..tensors import check_storage
-from .layout import Part, Stack
+from .placement import Part, Stack
 
-# -- Several tensors in one exchange ----------------------------------------------------------------------------------
+# -- Packed buffers: several tensors in one exchange ------------------------------------------------------------------
 
-# Several tensors in one exchange: bytes, rank by rank, and inside a rank's share tensor by tensor.
+# A buffer is bytes, rank by rank, and within a rank's share tensor by tensor.
 
 
 class Section(NamedTuple):
-    """A tensor whose rows are for rank 0 first, then for rank 1, …, and how many come back, of the same kind."""
+    """A tensor with the rows for rank 0 first, then for rank 1, …; how many go to, and come from, each rank."""
 
     rows: Tensor
     out: Sequence[int]
     back: Sequence[int]
 
 
-class Parcel:
-    """Sections on their way; `arrived` gives one tensor for each, rank by rank."""
+class PackedExchange:
+    """An exchange of sections in one packed buffer; `wait` returns one tensor for each section, rank by rank."""
 
     def __init__(self, ranks: Ranks, phase: str, sections: Sequence[Section]) -> None:
         self._kinds = [(s.rows.dtype, (sum(s.back), *s.rows.shape[1:])) for s in sections]
@@ -55,11 +55,11 @@ class Parcel:
         else:
             shares = [f.split(o) for f, o in zip(flat, outs, strict=True)]
             data = torch.cat([share[r] for r in range(ranks.size) for share in shares])
-        self._sent: Sent = ranks.send(phase, data, out, back)
+        self._sent: PendingExchange = ranks.send(phase, data, out, back)
 
-    def arrived(self) -> list[Tensor]:
-        """Wait, and unpack."""
-        data = self._sent.arrived()
+    def wait(self) -> list[Tensor]:
+        """Wait for the other ranks and unpack."""
+        data = self._sent.wait()
         if len(self._kinds) == 1:
             found = [data]
         else:
@@ -82,23 +82,23 @@ def _typed(data: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
     return result
 
 
-# -- The processes that share a table, and what travels between them --------------------------------------------------
+# -- The processes that share a table ---------------------------------------------------------------------------------
 
 TIMEOUT = 30.0
-_MADE: dict[str, int] = {}  # how many modules each group has: on all its ranks the same
+_MADE: dict[str, int] = {}  # the number of modules of each group, equal on all ranks
 _ALIVE: weakref.WeakSet[Ranks] = weakref.WeakSet()
 
 
 @atexit.register
-def _let_go() -> None:
-    """A group must be gone before the interpreter takes itself apart: gloo's threads do not survive that."""
+def _release_groups() -> None:
+    """Release process groups before interpreter shutdown, which gloo's threads do not survive."""
     for ranks in list(_ALIVE):
         ranks.group = None
 
 
 @dataclass
 class Traffic:
-    """Bytes this rank has sent to others, by what they were; its own rows are not counted."""
+    """Bytes that this rank sent to other ranks, by kind."""
 
     sizes: int = 0
     ids: int = 0
@@ -109,26 +109,26 @@ class Traffic:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of all kinds."""
         return sum(getattr(self, f.name) for f in fields(self))
 
     def reset(self) -> None:
-        """Count anew."""
+        """Reset all counts to zero."""
         for field in fields(self):
             setattr(self, field.name, 0)
 
 
-class Sent:
-    """Something on its way: `arrived` waits for what the others have sent."""
+class PendingExchange:
+    """An exchange in progress: `wait` returns what the other ranks sent."""
 
-    def __init__(self, ranks: Ranks, phase: str, work: Any, buffer: Tensor, kept: Any) -> None:
-        self._ranks, self._phase, self._work, self._buffer, self._kept = ranks, phase, work, buffer, kept
+    def __init__(self, ranks: Ranks, phase: str, work: Any, buffer: Tensor, in_use: Any) -> None:
+        self._ranks, self._phase, self._work, self._buffer, self._in_use = ranks, phase, work, buffer, in_use
 
-    def arrived(self) -> Tensor:
-        """The bytes or elements of all ranks, rank by rank."""
+    def wait(self) -> Tensor:
+        """Return the bytes or elements of all ranks, rank by rank."""
         if self._work is not None:
             self._ranks._wait(self._work, self._phase)
-            self._work = self._kept = None
+            self._work = self._in_use = None
         return self._buffer
 
 
@@ -148,7 +148,7 @@ class Ranks:
                     "bags_unfit", argument="device_mesh", value=f"{device_mesh.ndim} dimensions", bound="1"
                 )
             process_group = device_mesh.get_group()
-        if not 0.001 <= timeout <= 1e9:  # torch counts in milliseconds, and waits forever for none of them
+        if not 0.001 <= timeout <= 1e9:  # torch counts milliseconds, and 0 means forever
             raise make_error("value_unfit", argument="timeout", value=timeout, bound="0.001 to 1e9 seconds")
         self.group = process_group if process_group is not None else dist.group.WORLD
         self.mesh, self.timeout = device_mesh, float(timeout)
@@ -167,25 +167,25 @@ class Ranks:
 
     @property
     def device(self) -> torch.device:
-        """Where the backend of the group wants its tensors."""
+        """The device of the tensors that the group's backend exchanges."""
         if dist.get_backend(self.group) == "nccl":
             return torch.device("cuda", torch.cuda.current_device())
         return torch.device("cpu")
 
     def names(self, ranks: Sequence[int]) -> list[int]:
-        """What ranks of this group are called in the world, which errors speak of."""
+        """Return the global ranks of ranks of this group, for errors."""
         return [dist.get_global_rank(self.group, r) for r in ranks]
 
-    def send(self, phase: str, data: Tensor, out: Sequence[int], back: Sequence[int]) -> Sent:
+    def send(self, phase: str, data: Tensor, out: Sequence[int], back: Sequence[int]) -> PendingExchange:
         """Start an exchange: the first `out[0]` elements of `data` go to rank 0, …; `back[r]` come from rank r."""
         if self.size == 1:
-            return Sent(self, phase, None, data, None)
+            return PendingExchange(self, phase, None, data, None)
         result = data.new_empty(sum(back))
         try:
             work = dist.all_to_all_single(result, data, list(back), list(out), group=self.group, async_op=True)
         except RuntimeError as error:
             raise lost(error, self.group, phase, self.timeout) from error
-        return Sent(self, phase, work, result, data)
+        return PendingExchange(self, phase, work, result, data)
 
     def _wait(self, work: Any, phase: str) -> None:
         try:
@@ -197,23 +197,21 @@ class Ranks:
             raise lost(error, self.group, phase, self.timeout) from error
 
 
-# -- A rank's own bags, sorted by whom their rows belong to -----------------------------------------------------------
-
-# A rank's own bags, sorted by whom their rows belong to: what is to be sent to whom.
+# -- Routing: a rank's own bags, sorted by the owners of their rows ---------------------------------------------------
 
 Counts = list[int]
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Route(NamedTuple):
-    """What this rank asks of the others for one lookup. Everything is ordered by owner first."""
+    """What this rank requests from the others for one lookup. Everything is sorted by owner first."""
 
     rows: Tensor  # distinct rows, as their owners number them
     inverse: Tensor  # for each id of the bags, in their order, which of `rows` it is
-    pair_rows: Tensor  # for each id by owner, then in the bags' order: which of the rows asked of that owner
-    pair_bags: Tensor  # and which of the bags that owner is told of
+    pair_rows: Tensor  # for each id by owner, then in the bags' order: which of the rows requested from that owner
+    pair_bags: Tensor  # and which of the bags sent to that owner
     pair_ids: Tensor  # and where among the ids of the bags it stands
-    bags: Tensor  # the bags each owner is told of: those with an id there
+    bags: Tensor  # the bags sent to each owner: those with an id there
     scales: Tensor | None  # of every bag: 1/n, 1/√n; or with weights Σw, √Σw²; None for sums
     num_rows: Counts  # how many of each are for each rank
     num_pairs: Counts
@@ -221,12 +219,12 @@ class Route(NamedTuple):
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type sums of a dtype are held in."""
+    """Return the accumulation type of a dtype."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def check_bags(bags: Bags, rows: int, device: torch.device) -> None:
-    """Refuse what an owner would have to refuse, before anything is sent."""
+    """Validate bags before anything is sent, so that no owner has to reject them."""
     ids, segments = bags.indices, bags.segment_ids
     if ids.device != device:
         raise make_error("not_here", argument="ids", value=f"a tensor on {ids.device}", bound=f"on {device}")
@@ -263,7 +261,7 @@ def _check_weights(weights: Tensor, ids: Tensor) -> None:
 
 
 def route(bags: Bags, stack: Stack, kind: str, dtype: torch.dtype) -> Route:
-    """Sort bags that are in order: ids in range, bags ascending. Ids of several tables are numbered through."""
+    """Sort validated bags by owner. The ids of several tables are numbered consecutively."""
     ids, device = bags.indices, bags.indices.device
     places, segments = stack.places(ids), bags.segment_ids.to(torch.int64)
     unique, starts, _, positions, counts = OPS["RowPlan"](places, segments, stack.rows, bags.num_bags)
@@ -293,18 +291,18 @@ def route(bags: Bags, stack: Stack, kind: str, dtype: torch.dtype) -> Route:
 
 
 def spread(counts: Counts, values: Sequence[int], device: torch.device) -> Tensor:
-    """values[0] counts[0] times, then values[1] counts[1] times, …"""
+    """Repeat values[0] counts[0] times, then values[1] counts[1] times, …"""
     repeats = torch.tensor(counts, device=device)
     return torch.tensor(values, device=device).repeat_interleave(repeats, output_size=sum(counts))
 
 
 def starts_of(counts: Counts) -> list[int]:
-    """Where each of several runs begins."""
+    """Return where each of several runs begins."""
     return [0, *accumulate(counts)][:-1]
 
 
 def _run_numbers(starts: Tensor, size: int) -> Tensor:
-    """0, 0, 1, 1, 1, 2, … for runs that begin at `starts`."""
+    """Return 0, 0, 1, 1, 1, 2, … for runs that begin at `starts`."""
     marks = torch.zeros(size, dtype=torch.int64, device=starts.device)
     marks[starts] = 1
     return marks.cumsum(0) - 1
@@ -322,17 +320,19 @@ def _scales(bags: Bags, counts: Tensor, kind: str, wide: torch.dtype) -> Tensor 
     return (1.0 / (number if kind == "Mean" else number.sqrt())).to(wide)
 
 
-# -- What the other ranks are told when one of them refuses its ids, dies or hangs ------------------------------------
+# -- Errors when a rank rejects its ids, dies or hangs ----------------------------------------------------------------
 
-GRACE = 5.0  # seconds in which a rank that lives is expected to report that it failed too
+GRACE = 5.0  # seconds in which a live rank is expected to report its failure
 _PREFIX = "rowgrad/failed"
 _POLL = 0.05
 
 
 class RankError(RuntimeError):
-    """A call that other ranks take part in has failed.
+    """A call in which other ranks take part failed.
 
-    `phase` says in which exchange; `ranks` are those at fault where that could be found out, else empty.
+    Attributes:
+        phase: The exchange that failed.
+        ranks: The ranks at fault, if they are known.
     """
 
     def __init__(self, message: str, phase: str, ranks: Sequence[int] = ()) -> None:
@@ -342,9 +342,9 @@ class RankError(RuntimeError):
 
 
 class RankRefusedError(RankError, ValueError):
-    """Another rank refused what it was given, and raises that error itself; or it does something else than this one.
+    """Another rank rejected its arguments, and raises that error itself; or it makes a different call.
 
-    Nothing has been sent, and all ranks may go on.
+    Nothing was sent, and all ranks may continue.
     """
 
 
@@ -353,10 +353,10 @@ class RankLostError(RankError):
 
 
 def lost(error: BaseException, group: Any, phase: str, timeout: float) -> RankLostError:
-    """The error to raise for a collective that failed: with the ranks that do not report a failure of their own.
+    """Return the error for a collective that failed, with the ranks that do not report a failure of their own.
 
-    Every rank whose collective fails says so in the group's store and waits a moment for the others to do the same.
-    Who is silent is dead or hangs. Nothing of this costs anything while all is well.
+    Every rank whose collective fails reports it in the group's store and waits briefly for the others to do the same.
+    A silent rank is dead or hangs. This costs nothing as long as no collective fails.
     """
     missing, note = _silent(group, phase)
     if missing:
@@ -369,7 +369,7 @@ def lost(error: BaseException, group: Any, phase: str, timeout: float) -> RankLo
 
 
 def forget(group: Any) -> None:
-    """Take back what a process of this rank said before it was started again: some stores outlive their processes."""
+    """Delete the report of an earlier process of this rank: some stores outlive their processes."""
     with suppress(RuntimeError):  # not every store can
         dist.distributed_c10d._get_default_store().delete_key(_key(group, dist.get_rank(group)))
 
@@ -379,7 +379,7 @@ def _key(group: Any, rank: int) -> str:
 
 
 def _silent(group: Any, phase: str) -> tuple[list[int], str]:
-    """Ranks that did not report within `GRACE`, and what there is to say where nobody can be asked."""
+    """Return the ranks that did not report within `GRACE`, or a note if the store does not answer."""
     found: list[int] | None = None
 
     def ask() -> None:
@@ -387,12 +387,15 @@ def _silent(group: Any, phase: str) -> tuple[list[int], str]:
         with suppress(RuntimeError, ValueError):  # torch's DistStoreError is one
             found = _unreported(dist.distributed_c10d._get_default_store(), group, phase)
 
-    # In a thread of its own: a store whose keeper hangs does not answer for as long as its own timeout says.
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(GRACE + 1.0)
+    # In a separate thread: if the rank that serves the store hangs, a request blocks for the store's own timeout.
+    request = threading.Thread(target=ask, daemon=True)
+    request.start()
+    request.join(GRACE + 1.0)
     if found is None:
-        return [], "the store of the process group does not answer: whoever keeps it, most often rank 0, may be lost"
+        return (
+            [],
+            "the store of the process group does not answer: its server, usually rank 0, may be lost",
+        )
     return [dist.get_global_rank(group, r) for r in found], ""
 
 
@@ -407,22 +410,19 @@ def _unreported(store: Any, group: Any, phase: str) -> list[int]:
         time.sleep(_POLL)
 
 
-# -- What ranks tell each other before anything travels ---------------------------------------------------------------
-
-# What ranks tell each other before anything travels: how much is to come, whether all do the same, or one refuses.
+# -- Agreement before anything is sent: sizes, whether all ranks make the same call, and whether one rejects it -------
 
 WEIGHTED, PLAIN, EITHER = 1, 0, 2  # EITHER: a rank without ids
 _FINE, _BAD_ID, _OTHER = 0, 1, 2
 _HEAD = 5  # call, status, position, value, bound
 _EACH = 6  # trains, weighted, wants the gradient of weights, rows, pairs, bags
 _LINE = _HEAD + _EACH
-# The first exchange of whatever a rank is about to do has one line of this length for every other. Ranks that disagree
-# about what it is then find that out: from a rank that sends more than is expected gloo does not recover, it ends the
-# process.
+# The first exchange of every call has one line of this length for each rank, so ranks that make different calls notice
+# it. If a rank sent more than expected, gloo would end the process.
 
 
-class Asked(NamedTuple):
-    """What this rank wants of one lookup: its route, or None where it has refused its ids; and how."""
+class LookupRequest(NamedTuple):
+    """What this rank requests from one lookup: its route, or None if it rejected its ids; and its options."""
 
     route: Route | None
     trains: bool
@@ -430,8 +430,8 @@ class Asked(NamedTuple):
     weights_gradient: bool
 
 
-class Told(NamedTuple):
-    """What the others have said about one lookup: how much comes from each rank, and what holds for all."""
+class LookupSizes(NamedTuple):
+    """What comes from each rank in one lookup, and the options that all ranks agreed on."""
 
     num_rows: Counts
     num_pairs: Counts
@@ -442,40 +442,40 @@ class Told(NamedTuple):
 
 
 def call_number(*facts: object) -> int:
-    """What tells a call from every other: the same on all ranks that are in it."""
+    """Return a number that identifies a call, equal on all ranks that take part."""
     return zlib.crc32(repr(facts).encode())
 
 
-def agree(ranks: Ranks, call: int, asked: Sequence[Asked], refusal: Exception | None) -> list[Told]:
-    """Exchange sizes. Where one rank refuses, all raise and nothing else has been sent."""
+def agree(ranks: Ranks, call: int, requests: Sequence[LookupRequest], refusal: Exception | None) -> list[LookupSizes]:
+    """Exchange sizes. If one rank rejects the call, all raise, and nothing else is sent."""
     lines = []
     for r in range(ranks.size):
         line = [call, *_status(refusal)]
-        for a in asked:
+        for a in requests:
             sizes = (0, 0, 0) if a.route is None else (a.route.num_rows[r], a.route.num_pairs[r], a.route.num_bags[r])
             line += [int(a.trains), a.weighted, int(a.weights_gradient), *sizes]
         lines.append(line)
-    said = _exchanged(ranks, "sizes", [line[:_LINE] for line in lines])
-    _judge(ranks, "exchange of sizes", said, refusal)
-    if len(asked) > 1:
-        rest = _exchanged(ranks, "sizes", [line[_LINE:] for line in lines])
+    said = _exchange_lines(ranks, "sizes", [line[:_LINE] for line in lines])
+    _check_agreement(ranks, "exchange of sizes", said, refusal)
+    if len(requests) > 1:
+        rest = _exchange_lines(ranks, "sizes", [line[_LINE:] for line in lines])
         said = [first + more for first, more in zip(said, rest, strict=True)]
     _check_alike(said, ranks)
-    return [_told(said, _HEAD + k * _EACH) for k in range(len(asked))]
+    return [_lookup_sizes(said, _HEAD + k * _EACH) for k in range(len(requests))]
 
 
 def meet(ranks: Ranks, what: str, call: int, refusal: Exception | None = None, value: int = 0) -> list[int]:
-    """Make sure that all ranks are about to do the same; gives every rank's `value`."""
+    """Check that all ranks are about to make the same call; return every rank's `value`."""
     line = [call, *_status(refusal), value]
-    said = _exchanged(ranks, "calls", [line + [0] * (_LINE - len(line))] * ranks.size)
-    _judge(ranks, what, said, refusal)
+    said = _exchange_lines(ranks, "calls", [line + [0] * (_LINE - len(line))] * ranks.size)
+    _check_agreement(ranks, what, said, refusal)
     return [line[_HEAD] for line in said]
 
 
-def _exchanged(ranks: Ranks, phase: str, lines: list[list[int]]) -> list[list[int]]:
+def _exchange_lines(ranks: Ranks, phase: str, lines: list[list[int]]) -> list[list[int]]:
     each = [1] * ranks.size
     sent = torch.tensor(lines, dtype=torch.int64).to(ranks.device)
-    (found,) = Parcel(ranks, phase, [Section(sent, each, each)]).arrived()
+    (found,) = PackedExchange(ranks, phase, [Section(sent, each, each)]).wait()
     said: list[list[int]] = found.tolist()
     return said
 
@@ -489,18 +489,18 @@ def _status(refusal: Exception | None) -> tuple[int, int, int, int]:
     return _OTHER, 0, 0, 0
 
 
-def _judge(ranks: Ranks, what: str, said: list[list[int]], refusal: Exception | None) -> None:
-    """Raise where a rank refuses, or is in another call of this module or of another."""
+def _check_agreement(ranks: Ranks, what: str, said: list[list[int]], refusal: Exception | None) -> None:
+    """Raise if a rank rejects the call, or makes a different one."""
     if refusal is not None:
         raise refusal
     bad = [r for r, line in enumerate(said) if line[1] != _FINE]
     if bad:
         _, status, position, value, bound = said[bad[0]][:_HEAD]
         fact = f": ids[{position}] = {value} is not in [0, {bound})" if status == _BAD_ID else ""
-        raise _refused(ranks, bad, what, f"refused what it was given{fact}; nothing was done")
+        raise _refused(ranks, bad, what, f"rejected its arguments{fact}; nothing was done")
     others = [r for r, line in enumerate(said) if line[0] != said[ranks.rank][0]]
     if others:
-        raise _refused(ranks, others, what, "is in another call than this one, or of a module made otherwise")
+        raise _refused(ranks, others, what, "makes another call, or calls a module with different options")
 
 
 def _refused(ranks: Ranks, bad: list[int], what: str, why: str) -> RankRefusedError:
@@ -510,7 +510,7 @@ def _refused(ranks: Ranks, bad: list[int], what: str, why: str) -> RankRefusedEr
 
 
 def _check_alike(said: list[list[int]], ranks: Ranks) -> None:
-    """All ranks look up with gradients or all without, and so for weights."""
+    """Raise unless all ranks look up with gradients or all without, and the same for weights."""
     own, what = said[ranks.rank], "exchange of sizes"
     for k in range(_HEAD, len(own), _EACH):
         odd = [r for r, line in enumerate(said) if line[k] != own[k]]
@@ -522,17 +522,17 @@ def _check_alike(said: list[list[int]], ranks: Ranks) -> None:
             raise _refused(ranks, plain, what, "has no per_sample_weights, others have")
 
 
-def _told(said: list[list[int]], first: int) -> Told:
+def _lookup_sizes(said: list[list[int]], first: int) -> LookupSizes:
     trains, weighted, weights_gradient, *sizes = list(zip(*said, strict=True))[first : first + _EACH]
     rows, pairs, bags = (list(s) for s in sizes)
-    return Told(rows, pairs, bags, bool(trains[0]), WEIGHTED in weighted, any(weights_gradient))
+    return LookupSizes(rows, pairs, bags, bool(trains[0]), WEIGHTED in weighted, any(weights_gradient))
 
 
-# -- Rows taken from one way of splitting a table to another ----------------------------------------------------------
+# -- Redistributing the rows of a table -------------------------------------------------------------------------------
 
 
-def moved(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
-    """This rank's rows by the rule `want`, where all ranks hold theirs by `have`. All ranks call it together."""
+def redistribute(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
+    """Return this rank's rows under the rule `want`; ranks store rows by `have`. All ranks call it together."""
     if have.is_like(want):
         return rows
     _meet(ranks, "to_dtensor or a checkpoint", rows, have, want)
@@ -543,24 +543,24 @@ def moved(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
     comes, _ = have.locate(wanted)
     place = torch.argsort(comes, stable=True)  # from each rank they come in the order of their ids
     out, back = (torch.bincount(x, minlength=ranks.size).tolist() for x in (goes, comes))
-    (found,) = Parcel(ranks, "rows", [Section(rows[order], out, back)]).arrived()
+    (found,) = PackedExchange(ranks, "rows", [Section(rows[order], out, back)]).wait()
     result = torch.empty_like(found)
     result[place] = found
     return result
 
 
-def gathered(ranks: Ranks, rows: Tensor, have: Part) -> Tensor:
-    """All rows, on every rank. All ranks call it together."""
+def gather_table(ranks: Ranks, rows: Tensor, have: Part) -> Tensor:
+    """Return all rows of the table on every rank. All ranks call it together."""
     _meet(ranks, "full_weight", rows, have, have)
     out = [rows.shape[0]] * ranks.size
-    (found,) = Parcel(ranks, "rows", [Section(torch.cat([rows] * ranks.size), out, have.sizes)]).arrived()
+    (found,) = PackedExchange(ranks, "rows", [Section(torch.cat([rows] * ranks.size), out, have.sizes)]).wait()
     result = torch.empty_like(found)
     result[torch.cat([have.ids_of(r, rows.device) for r in range(ranks.size)])] = found
     return result
 
 
 def take_rows(mine: Tensor, table: Tensor, ids: Tensor, num_rows: int) -> None:
-    """Copy rows out of a whole table, which has to be that: copy_ would repeat what is too small."""
+    """Copy rows of a whole table; raise unless it is whole, because copy_ would broadcast."""
     wanted = (num_rows, *mine.shape[1:])
     if tuple(table.shape) != wanted:
         raise make_error("same_shape", argument="table", value=tuple(table.shape), bound=wanted)

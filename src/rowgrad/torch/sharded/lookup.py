@@ -19,49 +19,60 @@ from ..bags import Bags
 from ..functional import lookup, stay_coalesced
 from ..fused import FusedWeight, defer, destination
 from ..saved_call import sparse_rows
-from .exchange import Parcel, Ranks, Route, Section, Told, call_number, meet, spread, starts_of, wide_dtype
-from .layout import Stack
+from .exchange import (
+    LookupSizes,
+    PackedExchange,
+    Ranks,
+    Route,
+    Section,
+    call_number,
+    meet,
+    spread,
+    starts_of,
+    wide_dtype,
+)
+from .placement import Stack
 
-# -- What the owner of rows does with what others ask of it -----------------------------------------------------------
+# -- The owner's side: partial sums, products and gradients for the rows it stores ------------------------------------
 
 
 class Owned:
     """The (row, bag) pairs of all ranks that concern this rank's rows, in the order of the whole batch.
 
-    Rank by rank, and inside a rank as its bags have them: the order in which one process would see them.
+    Rank by rank, and within a rank in the order of its bags, as a single process would see them.
     """
 
-    def __init__(self, told: Told, rows: Tensor, pairs: Sequence[Tensor], kind: str) -> None:
+    def __init__(self, sizes: LookupSizes, rows: Tensor, pairs: Sequence[Tensor], kind: str) -> None:
         pair_rows, pair_bags, *rest = pairs
         device = rows.device
-        self.num_bags = sum(told.num_bags)
-        which = spread(told.num_pairs, starts_of(told.num_rows), device) + pair_rows
+        self.num_bags = sum(sizes.num_bags)
+        which = spread(sizes.num_pairs, starts_of(sizes.num_rows), device) + pair_rows
         self.indices = rows.to(torch.int64).index_select(0, which)
-        self.segments = pair_bags + spread(told.num_pairs, starts_of(told.num_bags), device)
-        self.weights = rest.pop() if told.weighted else None
+        self.segments = pair_bags + spread(sizes.num_pairs, starts_of(sizes.num_bags), device)
+        self.weights = rest.pop() if sizes.weighted else None
         scales = rest.pop() if kind != "Sum" else None
         self._scales = {"factors" if self.weights is None else "divisors": scales}
         self._plan: Any = None
 
     def sort(self, num_rows: int) -> None:
-        """Sort the pairs by row, once; nothing of it needs the gradients."""
+        """Sort the pairs by row once; this does not need the gradients."""
         if self._plan is None:
             self._plan = tuple(OPS["RowPlan"](self.indices, self.segments, num_rows, self.num_bags))
 
     def partial_sums(self, table: Tensor) -> Tensor:
-        """Each bag's sum over this rank's rows, in the bag's order."""
+        """Return each bag's sum over this rank's rows, in the bag's order."""
         prefix, weights = ("", ()) if self.weights is None else ("Weighted", (self.weights,))
         op = OPS[f"{prefix}SparseSegmentSumWithNumSegments"]
         sums: Tensor = op(table, self.indices, self.segments, *weights, self.num_bags)
         return sums
 
     def products(self, table: Tensor, grad: Tensor) -> Tensor:
-        """The inner product of each pair's row and its bag's gradient."""
+        """Return the inner product of each pair's row and its bag's gradient."""
         found: Tensor = OPS["SparseSegmentDot"](grad, table, self.indices, self.segments)
         return found
 
     def gradient(self, table: Tensor, grad: Tensor, by_rows: bool, order: dict[str, Any]) -> Tensor:
-        """The gradient for this rank's rows: dense, or by unique rows, which a rank nobody asked has none of."""
+        """Return the gradient for this rank's rows: dense, or as unique rows, possibly none."""
         num_rows = table.shape[0]
         self.sort(num_rows)
         how = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
@@ -75,7 +86,7 @@ class Owned:
         return sparse_rows(values, ids, num_rows, True)
 
     def update(self, table: Any, optimizer: Any, grad: Tensor, order: dict[str, Any]) -> Iterator[None]:
-        """One step of the optimizer with that gradient, which is not stored: the same bits."""
+        """Run one optimizer step with that gradient without storing it; the bits are the same."""
         num_rows = table.shape[0]
         self.sort(num_rows)
         scales = {"factors": None, "divisors": None, **self._scales}
@@ -84,7 +95,7 @@ class Owned:
             plan = Plan.of(*self._plan, num_rows)
             yield from optimizer._updated_from_bags(table, rows, None, None, "sum", weights=numbers, plan=plan, **order)
             return
-        # 16 bits, divided in 32: rounded when they are summed up, and every row is a bag of its own then.
+        # 16-bit rows are divided in 32 bits and rounded when they are summed; then every row is a bag of its own.
         how = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
         values, ids = unique_gradient(OPS, grad, self.indices, self.segments, num_rows, **how)
         each = torch.arange(ids.shape[0], device=ids.device)
@@ -93,20 +104,20 @@ class Owned:
 
 # -- One lookup of all ranks ------------------------------------------------------------------------------------------
 
-# One lookup of all ranks: ids go to their owners, rows come back, bags are combined; gradients go the other way.
+# Ids go to their owners, rows come back, bags are combined; gradients go in the reverse direction.
 #
-# | phase | what travels | waited for |
+# | phase | what is sent | waited for |
 # |---|---|---|
-# | sizes | how much of everything is to come, and whether a rank refuses | at once |
+# | sizes | the size of everything else, and whether a rank rejects the call | at once |
 # | ids | each distinct row a rank needs, once to its owner | at once |
 # | rows | those rows back; in pooled mode each bag's sum over the owner's rows | before bags are combined |
 # | pairs | (row, bag) and the bags' scales, for the owner's gradient | in backward; pooled mode: at once |
-# | calls | whether all ranks are in this backward pass, and none refuses it | at once |
+# | calls | whether all ranks are in this backward pass, and none rejects it | at once |
 # | gradients | each bag's gradient, once to every owner that has ids of it | while the owner sorts its pairs |
 
 
 class Options(NamedTuple):
-    """How a module looks up."""
+    """The options of a module's lookups."""
 
     pooled: bool
     wire: torch.dtype | None
@@ -122,16 +133,16 @@ class Wanted(NamedTuple):
     kind: str
     bags: Bags
     route: Route
-    told: Told
+    sizes: LookupSizes
 
 
 class Exchange:
-    """Everything a forward pass leaves for its backward pass."""
+    """Everything that a forward pass saves for its backward pass."""
 
     def __init__(self, ranks: Ranks, call: int, options: Options, wanted: Sequence[Wanted]) -> None:
         self.ranks, self.call, self.options, self.wanted = ranks, call, options, wanted
-        self._asked: list[Tensor] = []
-        self._pairs: Parcel | None = None
+        self._requested: list[Tensor] = []
+        self._pairs: PackedExchange | None = None
         self._owned: list[Owned] | None = None
         self.compact: list[Tensor | None] = [None] * len(wanted)
 
@@ -139,28 +150,28 @@ class Exchange:
 
     def forward(self) -> list[Tensor]:
         """The combined bags of every lookup."""
-        ids = Parcel(self.ranks, "ids", [self._ids(w) for w in self.wanted])
+        ids = PackedExchange(self.ranks, "ids", [self._ids(w) for w in self.wanted])
         if self.options.pooled:
             self._send_pairs()
-        self._asked = ids.arrived()
+        self._requested = ids.wait()
         return self._pooled() if self.options.pooled else self._exact()
 
     def _ids(self, w: Wanted) -> Section:
         small = max(w.stack.sizes) < 2**31
-        return Section(w.route.rows.to(torch.int32 if small else torch.int64), w.route.num_rows, w.told.num_rows)
+        return Section(w.route.rows.to(torch.int32 if small else torch.int64), w.route.num_rows, w.sizes.num_rows)
 
     def _exact(self) -> list[Tensor]:
         sections = []
-        for w, asked in zip(self.wanted, self._asked, strict=True):
-            rows = self._to_wire(OPS["GatherRows"](w.table.detach(), asked))
-            sections.append(Section(rows, w.told.num_rows, w.route.num_rows))
-        rows = Parcel(self.ranks, "rows", sections)
+        for w, requested in zip(self.wanted, self._requested, strict=True):
+            rows = self._to_wire(OPS["GatherRows"](w.table.detach(), requested))
+            sections.append(Section(rows, w.sizes.num_rows, w.route.num_rows))
+        rows = PackedExchange(self.ranks, "rows", sections)
         self._send_pairs()  # on its way while bags are combined, and until backward
         results = []
-        for k, (w, compact) in enumerate(zip(self.wanted, rows.arrived(), strict=True)):
+        for k, (w, compact) in enumerate(zip(self.wanted, rows.wait(), strict=True)):
             compact = compact.to(w.table.dtype)
             results.append(lookup(compact, w.bags._replace(indices=w.route.inverse), w.kind, False, None))
-            if w.told.weights_gradient:
+            if w.sizes.weights_gradient:
                 self.compact[k] = compact
         return results
 
@@ -168,9 +179,9 @@ class Exchange:
         sections = []
         for w, owned in zip(self.wanted, self.owned(), strict=True):
             sums = self._to_wire(owned.partial_sums(w.table.detach()))
-            sections.append(Section(sums, w.told.num_bags, w.route.num_bags))
+            sections.append(Section(sums, w.sizes.num_bags, w.route.num_bags))
         results = []
-        for w, sums in zip(self.wanted, Parcel(self.ranks, "rows", sections).arrived(), strict=True):
+        for w, sums in zip(self.wanted, PackedExchange(self.ranks, "rows", sections).wait(), strict=True):
             sums = sums.to(w.table.dtype)
             each = torch.arange(sums.shape[0], device=sums.device)
             total = OPS["SparseSegmentSumGradGrad"](sums, each, w.route.bags, int(w.bags.num_bags))
@@ -180,19 +191,19 @@ class Exchange:
     def _send_pairs(self) -> None:
         sections: list[Section] = []
         for w in self.wanted:
-            if w.told.trains or self.options.pooled:
+            if w.sizes.trains or self.options.pooled:
                 sections += self._pair_sections(w)
         if sections:
-            self._pairs = Parcel(self.ranks, "pairs", sections)
+            self._pairs = PackedExchange(self.ranks, "pairs", sections)
 
     def _pair_sections(self, w: Wanted) -> list[Section]:
         """Rows and bags of the pairs; scales of the bags; weights of the pairs."""
-        route, told, wide = w.route, w.told, wide_dtype(w.table.dtype)
-        pairs = (route.num_pairs, told.num_pairs)
+        route, sizes, wide = w.route, w.sizes, wide_dtype(w.table.dtype)
+        pairs = (route.num_pairs, sizes.num_pairs)
         sections = [Section(route.pair_rows, *pairs), Section(route.pair_bags, *pairs)]
         if route.scales is not None:
-            sections.append(Section(route.scales.index_select(0, route.bags), route.num_bags, told.num_bags))
-        if told.weighted:
+            sections.append(Section(route.scales.index_select(0, route.bags), route.num_bags, sizes.num_bags))
+        if sizes.weighted:
             weights = w.bags.weights
             given = (
                 torch.zeros(0, dtype=wide, device=route.rows.device) if weights is None else weights.detach().to(wide)
@@ -204,12 +215,12 @@ class Exchange:
         """What concerns this rank's rows, one for each lookup that has sent its pairs."""
         if self._owned is None:
             assert self._pairs is not None
-            arrived = iter(self._pairs.arrived())
+            arrived = iter(self._pairs.wait())
             self._owned = []
-            for w, asked in zip(self.wanted, self._asked, strict=True):
-                if w.told.trains or self.options.pooled:
-                    count = 2 + (w.kind != "Sum") + w.told.weighted
-                    self._owned.append(Owned(w.told, asked, [next(arrived) for _ in range(count)], w.kind))
+            for w, requested in zip(self.wanted, self._requested, strict=True):
+                if w.sizes.trains or self.options.pooled:
+                    count = 2 + (w.kind != "Sum") + w.sizes.weighted
+                    self._owned.append(Owned(w.sizes, requested, [next(arrived) for _ in range(count)], w.kind))
             self._pairs = None
         return self._owned
 
@@ -219,7 +230,7 @@ class Exchange:
         self, ys: Sequence[Tensor], wants_weights: Sequence[bool], to_step: Sequence[bool]
     ) -> tuple[list[Any], list[Any]]:
         """Gradients for the tables (None where they wait for the step), and for the weights of samples."""
-        trained = [k for k, w in enumerate(self.wanted) if w.told.trains]
+        trained = [k for k, w in enumerate(self.wanted) if w.sizes.trains]
         needed = self.needed()
         tables: list[Any] = [None] * len(self.wanted)
         samples: list[Any] = [None] * len(self.wanted)
@@ -229,8 +240,8 @@ class Exchange:
             for k in needed:
                 w = self.wanted[k]
                 rows = self._to_wire(ys[k].index_select(0, w.route.bags))
-                sections.append(Section(rows, w.route.num_bags, w.told.num_bags))
-            sent = Parcel(self.ranks, "gradients", sections)
+                sections.append(Section(rows, w.route.num_bags, w.sizes.num_bags))
+            sent = PackedExchange(self.ranks, "gradients", sections)
         if not self.options.pooled:  # while gradients are under way
             for k, w in enumerate(self.wanted):
                 if wants_weights[k]:
@@ -240,7 +251,7 @@ class Exchange:
         owned = dict(zip(trained if not self.options.pooled else range(len(self.wanted)), self.owned(), strict=True))
         for k in trained:
             owned[k].sort(self.wanted[k].table.shape[0])
-        grads = {k: g.to(self.wanted[k].table.dtype) for k, g in zip(needed, sent.arrived(), strict=True)}
+        grads = {k: g.to(self.wanted[k].table.dtype) for k, g in zip(needed, sent.wait(), strict=True)}
         if self.options.pooled:
             self._pooled_weights(owned, grads, ys, wants_weights, samples)
         for k in trained:
@@ -250,7 +261,7 @@ class Exchange:
     def needed(self) -> list[int]:
         """The lookups whose backward pass all ranks take part in."""
         return [
-            k for k, w in enumerate(self.wanted) if w.told.trains or (self.options.pooled and w.told.weights_gradient)
+            k for k, w in enumerate(self.wanted) if w.sizes.trains or (self.options.pooled and w.sizes.weights_gradient)
         ]
 
     def _finish(self, table: Any, owned: Owned, grad: Tensor, to_step: bool) -> Any:
@@ -269,15 +280,15 @@ class Exchange:
         self, owned: dict[int, Owned], grads: dict[int, Tensor], ys: Sequence[Tensor], wants: Sequence[bool], found: Any
     ) -> None:
         """In pooled mode the owner has the rows: it sends back the inner products weights' gradients are made of."""
-        asked = [k for k, w in enumerate(self.wanted) if w.told.weights_gradient]
-        if not asked:
+        requested = [k for k, w in enumerate(self.wanted) if w.sizes.weights_gradient]
+        if not requested:
             return
         sections = []
-        for k in asked:
+        for k in requested:
             w = self.wanted[k]
             products = owned[k].products(w.table.detach(), grads[k])
-            sections.append(Section(products, w.told.num_pairs, w.route.num_pairs))
-        for k, products in zip(asked, Parcel(self.ranks, "gradients", sections).arrived(), strict=True):
+            sections.append(Section(products, w.sizes.num_pairs, w.route.num_pairs))
+        for k, products in zip(requested, PackedExchange(self.ranks, "gradients", sections).wait(), strict=True):
             if wants[k]:
                 w = self.wanted[k]
                 each = torch.empty_like(products)
@@ -305,9 +316,7 @@ def _weights_gradient(w: Wanted, y: Tensor, other: dict[str, Any], indices: Any,
     return weights_gradient({**TABLE, **other}, w.kind, call, y, data, y.shape[0])
 
 
-# -- An exchange as autograd sees it ----------------------------------------------------------------------------------
-
-# An exchange as autograd sees it: tables and weights of samples in, combined bags out.
+# -- The lookup as one autograd function: tables and weights in, combined bags out ------------------------------------
 
 
 class _Sharded(torch.autograd.Function):
@@ -318,7 +327,7 @@ class _Sharded(torch.autograd.Function):
         ctx.exchange = exchange
         # In pooled mode the gradient of weights needs the tables as they are now. The ids are there for torch to say
         # it in backward where the graph has been used up.
-        read = [w.table for w in exchange.wanted if exchange.options.pooled and w.told.weights_gradient]
+        read = [w.table for w in exchange.wanted if exchange.options.pooled and w.sizes.weights_gradient]
         ctx.save_for_backward(exchange.wanted[0].bags.indices, *read)
         return tuple(exchange.forward())
 

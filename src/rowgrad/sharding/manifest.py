@@ -1,4 +1,4 @@
-"""What a folder of parts holds, and its manifest: a small JSON file that is written last."""
+"""The layout of a table stored as one file per part, and its manifest: a small JSON file that is written last."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ from .rule import STRATEGIES
 
 FORMATS = ("npy", "safetensors")
 MANIFEST = "parts.json"
-MOST_PARTS = 99_999  # names have five digits
-TABLE = "table"  # what the array is called that a .npy file without another name holds
-_LONGEST = 1 << 24  # of a manifest
-_FORMAT, _VERSION = "rowgrad.sharding.rule", 1
+MAX_PARTS = 99_999  # names have five digits
+TABLE = "table"  # the name of the array in a .npy file whose name does not say otherwise
+_MAX_BYTES = 1 << 24  # of a manifest
+_FORMAT, _VERSION = "rowgrad.parts", 1  # part of the file format
 _PART = re.compile(r"part-(\d{5})-of-(\d{5})(?:\.([A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?\.(npy|safetensors)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
 class TensorLayout:
-    """A tensor over all parts: `by_rows` ones are dealt out, `shape` is the whole; others are in every part."""
+    """A tensor of a table in parts.
+
+    With `by_rows` its rows are distributed over the parts, and `shape` is that of the whole; otherwise every part has
+    a copy.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -35,7 +39,7 @@ class TensorLayout:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A table in parts: `format` is that of the files, "npy" or "safetensors"."""
+    """A table in parts: the files' format ("npy" or "safetensors"), the rule, and the tensors by name."""
 
     format: str
     strategy: str
@@ -44,7 +48,7 @@ class Layout:
     tensors: dict[str, TensorLayout]
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest."""
+        """Return the manifest as JSON data."""
         tensors = {
             name: {"dtype": t.dtype, "shape": list(t.shape), "by_rows": t.by_rows} for name, t in self.tensors.items()
         }
@@ -53,13 +57,13 @@ class Layout:
 
 
 def part_name(number: int, parts: int, format: str, tensor: str = TABLE) -> str:
-    """The name of a file: part-00000-of-00004.npy; in .npy, tensors but the table have one of their own."""
+    """Return the name of a part's file: part-00000-of-00004.npy, or part-00000-of-00004.momentum.npy."""
     own = f".{tensor}" if format == "npy" and tensor != TABLE else ""
     return f"part-{number:05}-of-{parts:05}{own}.{format}"
 
 
 def parse_name(name: str) -> tuple[int, int, str, str] | None:
-    """Number, number of parts, format and tensor that a file's name tells; None where it is no part's."""
+    """Return number, number of parts, format and tensor from a part's file name; None for any other name."""
     match = _PART.fullmatch(name)
     if match is None:
         return None
@@ -68,7 +72,7 @@ def parse_name(name: str) -> tuple[int, int, str, str] | None:
 
 
 def check_name(name: str, folder: Path) -> None:
-    """Refuse a tensor after which no file can be named."""
+    """Raise unless a .npy file can have this tensor's name in its own."""
     if not _NAME.fullmatch(name):
         raise make_error(
             "parts_value",
@@ -80,38 +84,38 @@ def check_name(name: str, folder: Path) -> None:
 
 
 def read_manifest(folder: Path) -> Layout | None:
-    """The manifest of a folder, if there is one."""
+    """Return the layout in a folder's manifest; None if there is no manifest."""
     path = folder / MANIFEST
     if not path.is_file():
         return None
     with open_plain(path) as file:
-        text = file.read(_LONGEST + 1)
+        text = file.read(_MAX_BYTES + 1)
     try:
-        told = json.loads(text.decode("utf-8")) if len(text) <= _LONGEST else None
+        fields = json.loads(text.decode("utf-8")) if len(text) <= _MAX_BYTES else None
     except (ValueError, RecursionError) as error:
         raise make_error("parts_malformed", file=path, why=f"not JSON: {error}") from None
     wanted = {"format", "version", "files", "strategy", "parts", "rows", "tensors"}
-    if not isinstance(told, dict) or told.get("format") != _FORMAT or not wanted <= set(told):
+    if not isinstance(fields, dict) or fields.get("format") != _FORMAT or not wanted <= set(fields):
         raise make_error("parts_malformed", file=path, why=f"not a manifest: {', '.join(sorted(wanted))} in JSON")
-    _demand(path, "version", told["version"], told["version"] == _VERSION, _VERSION)
-    _demand(path, "files", told["files"], told["files"] in FORMATS, " or ".join(FORMATS))
-    _demand(path, "strategy", told["strategy"], told["strategy"] in STRATEGIES, " or ".join(STRATEGIES))
-    _demand(path, "parts", told["parts"], _is_count(told["parts"]) and 1 <= told["parts"] <= MOST_PARTS,
-            f"in [1, {MOST_PARTS}]")  # fmt: skip
-    _demand(path, "rows", told["rows"], _is_count(told["rows"]), "a whole number")
-    _demand(path, "tensors", told["tensors"], isinstance(told["tensors"], dict), "tensors by name")
-    tensors = {name: _tensor(path, name, entry, told["rows"]) for name, entry in told["tensors"].items()}
-    return Layout(told["files"], told["strategy"], told["parts"], told["rows"], tensors)
+    _require(path, "version", fields["version"], fields["version"] == _VERSION, _VERSION)
+    _require(path, "files", fields["files"], fields["files"] in FORMATS, " or ".join(FORMATS))
+    _require(path, "strategy", fields["strategy"], fields["strategy"] in STRATEGIES, " or ".join(STRATEGIES))
+    _require(path, "parts", fields["parts"], _is_count(fields["parts"]) and 1 <= fields["parts"] <= MAX_PARTS,
+            f"in [1, {MAX_PARTS}]")  # fmt: skip
+    _require(path, "rows", fields["rows"], _is_count(fields["rows"]), "a whole number")
+    _require(path, "tensors", fields["tensors"], isinstance(fields["tensors"], dict), "tensors by name")
+    tensors = {name: _tensor(path, name, entry, fields["rows"]) for name, entry in fields["tensors"].items()}
+    return Layout(fields["files"], fields["strategy"], fields["parts"], fields["rows"], tensors)
 
 
 def _tensor(path: Path, name: str, entry: Any, rows: int) -> TensorLayout:
     whole = isinstance(entry, dict) and {"dtype", "shape", "by_rows"} <= set(entry)
-    _demand(path, repr(name), entry, whole, "dtype, shape and by_rows")
+    _require(path, repr(name), entry, whole, "dtype, shape and by_rows")
     dtype, shape, by_rows = entry["dtype"], entry["shape"], entry["by_rows"]
-    _demand(path, f"dtype of {name!r}", dtype, isinstance(dtype, str) and dtype in DTYPES, "one that is known")
-    _demand(path, f"shape of {name!r}", shape, isinstance(shape, list) and is_shape(shape), SHAPE)
-    _demand(path, f"by_rows of {name!r}", by_rows, isinstance(by_rows, bool), "true or false")
-    _demand(path, f"shape of {name!r}", shape, not by_rows or shape[:1] == [rows], f"of {rows} rows")
+    _require(path, f"dtype of {name!r}", dtype, isinstance(dtype, str) and dtype in DTYPES, "one that is known")
+    _require(path, f"shape of {name!r}", shape, isinstance(shape, list) and is_shape(shape), SHAPE)
+    _require(path, f"by_rows of {name!r}", by_rows, isinstance(by_rows, bool), "true or false")
+    _require(path, f"shape of {name!r}", shape, not by_rows or shape[:1] == [rows], f"of {rows} rows")
     return TensorLayout(dtype, tuple(shape), by_rows)
 
 
@@ -119,6 +123,6 @@ def _is_count(value: object) -> bool:
     return is_shape([value])
 
 
-def _demand(path: Path, what: str, value: object, holds: bool, bound: object) -> None:
+def _require(path: Path, what: str, value: object, holds: bool, bound: object) -> None:
     if not holds:
         raise make_error("parts_value", file=path, what=what, value=short(value), bound=bound)

@@ -1,6 +1,6 @@
-"""Which device holds which row: TensorFlow's rules, in parts of equal size, because JAX splits arrays evenly.
+"""Tables split over the devices of a mesh by TensorFlow's rules, in parts of equal size, as JAX requires.
 
-Where the devices do not divide the rows, the parts that are a row short end with a row of zeros that no id names.
+If the number of devices does not divide the number of rows, shorter parts end with a row of zeros that no id names.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 from ...errors import make_error
 from ...lookup import row_number
-from ...sharding.rule import check_strategy, shard_sizes
+from ...sharding.rule import check_strategy, locate_valid, shard_slice
 from ..arrays import register_for_export
-from ..bags import ids_kept, integers, read_ignore_id
+from ..bags import active_mask, as_integers, read_ignore_id
 from ..table import Table
 
 Array = np.ndarray[Any, Any]
@@ -24,9 +24,13 @@ Axis = str | tuple[str, ...]
 
 
 class Layout(NamedTuple):
-    """How the rows of a table are split: `num_rows` rows into `devices` parts, over mesh axis `axis`, by `strategy`.
+    """How the rows of a table are split over a mesh.
 
-    `axis` is a name, or several, in the order in which `PartitionSpec` and collectives count their devices.
+    Attributes:
+        num_rows: The number of rows of the whole table.
+        devices: The number of parts.
+        axis: The mesh axis, or several, in the order in which `PartitionSpec` and collectives count devices.
+        strategy: "div" or "mod".
     """
 
     num_rows: int
@@ -46,11 +50,24 @@ class Layout(NamedTuple):
 
 
 class ShardedTable(Table):
-    """The parts of a table together with their `Layout`: all of them or, inside `shard_map`, this device's part.
+    """A sharded table with its `Layout`: all parts or, inside `shard_map`, this device's part.
 
     A pytree with the array as its only leaf. The layout is static, so it survives `jit`, `shard_map`, `grad` and
-    `tree.map`, and `sharded.embedding_bag` checks it. `shard_table` returns one; for parts that were made in another
-    way, state the layout once: `ShardedTable(parts, Layout(num_rows, devices, axis, strategy))`.
+    `tree.map`, and `sharded.embedding_bag` checks it. `shard_table` returns one; construct it yourself for parts from
+    another source.
+
+    Args:
+        array: One part, or all parts concatenated.
+        layout: How the rows are split.
+
+    Raises:
+        InvalidArgumentError: If the array does not have the rows of one part or of all.
+
+    >>> import jax.numpy as jnp
+    >>> from rowgrad.jax import sharded
+    >>> table = sharded.ShardedTable(jnp.zeros((4, 2)), sharded.Layout(3, 2, "x", "mod"))
+    >>> table.layout.part_rows
+    2
     """
 
     __slots__ = ("_layout",)
@@ -76,11 +93,11 @@ class ShardedTable(Table):
 
     @property
     def is_split(self) -> bool:
-        """True: its rows are in parts."""
+        """True: this is a sharded table."""
         return True
 
     def with_held(self, held: Any) -> ShardedTable:
-        """The same layout around another array, or around a row-sparse gradient."""
+        """Return a table of the same layout around another array or a row-sparse gradient."""
         return _unflatten(self._layout, held)
 
     def bags(self, *args: Any, **kwargs: Any) -> Any:
@@ -107,7 +124,7 @@ def _unflatten(layout: Layout, held: Any) -> ShardedTable:
 
 
 def as_axis(axis: Any) -> Axis:
-    """A mesh axis: a name, or a tuple of two or more."""
+    """Normalize a mesh axis to a name, or a tuple of two or more names."""
     names = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     if not names or len(set(names)) != len(names):
         raise make_error(
@@ -117,14 +134,14 @@ def as_axis(axis: Any) -> Axis:
 
 
 class Capacity(NamedTuple):
-    """How much one device asks of one owner at most: distinct rows, and ids."""
+    """The most distinct rows, and the most ids, that one device requests from one owner."""
 
     rows: int
     ids: int
 
 
 def part_rows(num_rows: int, devices: int) -> int:
-    """How many rows every device holds: those of a table of `num_rows` rows, and where they do not go even, zeros."""
+    """Return the number of rows of every part of a table of `num_rows` rows, padding included."""
     for argument, value in (("num_rows", num_rows), ("devices", devices)):
         if not isinstance(value, int | np.integer) or value < 1:
             raise make_error("count_unfit", argument=argument, value=repr(value), bound=1)
@@ -132,18 +149,13 @@ def part_rows(num_rows: int, devices: int) -> int:
 
 
 def locate(ids: Any, num_rows: int, devices: int, strategy: str) -> tuple[Any, Any]:
-    """The owner of every id, and its row there. Ids are in range; NumPy's arrays or JAX's."""
+    """Return the owner of each id and its row there. Ids must be in range; NumPy or JAX arrays, traced or not."""
     check_strategy(strategy)
-    if strategy == "mod":
-        return ids % devices, ids // devices
-    xp: Any = np if isinstance(ids, np.ndarray) else jnp
-    quotient, longer = divmod(num_rows, devices)
-    owners = xp.maximum(ids // (quotient + 1), (ids - longer) // max(quotient, 1))
-    return owners, ids - owners * quotient - xp.minimum(owners, longer)
+    return locate_valid(ids, num_rows, devices, strategy, np if isinstance(ids, np.ndarray) else jnp)
 
 
 def places_of(num_rows: int, devices: int, strategy: str) -> Array:
-    """Where each row of the table lies among the rows of all parts, one part after the other."""
+    """Return the position of each row of the table in the concatenated parts."""
     owners, rows = locate(np.arange(num_rows), num_rows, devices, strategy)
     places: Array = owners * part_rows(num_rows, devices) + rows
     return places
@@ -162,6 +174,18 @@ def shard_table(table: Any, mesh: jax.sharding.Mesh, axis: Any, strategy: str = 
         mesh: The mesh.
         axis: The name of a mesh axis, or a tuple of names.
         strategy: "div" or "mod".
+
+    Returns:
+        The sharded table.
+
+    Raises:
+        InvalidArgumentError: If the table is a scalar, or the mesh has no such axis.
+
+    >>> import jax, numpy as np
+    >>> from rowgrad.jax import sharded
+    >>> mesh = jax.make_mesh((1,), ("x",), devices=jax.devices()[:1])
+    >>> sharded.gather_table(sharded.shard_table(np.arange(3.0), mesh, "x")).tolist()
+    [0.0, 1.0, 2.0]
     """
     check_strategy(strategy)
     axis = as_axis(axis)
@@ -175,11 +199,11 @@ def shard_table(table: Any, mesh: jax.sharding.Mesh, axis: Any, strategy: str = 
         raise make_error("table_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
     rows = whole.shape[0]
     layout = Layout(rows, devices, axis, strategy)
-    each, firsts = layout.part_rows, np.cumsum([0, *shard_sizes(rows, devices)])
+    each = layout.part_rows
 
     def part(index: tuple[slice, ...]) -> Array:
         device = (index[0].start or 0) // each
-        own = whole[device::devices] if strategy == "mod" else whole[firsts[device] : firsts[device + 1]]
+        own = whole[shard_slice(device, rows, devices, strategy)]
         return np.concatenate([own, np.zeros((each - len(own), *own.shape[1:]), own.dtype)])
 
     sharding = jax.sharding.NamedSharding(mesh, layout.spec)
@@ -188,7 +212,17 @@ def shard_table(table: Any, mesh: jax.sharding.Mesh, axis: Any, strategy: str = 
 
 
 def gather_table(table: ShardedTable) -> Array:
-    """Join what `shard_table` split into one NumPy array in the order of ids: a table, a gradient, a slot."""
+    """Return a sharded table, gradient or slot as one NumPy array in the order of ids.
+
+    Args:
+        table: What `shard_table` returned, or a table of the same layout; all parts, not one device's.
+
+    Returns:
+        The rows without padding.
+
+    Raises:
+        InvalidArgumentError: If it is not a sharded table with all of its parts.
+    """
     if not isinstance(table, ShardedTable):
         raise make_error("part_without_layout", argument="table", value=type(table).__name__)
     num_rows, devices, _, strategy = layout = table.layout
@@ -211,12 +245,30 @@ def needed_capacity(
     num_bags: int | None = None,
     ignore_id: int | None = None,
 ) -> Capacity:
-    """The `capacity` and `id_capacity` that a batch needs: the most any of its devices asks of any owner; at least 1.
+    """Return the `capacity` and `id_capacity` that a batch needs: the most that a device requests from an owner.
 
-    `ids` are those of all devices, as `P(axis)` splits them: along the first dimension, evenly. `default_id` counts in
-    empty bags; those of a vector of ids are known by `segment_ids` and `num_bags`, each device's own.
+    Args:
+        ids: The ids of all devices, which `P(axis)` splits evenly along the first dimension.
+        num_rows: The number of rows of the table.
+        devices: The number of devices.
+        strategy: "div" or "mod".
+        padding_idx: A row whose ids are ignored.
+        default_id: The row to look up for empty bags; for a vector of ids this needs `segment_ids` and `num_bags`.
+        segment_ids: The bag of each id; every device counts its bags from 0.
+        num_bags: The number of bags of each device.
+        ignore_id: An id to ignore that is not a row.
+
+    Returns:
+        Distinct rows and ids, each at least 1.
+
+    Raises:
+        InvalidArgumentError: If ids are out of range or cannot be split evenly.
+
+    >>> from rowgrad.jax import sharded
+    >>> sharded.needed_capacity([0, 0, 1, 3], num_rows=4, devices=2)
+    Capacity(rows=1, ids=2)
     """
-    given = integers(ids, "ids")
+    given = as_integers(ids, "ids")
     part_rows(num_rows, devices)
     if not given.ndim or given.shape[0] % devices:
         raise make_error(
@@ -224,31 +276,31 @@ def needed_capacity(
         )
     padding_idx = row_number("padding_idx", padding_idx, num_rows)
     default_id = row_number("default_id", default_id, num_rows)
-    kept = ids_kept(given, (padding_idx, read_ignore_id(ignore_id, num_rows, given.dtype)))
-    kept = np.ones(given.shape, bool) if kept is None else kept
-    bad = np.flatnonzero(kept & ((given < 0) | (given >= num_rows)))
+    mask = active_mask(given, (padding_idx, read_ignore_id(ignore_id, num_rows, given.dtype)))
+    mask = np.ones(given.shape, bool) if mask is None else mask
+    bad = np.flatnonzero(mask & ((given < 0) | (given >= num_rows)))
     if len(bad):
         at = int(bad[0])
         raise make_error("id_outside", argument="ids", position=at, value=given.reshape(-1)[at], bound=num_rows)
-    empty = [0] * devices if default_id is None else _empty_bags(kept, devices, segment_ids, num_bags)
+    empty = [0] * devices if default_id is None else _empty_bags(mask, devices, segment_ids, num_bags)
     most = Capacity(1, 1)
-    for own, own_kept, more in zip(np.split(given, devices), np.split(kept, devices), empty, strict=True):
-        named = np.concatenate([own[own_kept], np.full(more, default_id or 0, own.dtype)])
+    for own, own_mask, more in zip(np.split(given, devices), np.split(mask, devices), empty, strict=True):
+        named = np.concatenate([own[own_mask], np.full(more, default_id or 0, own.dtype)])
         owners = [locate(ids, num_rows, devices, strategy)[0] for ids in (np.unique(named), named)]
-        asked = [int(np.bincount(o, minlength=1).max()) for o in owners]
-        most = Capacity(max(most.rows, asked[0]), max(most.ids, asked[1]))
+        needed = [int(np.bincount(o, minlength=1).max()) for o in owners]
+        most = Capacity(max(most.rows, needed[0]), max(most.ids, needed[1]))
     return most
 
 
-def _empty_bags(kept: Array, devices: int, segment_ids: Any, num_bags: int | None) -> list[int]:
-    """How many bags of each device have no id that counts."""
-    if kept.ndim > 1:
-        return [int((~own.any(1)).sum()) for own in np.split(kept, devices)]
-    if segment_ids is None or num_bags is None or np.shape(segment_ids) != kept.shape:
+def _empty_bags(mask: Array, devices: int, segment_ids: Any, num_bags: int | None) -> list[int]:
+    """Return the number of bags of each device without active ids."""
+    if mask.ndim > 1:
+        return [int((~own.any(1)).sum()) for own in np.split(mask, devices)]
+    if segment_ids is None or num_bags is None or np.shape(segment_ids) != mask.shape:
         bound = "segment_ids and num_bags for ids of one dimension with default_id"
         raise make_error("bags_unfit", argument="segment_ids", value=np.shape(segment_ids), bound=bound)
-    segments = np.split(integers(segment_ids, "segment_ids"), devices)
-    return [num_bags - len(np.unique(s[k])) for s, k in zip(segments, np.split(kept, devices), strict=True)]
+    segments = np.split(as_integers(segment_ids, "segment_ids"), devices)
+    return [num_bags - len(np.unique(s[k])) for s, k in zip(segments, np.split(mask, devices), strict=True)]
 
 
 def _devices(mesh: jax.sharding.Mesh, axis: Axis) -> int:
