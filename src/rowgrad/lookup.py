@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ._catalog.enums import COMBINERS as COMBINERS
 from ._catalog.shapes import check_elements
 from ._catalog.spec import FLOATS
 from ._runtime.arrays import NUMPY_DTYPE, canonical, plain_array
@@ -23,8 +24,6 @@ from .sparse import SparseTensor
 
 Array = np.ndarray[Any, Any]
 
-# The only table of combiners: the option of every lookup, and the suffix of the ops that compute it.
-COMBINERS = {"sum": "Sum", "mean": "Mean", "sqrtn": "SqrtN"}
 LOOKUPS = ("auto", "unique")
 ACCUMULATE = ("T", "float32")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import make_error, shape_text
+from .enums import COMBINERS
 from .shapes import differ
 from .spec import ALL_DTYPES, FLOATS, INDEX, NUMBERS, Known, Shape, declare
 
@@ -156,7 +157,7 @@ ClientSession(root).run(ops.EmbeddingLookupSparse(root, [[1.0, 2.0], [3.0, 4.0],
 """,
     types={"T": FLOATS},
     attrs={"combiner": "mean", "max_norm": 0.0},
-    choices={"combiner": ("mean", "sum", "sqrtn")},
+    choices={"combiner": tuple(COMBINERS)},
     category="Embedding",
     tensorflow=False,
 )
@@ -173,7 +174,7 @@ ClientSession(root).run(ops.SafeEmbeddingLookupSparse(root, [[1.0, 2.0], [3.0, 4
 """,
     types={"T": FLOATS},
     attrs={"combiner": "mean", "max_norm": 0.0, "default_id": -1},
-    choices={"combiner": ("mean", "sum", "sqrtn")},
+    choices={"combiner": tuple(COMBINERS)},
     category="Embedding",
     tensorflow=False,
 )

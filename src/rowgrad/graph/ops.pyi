@@ -1738,7 +1738,7 @@ def EmbeddingLookupSparse(
     params: _Wire,
     ids: _SparseWire,
     weights: _Whatever | None = None,
-    combiner: Literal["mean", "sum", "sqrtn"] = "mean",
+    combiner: Literal["sum", "mean", "sqrtn"] = "mean",
     max_norm: float = 0.0,
 ) -> Placed:
     """Rows of a table for the ids of every row of a sparse tensor, combined ("mean", "sum" or "sqrtn")."""
@@ -1748,7 +1748,7 @@ def SafeEmbeddingLookupSparse(
     params: _Wire,
     ids: _SparseWire,
     weights: _Whatever | None = None,
-    combiner: Literal["mean", "sum", "sqrtn"] = "mean",
+    combiner: Literal["sum", "mean", "sqrtn"] = "mean",
     max_norm: float = 0.0,
     default_id: int = -1,
 ) -> Placed:
