@@ -59,22 +59,22 @@ CASES: dict[str, dict[str, Any]] = {
         "ids": ints(1, 2, 1), "offsets": ints(0, 1, 1, 3), "default_id": -1, "per_sample_weights": ONES * 2,
     },
 }  # fmt: skip
-EITHER = "wanted either offsets or segment_ids beside ids of one dimension"
-OTHER_ROWS = "per_sample_weights: got a SparseTensor of other rows; wanted the bags of ids"
-OTHER_INDICES = "per_sample_weights: got a SparseTensor of other indices; wanted the indices of ids"
+EITHER = "expected either offsets or segment_ids for ids of one dimension"
+OTHER_ROWS = "per_sample_weights: got a SparseTensor of other rows, expected the same bags as ids"
+OTHER_INDICES = "per_sample_weights: got a SparseTensor of other indices, expected the indices of ids"
 ERRORS: list[tuple[dict[str, Any], str, str]] = [
-    ({"ids": ints(1)}, "offsets", f"offsets: got none, and no segment_ids; {EITHER}"),
+    ({"ids": ints(1)}, "offsets", f"offsets: got neither, {EITHER}"),
     (
         {"ids": ints(1), "offsets": ints(0), "segment_ids": ints(0)},
         "offsets",
-        f"offsets: got segment_ids beside them; {EITHER}",
+        f"offsets: got both, {EITHER}",
     ),
-    ({"ids": np.array(1)}, "ids", "ids: got 0 dimensions; wanted 1 or 2"),
-    ({"ids": ints([[1]])}, "ids", "ids: got 3 dimensions; wanted 1 or 2"),
+    ({"ids": np.array(1)}, "ids", "ids: got 0 dimensions, expected 1 or 2"),
+    ({"ids": ints([[1]])}, "ids", "ids: got 3 dimensions, expected 1 or 2"),
     ({"ids": ONES, "offsets": ints(0)}, "ids", "ids must be one of int32, int64; got float32"),
-    ({"ids": ints(1), "offsets": ints([0])}, "offsets", "offsets: got 2 dimensions; wanted 1"),
-    ({"ids": ints(1), "offsets": np.array(0)}, "offsets", "offsets: got 0 dimensions; wanted 1"),
-    ({"ids": ints(1), "segment_ids": ints([0])}, "segment_ids", "segment_ids: got 2 dimensions; wanted 1"),
+    ({"ids": ints(1), "offsets": ints([0])}, "offsets", "offsets: got 2 dimensions, expected 1"),
+    ({"ids": ints(1), "offsets": np.array(0)}, "offsets", "offsets: got 0 dimensions, expected 1"),
+    ({"ids": ints(1), "segment_ids": ints([0])}, "segment_ids", "segment_ids: got 2 dimensions, expected 1"),
     ({"ids": ints(1, 2), "segment_ids": ints(0)}, "segment_ids", "segment_ids and indices should have same size."),
     ({"ids": ints(1, 2), "segment_ids": ints(0, -3)}, "num_segments", "segment ids must be >= 0"),
     (
@@ -85,24 +85,24 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"ids": ints(1, 2), "offsets": ints(), "include_last_offset": True},
         "offsets",
-        "offsets end at 0, but there are 2 ids",
+        "offsets must end with the number of ids, 2, got 0",
     ),
-    ({"ids": ints(1), "offsets": ints(0), "num_bags": 3}, "num_bags", "num_bags: got 3; wanted 1, as offsets say"),
-    ({"ids": ints([1]), "num_bags": 3}, "num_bags", "num_bags: got 3; wanted 1, the rows of ids"),
+    ({"ids": ints(1), "offsets": ints(0), "num_bags": 3}, "num_bags", "num_bags: got 3, expected 1, as offsets say"),
+    ({"ids": ints([1]), "num_bags": 3}, "num_bags", "num_bags: got 3, expected 1, the rows of ids"),
     (
         {"ids": sparse((0, 1), [1, 2]), "num_bags": 3},
         "num_bags",
-        "num_bags: got 3; wanted 2, as dense_shape says",
+        "num_bags: got 3, expected 2, as dense_shape says",
     ),
     (
         {"ids": ints([1]), "offsets": ints(0)},
         "offsets",
-        "offsets: got given; wanted absent: a matrix of ids says where its bags begin",
+        "offsets: got a value, expected None, because a matrix of ids defines its own bags",
     ),
     (
         {"ids": sparse((0, 1), [1, 2]), "segment_ids": ints(0)},
         "segment_ids",
-        "segment_ids: got given; wanted absent: a SparseTensor says where its bags begin",
+        "segment_ids: got a value, expected None, because a SparseTensor defines its own bags",
     ),
     ({"ids": rg.SparseTensor(np.zeros((1, 0), int), [1], [])}, "dense_shape", "Dense shape cannot be empty."),
     (

@@ -502,7 +502,7 @@ def test_parts_that_do_not_fit(tmp_path: Path) -> None:
     missing = npys("e", good)
     refused("Pass from_strategy=", "rule", missing, from_strategy=None)
     (missing / "part-00001-of-00003.npy").unlink()
-    refused("part 1 of 3 is missing", "missing", missing)
+    refused("shard 1 of 3 is missing", "missing", missing)
     refused("this is shard 0 of 3", "one of many", missing / "part-00000-of-00003.npy")
     both = write_npy(npys("f", good), good[:2])
     refused("its content is 2 parts in .npy, 3 parts in .npy", "two sets", both)

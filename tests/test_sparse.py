@@ -57,7 +57,7 @@ def test_missing_strings_stay_missing_or_are_rejected(missing: Any) -> None:
     assert filled[:2].tolist() == ["a", "x"]
     assert not isinstance(filled[2], str)
     for others in (np.array(["a", "b"], dtype=plain), np.array(["a", "b"], object)):
-        with pytest.raises(rg.errors.InvalidArgumentError, match="default_value must be strings"):
+        with pytest.raises(rg.errors.InvalidArgumentError, match="default_value must contain only strings"):
             rg.raw_ops.SparseFillEmptyRows(places, others, shape, np.array(missing, dtype=with_missing))
 
 

@@ -299,7 +299,7 @@ def test_equal_attributes_of_other_types_are_validated_again() -> None:
 def test_views_larger_than_memory_are_rejected() -> None:
     """The same element over and over, which kernels cannot read in place."""
     for make, form in ((np.broadcast_to, np.float32(1)), (torch.broadcast_to, torch.ones(()))):
-        with pytest.raises(ResourceExhaustedError, match="data takes 13194139533312 bytes") as caught:
+        with pytest.raises(ResourceExhaustedError, match="making data contiguous needs 13194139533312 bytes") as caught:
             RAW["SparseSegmentSum"](make(form, (2**40, 3)), [0], [0])
         assert caught.value.argument == "data"
 

@@ -152,7 +152,7 @@ def test_a_changed_step_is_rejected() -> None:
     object.__setattr__(step, "betas", ())
     object.__setattr__(step, "rate", 1.0)
     table = np.zeros((6, 3), np.float32)
-    with pytest.raises(rg.errors.InvalidArgumentError, match="6 numbers"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="12 numbers"):
         optim.apply_rows("sgd", table, (), GRAD[:1], np.array([5]), step)
 
 

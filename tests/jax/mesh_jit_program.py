@@ -103,7 +103,9 @@ def test_a_matrix_of_ids_stays_split_by_bags() -> None:
 
         check(forward, given, (WHOLE, X, X), [X])
         rejected(forward, given, (X, X, X), "the rows of a table are sharded over x under jit")
-        rejected(forward, given, (X, WHOLE, WHOLE), "rowgrad.jax.sharded.embedding_bag inside shard_map")
+        rejected(
+            forward, given, (X, WHOLE, WHOLE), "rowgrad.jax.sharded: shard_table, and embedding_bag inside shard_map"
+        )
         if "max_norm" in how[0]:
             rejected(forward, given, (BY_COLUMNS, X, X), "the columns of a table are sharded over x under jit")
         else:

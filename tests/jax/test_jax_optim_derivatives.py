@@ -29,6 +29,11 @@ def _wide() -> Iterator[None]:
         yield
 
 
+def decayed(rule: str, decay: Any) -> dict[str, Any]:
+    """The options that shrink weights: FTRL has a penalty in place of a decay."""
+    return {"weight_decay" if "weight_decay" in updates.RULES[rule].defaults else "l2": decay}
+
+
 def as_gradient(values: Any, kind: str) -> Any:
     ids = IDS[kind]
     return values if ids is None else rg.IndexedRows(values, jnp.asarray(ids), ROWS, is_unique=kind == "unique")
@@ -68,7 +73,7 @@ def test_derivatives_agree_with_finite_differences(rule: str) -> None:
 
     def after(given: Any) -> Any:
         grads, params, slots, lr, decay = given
-        optimizer = getattr(optim, rule)(lr, weight_decay=decay)
+        optimizer = getattr(optim, rule)(lr, **decayed(rule, decay))
         by_rows = {kind: as_gradient(g, kind) for kind, g in grads.items()}
         update, state = optimizer.update(by_rows, optim.RowState(jnp.asarray(3, jnp.int32), slots), params)
         found = optim.apply_updates(params, update), state.slots
@@ -101,7 +106,7 @@ def test_gradients_of_training_agree_with_finite_differences(rule: str) -> None:
     def after(given: Any) -> Any:
         table, layer, lr = given
         params = {"table": Table(table), "layer": layer}
-        optimizer = getattr(optim, rule)(lr, weight_decay=0.1)
+        optimizer = getattr(optim, rule)(lr, **decayed(rule, 0.1))
         state = optimizer.init(params)
         for _ in range(2):
             _, grads = value_and_rows(loss)(params)

@@ -207,7 +207,10 @@ def test_a_row_has_its_step_whatever_the_others_are() -> None:
     """So a part of a table has the bits of the whole."""
     rng = np.random.default_rng(0)
     weights, grads = rng.normal(size=(2, 100, 8)).astype(np.float32)
-    optimizers = [getattr(optim, name)(lr=0.1, weight_decay=0.01) for name in RULES]
+    optimizers = [
+        getattr(optim, name)(lr=0.1, **({"weight_decay": 0.01} if "weight_decay" in spec.defaults else {}))
+        for name, spec in RULES.items()
+    ]
 
     def steps(weights: Any, grads: Any) -> Any:
         def one(optimizer: Any, state: Any, table: Any) -> Any:
@@ -254,7 +257,7 @@ def test_refused_before_anything_runs() -> None:
     with pytest.raises(InvalidArgumentError, match="table must have length 14"):
         sharded.gather_table(halves)
     for layout in (sharded.Layout(9, 1, "x"), sharded.Layout(7, 2, "x")):
-        with pytest.raises(InvalidArgumentError, match=r"array: got \(7, 2\); wanted"):
+        with pytest.raises(InvalidArgumentError, match=r"array: got \(7, 2\), expected"):
             sharded.ShardedTable(TABLE, layout)
     with pytest.raises(InvalidArgumentError, match=r"axis: got .*, expected one mesh axis, or several distinct ones"):
         sharded.ShardedTable(TABLE, sharded.Layout(7, 1, ("x", "x")))

@@ -180,7 +180,7 @@ def test_arrays_of_one_call_belong_together() -> None:
     import torch
 
     table, ids, segments = batch()
-    with pytest.raises(rg.errors.InvalidArgumentError, match="belong together"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="must belong to one array library"):
         mean(jnp.asarray(table), torch.from_numpy(ids), segments)
 
 

@@ -159,7 +159,7 @@ def test_arrays_that_did_not_come_with_a_page(studio: FilesStudio) -> None:
         ("x.json", b'{"format": "rowgrad-page", "version": 9}', "newer rowgrad"),
         ("x.json", b'{"format": "rowgrad-project", "version": 1, "name": "", "pages": []}', "a project without any"),
         ("x.json", b"[1, 2]", "neither a page (SVG) nor a task (JSON)"),
-        ("x.svg", b"<svg", "no XML"),
+        ("x.svg", b"<svg", "not XML"),
         ("x.svg", b'<!DOCTYPE svg [<!ENTITY a "b">]><svg>&a;</svg>', "declarations"),
         ("x.png", b"\x89PNG\r\n", "x: "),
         ("x.json", b"", "there is no page 'x'"),

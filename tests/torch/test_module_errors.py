@@ -40,8 +40,8 @@ ALONE = "expected None, because {} defines its own bags"
 EITHER = "expected either offsets or segment_ids for ids of one dimension"
 BAGS: list[tuple[tuple[Any, ...], dict[str, Any], str, str]] = [
     ((T(1),), {}, "ids", "ids: got 0 dimensions, expected 1 or 2"),
-    ((IDS,), {}, "offsets", f"offsets: got none, and no segment_ids, {EITHER}"),
-    ((IDS, STARTS), {"segment_ids": IDS}, "offsets", f"offsets: got segment_ids beside them, {EITHER}"),
+    ((IDS,), {}, "offsets", f"offsets: got neither, {EITHER}"),
+    ((IDS, STARTS), {"segment_ids": IDS}, "offsets", f"offsets: got both, {EITHER}"),
     ((IDS, T(0)), {}, "offsets", "offsets: got 0 dimensions, expected 1"),
     ((IDS, T([0.0])), {}, "offsets", "offsets must be one of int32, int64; got torch.float32"),
     ((IDS, STARTS), {"num_bags": 5}, "num_bags", "num_bags: got 5, expected 2, as offsets say"),
@@ -169,7 +169,7 @@ FEATURES: list[tuple[list[rgt.nn.Table], tuple[Any, ...], str, str]] = [
         )
         for tables in ([A], [A, WIDE])
     ),
-    ([A], ({"a": IDS},), "a", f"feature a: offsets: got none, and no segment_ids, {EITHER}"),
+    ([A], ({"a": IDS},), "a", f"feature a: offsets: got neither, {EITHER}"),
     *(
         ([A, t], ({"a": PAIR, t.name: (IDS, STARTS)},), t.name, f"feature {t.name}: 2 bags, but other features have 1")
         for t in (B, WIDE)

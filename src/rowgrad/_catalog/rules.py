@@ -145,11 +145,18 @@ class Step:
 
     def numbers(self) -> list[float]:
         """What kernels read, in their order."""
-        values = {**{name: getattr(self, name, 0.0) for name in NUMBERS}, "rate": self.corrected()}
-        values["beta1"], values["beta2"] = self.betas
-        return [float(value) for value in values.values()]
+        own = [getattr(self, name) for name in _PLAIN_NUMBERS]
+        return [
+            float(self.lr),
+            float(self.eps),
+            float(self.weight_decay),
+            *self.betas,
+            self.corrected(),
+            *map(float, own),
+        ]
 
 
+_PLAIN_NUMBERS = list(NUMBERS)[list(NUMBERS).index("rate") + 1 :]  # those that are fields of a Step by their names
 _CHECKED = (
     "eps", "weight_decay", "betas", "momentum", "nesterov", "lr_power", "l1", "l2", "l2_shrinkage", "lazy",
     "stochastic_rounding",

@@ -87,7 +87,7 @@ def read_bags(
     if ids.ndim != 1:
         raise make_error("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
     if (offsets is None) == (segment_ids is None):
-        value = "both or neither"
+        value = "neither" if offsets is None else "both"
         bound = "either offsets or segment_ids for ids of one dimension"
         raise make_error("bags_unfit", argument="offsets", value=value, bound=bound)
     if segment_ids is None:
