@@ -23,13 +23,16 @@ include_patterns = [
     "docs/**.md",
     "examples/**.md",
     "bench/**.md",
+    "src/rowgrad/*/README.md",
+    "cpp/README.md",
+    "web/README.md",
     "tests/golden/README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
     "THIRD_PARTY_NOTICES.md",
 ]
-exclude_patterns = [".*", "build*", "cpp", "dist", "src", "web", "tools", "**/node_modules", "**/__pycache__"]
+exclude_patterns = [".*", "build*", "dist", "tools", "**/node_modules", "**/__pycache__"]
 
 myst_heading_anchors = 4
 nitpicky = True

@@ -23,7 +23,10 @@ sys.path.insert(0, str(ROOT))
 
 from bench.run import make_parser as make_bench_parser
 
-FOLDERS = ("*.md", "docs/**/*.md", "examples/**/*.md", "bench/README.md", "tests/golden/README.md")
+FOLDERS = (
+    "*.md", "docs/**/*.md", "examples/**/*.md", "bench/README.md", "tests/golden/README.md", "src/rowgrad/*/README.md",
+    "cpp/README.md", "web/README.md",
+)  # fmt: skip
 PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(folder))
 WRITTEN = [p for p in PAGES if p.parent.name != "ops"]  # the pages of docs/ops are executed by their generator
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

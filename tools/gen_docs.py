@@ -1,4 +1,4 @@
-"""Write docs/ops/*.md and docs/images/ops from the catalogue, and the generated parts of other pages.
+"""Write docs/ops/*.md and docs/images/ops from the catalogue, the picture of the packages, and parts of other pages.
 
 Every example is executed, and the page shows its output. Gradients are found by running each op's adjoint on its
 example and recording the ops that it calls, so that a page cannot contradict the code.
@@ -22,6 +22,7 @@ from typing import Any
 import docs_benchmark_tables
 import docs_exact_counts
 import docs_gallery
+import docs_packages
 import numpy as np
 from docs_examples import bound_example, run_example, value_of
 from docs_formulas import formula
@@ -473,6 +474,7 @@ def outputs() -> dict[str, str]:
     files["docs/ops/README.md"] = index(pages)
     files |= {f"docs/images/ops/{op.name}.svg": drawing for op in CATALOG.values() if (drawing := picture(op))}
     files |= docs_gallery.drawings()
+    files[docs_packages.PICTURE] = docs_packages.picture()
     return files | {name: with_parts(name, parts()) for name, parts in PAGES_WITH_PARTS.items()}
 
 

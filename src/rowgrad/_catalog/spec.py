@@ -151,7 +151,7 @@ def no_rows(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """Everything there is to know about one op; see docs/architecture.md, "The record"."""
+    """The record of one op; README.md in this folder describes the fields."""
 
     name: str
     inputs: tuple[Arg, ...]
