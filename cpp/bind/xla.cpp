@@ -80,7 +80,7 @@ class Script {
   const std::int64_t *at_, *end_;
 };
 
-// The arguments and results of one call as kernels see them. JAX has 32 bits where an op has int64, unless it is told to
+// The arguments and results of one call as kernels see them. JAX has 32 bits where an op has int64, unless it is configured to
 // have 64: those are widened before the call, and narrowed after it.
 class Views {
  public:

@@ -266,7 +266,7 @@ void test_forward_faults(Rng& rng, std::int64_t n) {
   const std::int64_t rows = good.segment_ids.back() + 1, middle = n / 2, late = n - 1;
   for (std::int64_t bad : {std::int64_t{-1}, std::int64_t{50}, std::int64_t{INT32_MAX}, std::int64_t{INT32_MIN}}) {
     Batch b = good;
-    b.indices[late] = 50;  // the first is told, whichever thread finds which
+    b.indices[late] = 50;  // the first is reported, whichever thread finds which
     b.indices[middle] = bad;
     EXPECT_FAULT(forward(data, b, Reduction::sum), Fault::index_not_in_data, middle, bad, 50);
   }
@@ -316,9 +316,9 @@ void test_gradient_faults(Rng& rng, std::int64_t n) {
       // An index, then a segment: dense Mean and SqrtN look at all segments first, as TensorFlow does.
       b.segment_ids[late - 1] = -7;
       const bool segments_first = !unique && kind != Reduction::sum;
-      const Status told = segments_first ? Status{Fault::segment_not_in_grad, late - 1, -7, segments}
-                                         : Status{Fault::index_not_in_output, middle, rows, rows};
-      EXPECT_FAULT(gradient(grad, b, kind, unique, rows), told);
+      const Status expected = segments_first ? Status{Fault::segment_not_in_grad, late - 1, -7, segments}
+                                             : Status{Fault::index_not_in_output, middle, rows, rows};
+      EXPECT_FAULT(gradient(grad, b, kind, unique, rows), expected);
       b.segment_ids[late] = segments;  // the last segment comes before everything
       EXPECT_FAULT(gradient(grad, b, kind, unique, rows), Fault::segment_count, late, segments, segments);
       EXPECT_FAULT(gradient(grad, b, kind, unique, 0), Fault::none);  // no output row: nothing is looked at

@@ -499,7 +499,7 @@ def test_modes_are_returned_and_validated() -> None:
 def test_the_oldest_of_two_faults_is_raised(table: Tensor) -> None:
     with on_gpu() as device:
         with pytest.MonkeyPatch.context() as patch:  # as if both calls were queued before either had run
-            patch.setattr(device.ledger, "raise_told", lambda own=0: None)
+            patch.setattr(device.ledger, "raise_reported", lambda own=0: None)
             rg.raw_ops.SparseSegmentSumWithNumSegments(table, [7], [0], 1)
             rg.raw_ops.GatherRows(table, BAD)
         error = refusal(lambda: rg.raw_ops.GatherRows(table, [0]))

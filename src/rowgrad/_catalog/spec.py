@@ -164,7 +164,7 @@ class Op:
     constants: tuple[int, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    passed: tuple[str, ...] = ()  # attributes the kernel is told, after the constants
+    passed: tuple[str, ...] = ()  # attributes passed to the kernel after the constants
     # Other forms of the same computation, by name.
     planned: str = ""  # takes a Plan in place of the ids
     without_plan: str = ""  # takes ids alone, where this one takes a Plan as well

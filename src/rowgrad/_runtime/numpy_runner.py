@@ -85,7 +85,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
 
 
 def constants_of(op: Op, attrs: Mapping[str, Any]) -> list[int]:
-    """What the kernel is told besides the arrays: the record's constants, then the call's attributes."""
+    """Return the kernel's numeric parameters: the record's constants, then the call's attributes."""
     return [*op.constants, *(op.choices[k].index(attrs[k]) for k in op.passed)]
 
 

@@ -52,7 +52,7 @@ class Batch:
         return self.xp.reshape(rows, (rows.shape[0] * rows.shape[1], *rows.shape[2:]))
 
     def numbers(self, like: Any, dtype: Any = None) -> Any:
-        """0, 1, 2, … for the items, in a column on the device of another array; int64 unless told."""
+        """0, 1, 2, … for the items, in a column on the device of another array; int64 by default."""
         return self.xp.numbers(self.size, like, dtype or self.xp.int64)[:, None]
 
     def dtype_for(self, name: str, count: Any) -> Any:

@@ -28,12 +28,12 @@ def segment_ids_from_offsets(call: Call) -> tuple[Tensor, ...]:
             raise make_error("offsets_end", has=call.op.input_names, position=-1, value=0, bound=ids)
         return (out,)
     checks = call.checks()
-    told = {"offsets": offsets.data_ptr(), "wide": is_wide(offsets), "ids": ids, "checks": checks.data_ptr()}
+    fields = {"offsets": offsets.data_ptr(), "wide": is_wide(offsets), "ids": ids, "checks": checks.data_ptr()}
     _CHECK_OFFSETS.launch(
-        call.device, min(blocks_for(size, 256), most), size=size, has_end=has_end, **told, **call.told()
+        call.device, min(blocks_for(size, 256), most), size=size, has_end=has_end, **fields, **call.report_fields()
     )
     _SEGMENTS.launch(
-        call.device, min(blocks_for(ids, _TILE), most), bags=size - has_end, segments=out.data_ptr(), **told
+        call.device, min(blocks_for(ids, _TILE), most), bags=size - has_end, segments=out.data_ptr(), **fields
     )
     return (out,)
 
@@ -47,21 +47,26 @@ def stack_bags(call: Call) -> tuple[Tensor, ...]:
     examples = bags // features
     stacked, segments, positions = (call.output(i) for i in range(3))
     checks, starts = call.checks(), call.empty(bags, dtype=torch.int64)
-    told = {"features": features, "examples": examples, "checks": checks.data_ptr()}
+    fields = {"features": features, "examples": examples, "checks": checks.data_ptr()}
     lists = {
         "indices": indices.data_ptr(), "wide_indices": is_wide(indices), "ids": ids,
         "offsets": offsets.data_ptr(), "wide_offsets": is_wide(offsets), "feature_first": feature_first.data_ptr(),
     }  # fmt: skip
     looked_at = max(blocks_for(ids, _TILE), blocks_for(bags + 1, 256), blocks_for(features, 256))
     _CHECK_BAGS.launch(
-        call.device, min(looked_at, most), feature_rows=feature_rows.data_ptr(), **lists, **told, **call.told()
+        call.device,
+        min(looked_at, most),
+        feature_rows=feature_rows.data_ptr(),
+        **lists,
+        **fields,
+        **call.report_fields(),
     )
     _STARTS.launch(
         call.device, min(blocks_for(examples, _EXAMPLES), most), offsets=offsets.data_ptr(), wide=is_wide(offsets),
-        starts=starts.data_ptr(), **told,
+        starts=starts.data_ptr(), **fields,
     )  # fmt: skip
     _STACK.launch(
         call.device, min(blocks_for(ids, _TILE), most), starts=starts.data_ptr(), stacked=stacked.data_ptr(),
-        segments=segments.data_ptr(), positions=positions.data_ptr() if has_positions else 0, **lists, **told,
+        segments=segments.data_ptr(), positions=positions.data_ptr() if has_positions else 0, **lists, **fields,
     )  # fmt: skip
     return stacked, segments, positions

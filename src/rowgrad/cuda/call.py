@@ -67,20 +67,20 @@ class Call:
         self.device.zero(tensor)
         return tensor
 
-    def told(self) -> dict[str, int]:
-        """What a checking kernel is told about where to report."""
+    def report_fields(self) -> dict[str, int]:
+        """Return the struct fields with the addresses to which a checking kernel reports faults."""
         return {"fault": self.fault, "alarm": self.device.ledger.alarm}
 
-    def cleared(self) -> dict[str, int]:
-        """The same for a kernel that clears the state of its checks itself: no other reads it."""
-        return {"checks": self.device.ledger.checks_of(self.fault, self.device.empty), **self.told()}
+    def report_and_check_fields(self) -> dict[str, int]:
+        """Return `report_fields` and the check state of a kernel that shares it with no other and resets it itself."""
+        return {"checks": self.device.ledger.checks_of(self.fault, self.device.empty), **self.report_fields()}
 
     def number(self, tensor: Tensor) -> int:
         """One number off the device; waits for everything before it, and raises what was found there."""
         if self.captured:
             raise UnimplementedError("what comes out depends on data, so this call cannot be captured in a CUDA graph")
         value = int(tensor.item())
-        self.device.ledger.raise_told(self.fault)
+        self.device.ledger.raise_reported(self.fault)
         return value
 
 

@@ -47,7 +47,7 @@ class Chain:
 
 
 class _Recorder:
-    """A device that queues what it is told and takes note of it."""
+    """A device that forwards launches to another device and records them."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

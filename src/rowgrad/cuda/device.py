@@ -1,4 +1,4 @@
-"""One GPU as kernels see it: memory, launches, and where faults are told."""
+"""One CUDA device: memory allocation, kernel launches and fault reports."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from .kernel import Kernel, headers
 
 _BUFFER, _SIZE, _END = 1, 2, 0  # how cuLaunchKernel names the parts of `extra`
 _MAX_DYNAMIC_SHARED = 8
-_MOST_TOLD = 1024  # bytes of a kernel's struct
+_MAX_STRUCT = 1024  # bytes of a kernel's struct
 _PLAIN_SHARED = 48 * 1024  # what a block may have without asking
 
 
@@ -54,18 +54,18 @@ def enter(device: int) -> None:
     ok(library().cuCtxSetCurrent(context))
 
 
-class _Told(threading.local):
-    """What a thread hands the driver: made once, since making it costs more than the launch."""
+class _Arguments(threading.local):
+    """A thread's argument buffer for the driver, allocated once because allocating it costs more than a launch."""
 
     def __init__(self) -> None:
-        self.memory = ctypes.create_string_buffer(_MOST_TOLD)
+        self.memory = ctypes.create_string_buffer(_MAX_STRUCT)
         self.size = ctypes.c_size_t()
         self.extra = (ctypes.c_void_p * 5)(
             _BUFFER, ctypes.addressof(self.memory), _SIZE, ctypes.addressof(self.size), _END
         )
 
 
-_told = _Told()
+_arguments = _Arguments()
 _allowing = threading.Lock()
 
 
@@ -88,20 +88,20 @@ class Function:
                     self._shared = shared
 
     def launch(self, blocks: tuple[int, int], threads: int, shared: int, stream: int, packed: bytes) -> None:
-        """Queue it on a stream; the driver copies what it is told before this returns."""
+        """Queue it on a stream; the driver copies the arguments before this returns."""
         self.allow(shared)
-        told = _told
-        ctypes.memmove(told.memory, packed, len(packed))
-        told.size.value = len(packed)
+        arguments = _arguments
+        ctypes.memmove(arguments.memory, packed, len(packed))
+        arguments.size.value = len(packed)
         status = self._launch(
-            self.handle, blocks[0], blocks[1], 1, threads, 1, 1, shared, _pointer(stream), None, told.extra
+            self.handle, blocks[0], blocks[1], 1, threads, 1, 1, shared, _pointer(stream), None, arguments.extra
         )
         if status:
             ok(status)
 
 
 def extra_at(address: int, size: int) -> Any:
-    """How the driver is told of arguments that stand at an address; the caller keeps it and them alive."""
+    """Return the `extra` array for arguments stored at an address; the caller keeps both alive."""
     length = ctypes.c_size_t(size)
     extra = (ctypes.c_void_p * 5)(_BUFFER, address, _SIZE, ctypes.addressof(length), _END)
     extra.length = length  # type: ignore[attr-defined]  # it lives as long
@@ -160,7 +160,7 @@ def unit_of(kernel: Kernel, form: tuple[str, ...]) -> str:
     return (
         f'#include "{kernel.file}"\nusing namespace rowgrad;\n'
         f'extern "C" __global__ void __launch_bounds__({kernel.threads}, {kernel.blocks_of(form)}) '
-        f"{kernel.entry}(const __grid_constant__ {kernel.struct} told) {{ {kernel.signature(form)}(told); }}\n"
+        f"{kernel.entry}(const __grid_constant__ {kernel.struct} params) {{ {kernel.signature(form)}(params); }}\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""Faults that kernels found, told without a stall.
+"""Faults that kernels report without a stall.
 
 A checking kernel that meets a bad id writes what it found into host memory, and everything queued after it for the same
 call does nothing. The host looks at one word at the beginning of each call: so an error is raised by the next call, or
@@ -95,19 +95,20 @@ class Ledger:
             self._checks.zero_()
         return int(self._checks.data_ptr()) + (slot - self.alarm) // (_FIELDS * 8) * 8
 
-    def raise_told(self, own: int = 0) -> None:
-        """Raise the oldest fault that was told; the others are dropped with it.
+    def raise_reported(self, own: int = 0) -> None:
+        """Raise the oldest reported fault and drop the others.
 
-        `own` is the slot of the call that asks: what is told there is no earlier call's, so the caller names it.
+        `own` is the slot of the current call. A fault reported there does not come from an earlier call, so the error
+        does not name one.
         """
         if self._words[0] == 0:
             return
         with self._lock:
             self._words[0] = 0
-            told = self._memory.numpy().reshape(-1, _FIELDS)[1:]
-            slots = sorted((i for i in told[:, 0].nonzero()[0].tolist()), key=self._order.__getitem__)
-            facts: list[Any] = [(i, self._ops[i], told[i].tolist()) for i in slots]
-            told[:, 0] = 0
+            reports = self._memory.numpy().reshape(-1, _FIELDS)[1:]
+            slots = sorted((i for i in reports[:, 0].nonzero()[0].tolist()), key=self._order.__getitem__)
+            facts: list[Any] = [(i, self._ops[i], reports[i].tolist()) for i in slots]
+            reports[:, 0] = 0
         if not facts or _mode == "off":
             return
         slot, op, (code, position, value, bound) = facts[0]

@@ -34,7 +34,7 @@ def fill_empty_rows(call: Call) -> tuple[Tensor, ...]:
     def count(ids: Tensor, step: int) -> None:
         _COUNT.launch(
             call.device, parts, ids=ids.data_ptr(), step=step, size=size, rows=rows, counts=counts.data_ptr(),
-            order=order.data_ptr(), checks=checks.data_ptr(), **call.told(),
+            order=order.data_ptr(), checks=checks.data_ptr(), **call.report_fields(),
         )  # fmt: skip
 
     ids, step, places = indices, columns, None
@@ -49,17 +49,23 @@ def fill_empty_rows(call: Call) -> tuple[Tensor, ...]:
         filled = call.number(counts[0, parts])
     total = size + rows - filled
     outputs = call.output(0, total), call.output(1, total), call.output(2), call.output(3)
-    told = {
+    fields = {
         "ids": ids.data_ptr(), "step": step, "size": size, "order": 0 if places is None else places.data_ptr(),
         "columns": columns, "to_indices": outputs[0].data_ptr(), "to_values": outputs[1].data_ptr(),
         "map": outputs[3].data_ptr(), "checks": checks.data_ptr(),
     }  # fmt: skip
     _ENTRIES.launch(
-        call.device, parts, unit, counts=counts.data_ptr(), indices=indices.data_ptr(), values=values.data_ptr(), **told
+        call.device,
+        parts,
+        unit,
+        counts=counts.data_ptr(),
+        indices=indices.data_ptr(),
+        values=values.data_ptr(),
+        **fields,
     )
     _ROWS.launch(
         call.device, grid_of(call, rows), unit, rows=rows, default_value=default_value.data_ptr(),
-        empty=outputs[2].data_ptr(), **told,
+        empty=outputs[2].data_ptr(), **fields,
     )  # fmt: skip
     return outputs
 
@@ -69,15 +75,15 @@ def _name(call: Call, index_map: Tensor, positions: int) -> dict[str, Tensor]:
     found = {"named": call.empty(positions, dtype=torch.int32), "twice": call.checks(), "checks": call.checks()}
     call.device.zero(found["named"])
     size = index_map.numel()
-    told = {name: tensor.data_ptr() for name, tensor in found.items()}
+    fields = {name: tensor.data_ptr() for name, tensor in found.items()}
     _NAME.launch(
         call.device,
         grid_of(call, size),
         map=index_map.data_ptr(),
         size=size,
         positions=positions,
-        **told,
-        **call.told(),
+        **fields,
+        **call.report_fields(),
     )
     return found
 
@@ -91,13 +97,13 @@ def fill_empty_rows_grad(call: Call) -> tuple[Tensor, ...]:
     parts = parts_of(call, max(positions, index_map.numel()))
     counts, rest = counts_of(call, parts), call.empty(positions, dtype=grad.dtype)
     values, default_value = call.output(0), call.output(1)
-    told = {"named": found["named"].data_ptr(), "positions": positions, "counts": counts.data_ptr()}
-    _COUNT_UNNAMED.launch(call.device, parts, **told)
+    fields = {"named": found["named"].data_ptr(), "positions": positions, "counts": counts.data_ptr()}
+    _COUNT_UNNAMED.launch(call.device, parts, **fields)
     scan(call, counts)
     checks = found["checks"].data_ptr()
     _SPLIT.launch(
         call.device, parts, unit_of(grad), map=index_map.data_ptr(), size=index_map.numel(), grad=grad.data_ptr(),
-        values=values.data_ptr(), rest=rest.data_ptr(), checks=checks, **told,
+        values=values.data_ptr(), rest=rest.data_ptr(), checks=checks, **fields,
     )  # fmt: skip
     add = _ADD_REST_INTEGERS if TYPE[grad.dtype] in INTEGERS else _ADD_REST
     add.launch(
@@ -116,13 +122,13 @@ def fill_empty_rows_grad_grad(call: Call) -> tuple[Tensor, ...]:
     out = call.output(0)
     narrow = out.dtype in (torch.float16, torch.bfloat16)
     sums = call.empty(positions, dtype=torch.float32) if narrow else out
-    told = {
+    fields = {
         "map": index_map.data_ptr(), "size": size, "values": values.data_ptr(), "to": out.data_ptr(),
         **{name: tensor.data_ptr() for name, tensor in found.items()},
     }  # fmt: skip
     _FILL_NAMED.launch(
         call.device, grid_of(call, positions), unit_of(out), default_value=default_value.data_ptr(),
-        positions=positions, **told,
+        positions=positions, **fields,
     )  # fmt: skip
-    _ADD_NAMED.launch(call.device, min(size, 1), (TYPE[out.dtype],), sums=sums.data_ptr(), **told)
+    _ADD_NAMED.launch(call.device, min(size, 1), (TYPE[out.dtype],), sums=sums.data_ptr(), **fields)
     return (out,)

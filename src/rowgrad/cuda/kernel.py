@@ -1,4 +1,4 @@
-"""Kernels by name: where their text is, what they are told, for which types they exist."""
+"""The CUDA kernels by name: source file, struct fields and template variants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Blocks = int | Mapping[tuple[str, ...], int]
 
 
 class Kernel:
-    """One function in `source/`: `template <forms> void name(const Name& told)`.
+    """One function in `source/`: `template <forms> void name(const Name& params)`.
 
     `threads` is the size of its blocks, `forms` the template arguments it is compiled for; `blocks` says how many
     blocks a multiprocessor is to hold at least, of all forms or of each.
@@ -51,13 +51,13 @@ class Kernel:
         KERNELS[name] = self
 
     def launch(
-        self, device: Device, grid: int | tuple[int, int], form: tuple[str, ...] = (), shared: int = 0, /, **told: Any
+        self, device: Device, grid: int | tuple[int, int], form: tuple[str, ...] = (), shared: int = 0, /, **fields: Any
     ) -> None:
-        """Queue it: `grid` blocks, `shared` bytes of shared memory each. Every field is told by its name."""
+        """Queue it: `grid` blocks, `shared` bytes of shared memory each. Every field of its struct is a keyword."""
         blocks = (grid, 1) if isinstance(grid, int) else grid
         if blocks[0] > 0 and blocks[1] > 0:
-            assert len(told) == len(self.fields), told.keys() ^ set(self.fields)
-            device.launch(self, form, blocks, shared, self._packing.pack(*[told[name] for name in self.fields]))
+            assert len(fields) == len(self.fields), fields.keys() ^ set(self.fields)
+            device.launch(self, form, blocks, shared, self._packing.pack(*[fields[name] for name in self.fields]))
 
     def blocks_of(self, form: tuple[str, ...]) -> int:
         """How many blocks of a form a multiprocessor is to hold."""

@@ -35,7 +35,7 @@ def row_plan(call: Call) -> tuple[Tensor, ...]:
     entries = SortedIds(device, size, num_rows, num_segments, counted=True)
     rows, starts = call.empty(size, dtype=indices.dtype), call.empty(size, dtype=torch.int64)
     entries.run(
-        indices, segment_ids, call.told(), by_segment=False, order=0, rows_out=rows, starts_out=starts
+        indices, segment_ids, call.report_fields(), by_segment=False, order=0, rows_out=rows, starts_out=starts
     )  # fmt: skip
     _WRITE.launch(
         device, min(blocks_for(max(size, num_segments), _THREADS), device.processors * 16),
@@ -116,7 +116,7 @@ class PlanEntries:
             counts=plan.counts.data_ptr(), num_segments=plan.counts.shape[0], size=self.size, reduce=self.reduce,
             ids=at["ids"], values=at["values"], scales=at["scales"], heads=at["heads"],
             firsts=at["firsts"], begins=at["begins"], rows_out=0 if rows_out is None else rows_out.data_ptr(),
-            checks=at["checks"], **call.told(),
+            checks=at["checks"], **call.report_fields(),
         )  # fmt: skip
 
 
@@ -250,15 +250,15 @@ def planned_ids(call: Call) -> tuple[Tensor, ...]:
     }  # fmt: skip
     _ARRAYS.launch(
         call.device, min(blocks_for(max(listed, size), _THREADS), most), num_rows=num_rows, num_segments=num_segments,
-        checks=arrays, **plan, **call.told(),
+        checks=arrays, **plan, **call.report_fields(),
     )  # fmt: skip
     _IDS.launch(
         call.device, min(blocks_for(size, _TILE), most), seen=found + 8 * num_segments, found=found,
         indices=indices.data_ptr(), segment_ids=segment_ids.data_ptr(), before=arrays, checks=entries, **plan,
-        **call.told(),
+        **call.report_fields(),
     )  # fmt: skip
     _COUNTS.launch(
         call.device, min(blocks_for(num_segments, _THREADS), most), counts=counts.data_ptr(), found=found,
-        num_segments=num_segments, arrays=arrays, entries=entries, checks=totals, **call.told(),
+        num_segments=num_segments, arrays=arrays, entries=entries, checks=totals, **call.report_fields(),
     )  # fmt: skip
     return indices, segment_ids

@@ -35,7 +35,7 @@ def sparse_segment_dot(call: Call) -> tuple[Tensor, ...]:
     _CHECK.launch(
         call.device, min(blocks_for(size, _THREADS), call.device.processors * 8), size=size, checks=checks.data_ptr(),
         indices=indices.data_ptr(), wide_indices=is_wide(indices), data_rows=data.shape[0],
-        segments=segments.data_ptr(), wide_segments=is_wide(segments), grad_rows=grad.shape[0], **call.told(),
+        segments=segments.data_ptr(), wide_segments=is_wide(segments), grad_rows=grad.shape[0], **call.report_fields(),
     )  # fmt: skip
     return (_dots(call, grad, segments, data, indices, size, checks.data_ptr()),)
 
@@ -62,7 +62,7 @@ def row_positions(call: Call) -> tuple[Tensor, ...]:
     _POSITIONS.launch(
         call.device, min(blocks_for(size, _THREADS), call.device.processors * 8), size=size, checks=checks.data_ptr(),
         list=listed.data_ptr(), wide_list=is_wide(listed), listed=listed.numel(),
-        ids=ids.data_ptr(), wide_ids=is_wide(ids), positions=out.data_ptr(), **call.told(),
+        ids=ids.data_ptr(), wide_ids=is_wide(ids), positions=out.data_ptr(), **call.report_fields(),
     )  # fmt: skip
     return (out,)
 
@@ -81,10 +81,10 @@ def gather_rows(call: Call) -> tuple[Tensor, ...]:
     out = call.output(0)
     size, most = ids.numel(), call.device.processors * 8
     checks = call.checks()
-    told = {"ids": ids.data_ptr(), "wide": is_wide(ids), "size": size, "checks": checks.data_ptr()}
+    fields = {"ids": ids.data_ptr(), "wide": is_wide(ids), "size": size, "checks": checks.data_ptr()}
     _CHECK_GATHER.launch(
         call.device, min(blocks_for(size, 256), most), bound=params.shape[0],
-        code=Fault.index_not_in_params, **told, **call.told(),
+        code=Fault.index_not_in_params, **fields, **call.report_fields(),
     )  # fmt: skip
     row_bytes = row_size(params) * params.element_size()
     unit = gcd(row_bytes, params.data_ptr(), out.data_ptr(), 16)
@@ -92,7 +92,7 @@ def gather_rows(call: Call) -> tuple[Tensor, ...]:
         units = row_bytes // unit
         _GATHER.launch(
             call.device, min(blocks_for(size * units, 256), most * 16), (_UNITS[unit],),
-            source=params.data_ptr(), to=out.data_ptr(), row_units=units, **told,
+            source=params.data_ptr(), to=out.data_ptr(), row_units=units, **fields,
         )  # fmt: skip
     return (out,)
 
@@ -110,7 +110,7 @@ def scatter_rows(call: Call) -> tuple[Tensor, ...]:
         return (out,)
     entries = SortedIds(device, size, num_rows, 1)
     with cleared(device, out):
-        entries.run(indices, None, call.told(), by_segment=False, order=0)
+        entries.run(indices, None, call.report_fields(), by_segment=False, order=0)
     sum_sorted(device, entries, grad, out, Shape(grad, out), 0, run_shift_of(0), unique=False)
     return (out,)
 

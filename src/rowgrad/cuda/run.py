@@ -42,7 +42,7 @@ def run(
     if runner is None:
         raise make_error("no_kernel_for_device", argument=op.inputs[0].name, value="cuda", bound="cpu")
     ledger = device.ledger
-    ledger.raise_told()
+    ledger.raise_reported()
     slot = ledger.take(op, captured)
     try:
         results = runner(Call(op, inputs, attrs, outputs, device, slot, captured))
@@ -51,5 +51,5 @@ def run(
         raise make_error("out_of_memory", value=most, bound=device.memory) from error
     if mode() == "sync" and not captured:
         device.wait()
-        ledger.raise_told(slot)
+        ledger.raise_reported(slot)
     return results

@@ -64,11 +64,17 @@ def sort(call: Call, keys: Tensor, step: int, size: int, bound: int) -> tuple[Te
     pair: tuple[Tensor, Tensor] | None = None
     for shift in range(0, max(1, (bound - 1).bit_length()), _BITS):
         to = call.empty(size, dtype=torch.int64), call.empty(size, dtype=torch.int64)
-        told = {"keys": sorted_keys.data_ptr(), "step": step, "size": size, "shift": shift, "counts": counts.data_ptr()}
-        _SORT_COUNT.launch(call.device, parts, **told)
+        fields = {
+            "keys": sorted_keys.data_ptr(),
+            "step": step,
+            "size": size,
+            "shift": shift,
+            "counts": counts.data_ptr(),
+        }
+        _SORT_COUNT.launch(call.device, parts, **fields)
         scan(call, counts)
         _SORT_MOVE.launch(
-            call.device, parts, order=order, to_keys=to[0].data_ptr(), to_order=to[1].data_ptr(), **told
+            call.device, parts, order=order, to_keys=to[0].data_ptr(), to_order=to[1].data_ptr(), **fields
         )  # fmt: skip
         pair, sorted_keys, order, step = to, to[0], to[1].data_ptr(), 1
     assert pair is not None
@@ -79,8 +85,8 @@ def put(call: Call, to: Tensor, numbers: Sequence[int]) -> None:
     """Write numbers the host knows, as arguments of a kernel: nothing is copied from memory that may change."""
     for first in range(0, len(numbers), _PUT_AT_ONCE):
         some = [*numbers[first : first + _PUT_AT_ONCE]]
-        told = {f"n{i}": some[i] if i < len(some) else 0 for i in range(_PUT_AT_ONCE)}
-        _PUT.launch(call.device, 1, to=to[first:].data_ptr(), count=len(some), **told)
+        fields = {f"n{i}": some[i] if i < len(some) else 0 for i in range(_PUT_AT_ONCE)}
+        _PUT.launch(call.device, 1, to=to[first:].data_ptr(), count=len(some), **fields)
 
 
 # -- A batch of ids sorted by row on a device -------------------------------------------------------------------------
@@ -200,7 +206,7 @@ class SortedIds:
         self,
         ids: Tensor,
         segments: Tensor | None,
-        told: dict[str, int],
+        report: dict[str, int],
         *,
         by_segment: bool = True,
         order: int = 1,
@@ -221,7 +227,7 @@ class SortedIds:
             **given, segments=segment_list, segments_wide=segments_wide, size=self.size, rows=self.rows,
             sources=self.sources, passes=digits.passes, bits=digits.bits, histograms=at["histograms"],
             counts=at["counts"], order=order, id_code=Fault[codes[0]], segment_code=Fault[codes[1]],
-            checks=at["checks"], **told,
+            checks=at["checks"], **report,
         )  # fmt: skip
         shared = 34 * 8 + _TILE_THREADS * self._items * 8 + bins * 8 + _TILE_THREADS // 32 * bins * 2
         source, target = 0, at["pairs"]

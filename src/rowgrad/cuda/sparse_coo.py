@@ -37,17 +37,17 @@ def sparse_slice(call: Call) -> tuple[Tensor, ...]:
     put(call, box.view(-1), [*start, *(end - 1 for end in ends)])
     parts = parts_of(call, entries)
     counts = counts_of(call, parts)
-    told = {
+    fields = {
         "indices": indices.data_ptr(), "size": entries, "rank": rank, "start": box[0].data_ptr(),
         "last": box[1].data_ptr(), "counts": counts.data_ptr(),
     }  # fmt: skip
-    _COUNT.launch(call.device, parts, **told)
+    _COUNT.launch(call.device, parts, **fields)
     scan(call, counts)
     kept = call.number(counts[0, parts])
     out_indices, out_values = call.output(0, kept), call.output(1, kept)
     _MOVE.launch(
         call.device, parts if kept else 0, unit_of(values), values=values.data_ptr(),
-        to_indices=out_indices.data_ptr(), to_values=out_values.data_ptr(), **told,
+        to_indices=out_indices.data_ptr(), to_values=out_values.data_ptr(), **fields,
     )  # fmt: skip
     return out_indices, out_values, out_shape
 
@@ -77,16 +77,16 @@ def _match(call: Call) -> dict[str, Tensor]:
     _BOX_COUNT.launch(call.device, parts, rank=rank, **given, **counted)
     scan(call, counts)
     _BOX_MATCH.launch(call.device, parts, **both, **given, **counted, **matched)
-    _WALK.launch(call.device, 1, checks=found["checks"].data_ptr(), **both, **given, **matched, **call.told())
+    _WALK.launch(call.device, 1, checks=found["checks"].data_ptr(), **both, **given, **matched, **call.report_fields())
     return found
 
 
 def _by(call: Call, kernel: Kernel, to: Tensor) -> None:
     grad, wanted = call.inputs[0], call.inputs[3].shape[0]
     found = _match(call)
-    told = {name: tensor.data_ptr() for name, tensor in found.items()}
+    fields = {name: tensor.data_ptr() for name, tensor in found.items()}
     kernel.launch(
-        call.device, grid_of(call, wanted), unit_of(grad), size=wanted, grad=grad.data_ptr(), to=to.data_ptr(), **told
+        call.device, grid_of(call, wanted), unit_of(grad), size=wanted, grad=grad.data_ptr(), to=to.data_ptr(), **fields
     )
 
 

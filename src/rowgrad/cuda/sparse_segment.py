@@ -134,10 +134,10 @@ class Gradient:
         unique: bool = False,
         out: Tensor | None = None,
         capacity: int = 0,
-        told: dict[str, int],
+        report: dict[str, int],
     ) -> None:
         self.device, self.grad, self.indices, self.segment_ids = device, grad, indices, segment_ids
-        self.num_rows, self.reduce, self.order, self.unique, self.told = num_rows, reduce, order, unique, told
+        self.num_rows, self.reduce, self.order, self.unique, self.report = num_rows, reduce, order, unique, report
         size = indices.numel()
         most = max(size, capacity) if unique else 0
         self.out = device.empty((most if unique else num_rows, *grad.shape[1:]), grad.dtype) if out is None else out
@@ -150,7 +150,7 @@ class Gradient:
 
     def run(self) -> None:
         """Queue everything."""
-        kind, fault = _KINDS.get(self._key), self.told["fault"]
+        kind, fault = _KINDS.get(self._key), self.report["fault"]
         if kind is None:
             self._record()
             return
@@ -175,7 +175,7 @@ class Gradient:
         def sort(device: Device) -> None:
             entries.device = device
             entries.run(
-                self.indices, self.segment_ids, self.told, order=2 if segments_first else 1, reduce=self.reduce,
+                self.indices, self.segment_ids, self.report, order=2 if segments_first else 1, reduce=self.reduce,
                 rows_out=self.rows if self.unique else None,
             )  # fmt: skip
 
@@ -185,7 +185,7 @@ class Gradient:
 
         self._memory = entries.memory
         self._total = entries.at["total"] - entries.memory.data_ptr()
-        tensors, fault = (self._memory, *self._given), self.told["fault"]
+        tensors, fault = (self._memory, *self._given), self.report["fault"]
         with cleared(self.device, None if self.unique else self.out):
             sorts = record(self.device, tensors, fault, sort)
         sums = record(self.device, tensors, fault, add_up)
@@ -221,18 +221,18 @@ def sum_sorted(
     chunks, workers = blocks_for(entries.size, CHUNK), BLOCK // shape.lanes
     joins = Joins(entries.size, shape, accumulator(grad.dtype), run_shift)
     form = (TYPE[grad.dtype], str(shape.width))
-    told = {"out": out.data_ptr(), "cols": shape.columns, "lanes": shape.lanes, "checks": at["checks"]}
+    fields = {"out": out.data_ptr(), "cols": shape.columns, "lanes": shape.lanes, "checks": at["checks"]}
     left = {"partials": at["kept"], "lefts": at["kept"] + joins.sums, "left_count": at["zeroed"]}
     _SUM.launch(
         device, (blocks_for(chunks, workers), shape.tiles), (*form, str(mode)), 0,
         grad=grad.data_ptr(), ids=at["ids"], segments=at["values"], scales=at["scales"],
         divisors=at.get("divisors", 0), heads=at["heads"], firsts=at["firsts"], begins=at["begins"], size=entries.size,
-        run_shift=run_shift, unique=int(unique), **told, **left,
+        run_shift=run_shift, unique=int(unique), **fields, **left,
     )  # fmt: skip
     if joins.most and entries.size > 64:
         _JOIN.launch(
             device, (min(blocks_for(joins.most, workers), 2 * device.processors), shape.tiles),
-            (*form, "true" if mode & ROUND else "false"), 0, arrivals=at["zeroed"] + 16, **told, **left,
+            (*form, "true" if mode & ROUND else "false"), 0, arrivals=at["zeroed"] + 16, **fields, **left,
         )  # fmt: skip
 
 
@@ -247,7 +247,7 @@ def sparse_segment_grad(call: Call) -> tuple[Tensor, ...]:
         return outputs
     gradient = Gradient(
         call.device, grad, indices, segment_ids, num_rows, reduce=reduce, order=order, unique=bool(unique),
-        out=None if unique else call.output(0), told=call.told(),
+        out=None if unique else call.output(0), report=call.report_fields(),
     )  # fmt: skip
     gradient.run()
     if not unique:
@@ -267,7 +267,7 @@ def sparse_segment_grad_padded(call: Call) -> tuple[Tensor, ...]:
     else:
         gradient = Gradient(
             call.device, grad, indices, segment_ids, num_rows, reduce=reduce, order=order, unique=True, capacity=size,
-            told=call.told(),
+            report=call.report_fields(),
         )  # fmt: skip
         gradient.run()
         out, rows, total = gradient.out, gradient.rows, gradient.total()
@@ -275,7 +275,7 @@ def sparse_segment_grad_padded(call: Call) -> tuple[Tensor, ...]:
     _PAD.launch(
         call.device, max(1, min(blocks_for(size * columns, _PAD.threads), 4 * call.device.processors)),
         (_UNSIGNED[grad.dtype.itemsize],), rows=out.data_ptr(), ids=rows.data_ptr(), wide_ids=is_wide(rows),
-        total=total.data_ptr(), size=size, cols=columns, fill_id=fill_id, **call.told(),
+        total=total.data_ptr(), size=size, cols=columns, fill_id=fill_id, **call.report_fields(),
     )  # fmt: skip
     call.keeps.append(total)
     return out[:size], rows[:size]
@@ -300,10 +300,10 @@ class Forward:
 
     def __init__(
         self, device: Device, data: Tensor, indices: Tensor, segment_ids: Tensor, num_segments: int, *, reduce: int,
-        out: Tensor | None = None, told: dict[str, int],
+        out: Tensor | None = None, report: dict[str, int],
     ) -> None:  # fmt: skip
         self.device, self.data, self.indices, self.segment_ids = device, data, indices, segment_ids
-        self.reduce, self.bags, self.told = reduce, num_segments, told
+        self.reduce, self.bags, self.report = reduce, num_segments, report
         self.out = device.empty((num_segments, *data.shape[1:]), data.dtype) if out is None else out
 
     def run(self) -> None:
@@ -311,7 +311,7 @@ class Forward:
         sum_bags(
             self.device, self.data, self.out, (self.indices.data_ptr(), is_wide(self.indices)),
             (self.segment_ids.data_ptr(), is_wide(self.segment_ids)), self.indices.numel(), self.bags, self.reduce,
-            self.told,
+            self.report,
         )  # fmt: skip
 
 
@@ -320,7 +320,7 @@ List = tuple[int, int]  # the address of ids, and whether they are of 64 bits
 
 def sum_bags(
     device: Device, data: Tensor, out: Tensor, ids: List, segments: List, size: int, bags: int, reduce: int,
-    told: dict[str, int], earlier: int = 0,
+    report: dict[str, int], earlier: int = 0,
 ) -> None:  # fmt: skip
     """Queue the checks of sorted segments and of their ids, and the sums of bags."""
     shape = Shape(data, out)
@@ -337,7 +337,7 @@ def sum_bags(
         shared,
         data=data.data_ptr(), out=out.data_ptr(), columns=shape.columns, lanes=shape.lanes, ids=ids[0],
         ids_wide=ids[1], segments=segments[0], segments_wide=segments[1], size=size, rows=data.shape[0], bags=bags,
-        block_bags=block_bags, capacity=capacity, reduce=reduce, earlier=earlier, **told,
+        block_bags=block_bags, capacity=capacity, reduce=reduce, earlier=earlier, **report,
     )  # fmt: skip
 
 
@@ -378,7 +378,7 @@ def sparse_segment(call: Call) -> tuple[Tensor, ...]:
     bags = forward_rows(call, segment_ids, bool(is_wide(indices)), call.inputs[3] if sized else None)
     out = call.output(0, bags)
     forward = Forward(
-        call.device, data, indices, segment_ids, bags, reduce=reduce, out=out, told=call.cleared()
+        call.device, data, indices, segment_ids, bags, reduce=reduce, out=out, report=call.report_and_check_fields()
     )  # fmt: skip
     forward.run()
     return (out,)
@@ -395,10 +395,10 @@ def sparse_segment_grad_grad(call: Call) -> tuple[Tensor, ...]:
         call.device.zero(out)
         return (out,)
     entries = SortedIds(call.device, size, bags, rows)
-    entries.run(segment_ids, indices, call.told(), order=3, codes=("segment_not_in_grad", "index_not_in_data"))
+    entries.run(segment_ids, indices, call.report_fields(), order=3, codes=("segment_not_in_grad", "index_not_in_data"))
     at = entries.at
     sum_bags(
-        call.device, data, out, (at["values"], 0), (at["ids"], 0), size, bags, reduce, call.cleared(),
+        call.device, data, out, (at["values"], 0), (at["ids"], 0), size, bags, reduce, call.report_and_check_fields(),
         earlier=at["checks"],
     )  # fmt: skip
     return (out,)

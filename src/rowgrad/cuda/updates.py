@@ -134,8 +134,8 @@ class Update:
         """Bytes of shared memory in which the squares of a row are put in order."""
         return THREADS * width * (8 if self.table.dtype == torch.float64 else 4) * self.looks_at_rows
 
-    def told(self, lanes: int) -> dict[str, Any]:
-        """What every kernel that updates rows is told."""
+    def step_fields(self, lanes: int) -> dict[str, Any]:
+        """Return the struct fields that every kernel that updates rows has."""
         step = self.step
         slots = [slot.data_ptr() for slot in self.slots] + [0, 0]
         numbers = dict(zip(NUMBERS, step.numbers(), strict=True))
@@ -154,14 +154,14 @@ class Update:
         device = self.call.device
         marks = self.call.empty(blocks_for(self.rows, 32), dtype=torch.int32)
         device.zero(marks)
-        told = {"marks": marks.data_ptr(), "checks": checks}
+        fields = {"marks": marks.data_ptr(), "checks": checks}
         size = named.shape[0]
         blocks = min(blocks_for(size, THREADS), device.processors * 8)
-        _MARK.launch(device, blocks, ids=named.data_ptr(), wide=is_wide(named), size=size, count=count, **told)
+        _MARK.launch(device, blocks, ids=named.data_ptr(), wide=is_wide(named), size=size, count=count, **fields)
         width = self.width()
         lanes = self.lanes(width)
         form, blocks = self.form(width), self.blocks(self.rows, lanes)
-        _FADE.launch(device, blocks, form, rows=self.rows, **told, **self.told(lanes))
+        _FADE.launch(device, blocks, form, rows=self.rows, **fields, **self.step_fields(lanes))
 
 
 UPDATES: dict[str, Callable[[Update], None]] = {}
@@ -186,7 +186,7 @@ def apply_rows(update: Update) -> None:
     checks = call.checks()
     _CHECK.launch(
         call.device, min(blocks_for(size, THREADS), call.device.processors * 8), ids=ids.data_ptr(), wide=is_wide(ids),
-        size=size, bound=update.rows, code=Fault.row_ids, checks=checks.data_ptr(), **call.told(),
+        size=size, bound=update.rows, code=Fault.row_ids, checks=checks.data_ptr(), **call.report_fields(),
     )  # fmt: skip
     update_listed(update, grad, ids, size, checks.data_ptr())
     update.fade_rest(ids, checks.data_ptr())
@@ -208,8 +208,8 @@ class Singles:
     segments: int
     scales: int
 
-    def told(self) -> dict[str, int]:
-        """To the kernel."""
+    def fields(self) -> dict[str, int]:
+        """Return them as struct fields of a kernel."""
         return {
             "starts": self.starts.data_ptr(), "entries": self.entries, "bags": self.bags.data_ptr(),
             "segments": self.segments, "scales": self.scales,
@@ -241,7 +241,8 @@ def update_listed(
         width = update.width(grad)
         lanes = update.lanes(width)
         _UPDATE.launch(
-            device, update.blocks(size, lanes), update.form(width), update.shared(width), **listed, **update.told(lanes)
+            device, update.blocks(size, lanes), update.form(width), update.shared(width), **listed,
+            **update.step_fields(lanes),
         )  # fmt: skip
         return
     itemsize = int(accumulator(update.table.dtype).itemsize)
@@ -250,7 +251,7 @@ def update_listed(
     blocks = min(blocks_for(size, BLOCK // shape.lanes * _ROWS), device.processors * _RESIDENT)
     _STEP.launch(
         device, (blocks, shape.tiles), update.form(shape.width), shared, **listed,
-        **(singles.told() if singles else _NONE), **update.told(shape.lanes),
+        **(singles.fields() if singles else _NONE), **update.step_fields(shape.lanes),
     )  # fmt: skip
 
 
@@ -270,14 +271,14 @@ def run_update(
             raise make_error("not_here", argument=name, value="memory on another device", bound="on the table's device")
     named = Named(given.kernel, given.names)
     captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-    device.ledger.raise_told()
+    device.ledger.raise_reported()
     # A call without a record: of the op, runners of updates ask for nothing but its names.
     call = Call(cast(Op, named), (), (), (), device, device.ledger.take(named, captured), captured)
     table, *slots = (memory.tensor for _, _, memory in state)
     runner(Update(rule, step, table, slots, inputs, constants, call))
     if mode() == "sync" and not captured:
         device.wait()
-        device.ledger.raise_told(call.fault)
+        device.ledger.raise_reported(call.fault)
 
 
 # -- Optimizer steps with the gradient of bags ------------------------------------------------------------------------
@@ -301,7 +302,7 @@ def apply_bags(update: Update) -> None:
             call.device, size, update.rows, grad.shape[0], counted=HAS_DIVISOR[reduce],
             scales=accumulator(grad.dtype) if HAS_DIVISOR[reduce] else None, zeroed=joins.zeroed, kept=joins.kept,
         )  # fmt: skip
-        entries.run(indices, segment_ids, call.told(), reduce=reduce, rows_out=rows, starts_out=starts)
+        entries.run(indices, segment_ids, call.report_fields(), reduce=reduce, rows_out=rows, starts_out=starts)
         _step(update, entries, SCALE if HAS_DIVISOR[reduce] else 0, order, rows, starts, entries.at["total"])
     else:
         weighted = weighted_entries(

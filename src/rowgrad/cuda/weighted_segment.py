@@ -84,7 +84,7 @@ def check_bounds(call: Call, segments: Tensor, rows: int, has_columns: bool, bef
     _CHECK.launch(
         call.device, min(blocks_for(size, THREADS), call.device.processors * 8), segments=segments.data_ptr(),
         wide=is_wide(segments), size=size, rows=rows, bounds=bounds, before=before, checks=state.data_ptr(),
-        **call.told(),
+        **call.report_fields(),
     )  # fmt: skip
     return state, bounds
 
@@ -101,17 +101,25 @@ def mark_bounds(call: Call, segments: Tensor, rows: int, checks: int) -> Tensor:
 
 
 def launch_sums(
-    call: Call, short: Kernel, long: Kernel, kind: str, data: Tensor, out: Tensor, ids: int, **told: int
+    call: Call, short: Kernel, long: Kernel, kind: str, data: Tensor, out: Tensor, ids: int, **fields: int
 ) -> None:
     """Sums of segments by two kernels: the first leaves long segments to the second. There are `ids` rows in all."""
     form, log_lanes, blocks = column_form(kind, data, out)
     found = zeros(call, 1 + ids // (LONGEST + 1))
     most = call.device.processors * 64
-    told = {"data": data.data_ptr(), "cols": row_size(data), "out": out.data_ptr(), "found": found.data_ptr(), **told}
-    short.launch(call.device, min(blocks, most), form, rows=out.shape[0], longest=LONGEST, log_lanes=log_lanes, **told)
+    fields = {
+        "data": data.data_ptr(),
+        "cols": row_size(data),
+        "out": out.data_ptr(),
+        "found": found.data_ptr(),
+        **fields,
+    }
+    short.launch(
+        call.device, min(blocks, most), form, rows=out.shape[0], longest=LONGEST, log_lanes=log_lanes, **fields
+    )
     if ids > LONGEST:
         most_items = (ids // (LONGEST + 1)) * blocks_for(row_size(data), 64)
-        long.launch(call.device, min(most_items, call.device.processors * 4), (kind,), _LONG_SHARED, **told)
+        long.launch(call.device, min(most_items, call.device.processors * 4), (kind,), _LONG_SHARED, **fields)
 
 
 @runs("segment_sum")
@@ -228,7 +236,7 @@ def weighted_segment_grad_rows(call: Call) -> tuple[Tensor, ...]:
 def segment_totals(
     call: Call, segments: Tensor, weights: Tensor, dtype: torch.dtype, rows: int, kind: int
 ) -> Tensor | None:
-    """Σw or √Σw² of every segment in this dtype; None for sums. That segments are in range was told before."""
+    """Σw or √Σw² of every segment in this dtype; None for sums. The caller has validated the segments."""
     if not HAS_DIVISOR[kind]:
         return None
     checked = _check(call, None, 0, segments, rows, _unheard(call))
@@ -249,7 +257,7 @@ def _totals_in_order(
 
 
 def _unheard(call: Call) -> dict[str, int]:
-    """Where faults are reported to nobody: they were told by checks before."""
+    """Return report fields of memory that nobody reads: earlier checks have reported the same faults."""
     memory = call.empty(5, dtype=torch.int64)
     call.keeps.append(memory)
     return {"fault": memory.data_ptr(), "alarm": memory[4:].data_ptr()}
@@ -261,7 +269,7 @@ def _check(
     data_rows: int,
     segments: Tensor | None,
     rows: int,
-    told: dict[str, int] | None = None,
+    report: dict[str, int] | None = None,
 ) -> Tensor:
     """The state of the checks, and after it whether segments fall."""
     state = zeros(call, 2)
@@ -273,7 +281,7 @@ def _check(
         indices=0 if indices is None else indices.data_ptr(), wide_indices=0 if indices is None else is_wide(indices),
         data_rows=data_rows, segments=0 if segments is None else segments.data_ptr(),
         wide_segments=0 if segments is None else is_wide(segments), segment_rows=rows, falls=state.data_ptr() + 8,
-        **(told or call.told()),
+        **(report or call.report_fields()),
     )  # fmt: skip
     return state
 
@@ -416,7 +424,7 @@ def weighted_entries(
     entries = SortedIds(
         call.device, indices.numel(), num_rows, grad.shape[0], zeroed=reserve.zeroed, kept=reserve.kept
     )  # fmt: skip
-    entries.run(indices, segment_ids, call.told(), by_segment=False, rows_out=rows, starts_out=starts)
+    entries.run(indices, segment_ids, call.report_fields(), by_segment=False, rows_out=rows, starts_out=starts)
     return weigh(call, entries, grad, segment_ids, weights, how.reduce)
 
 

@@ -212,4 +212,4 @@ def _update(param: Tensor, table: Tensor, launch: Callable[[], None]) -> None:
     if table.data_ptr() != param.data_ptr():
         param.detach().copy_(table)
     else:
-        torch.autograd.graph.increment_version(param)  # what autograd saved of it before is stale, and is told so
+        torch.autograd.graph.increment_version(param)  # marks what autograd saved of it before as stale

@@ -348,11 +348,11 @@ DEVICE bool is_raised(const Checks* checks) { return *static_cast<const volatile
 
 // `alarm` is the one word the host looks at.
 DEVICE void report(Fault* fault, int64_t* alarm, int64_t code, int64_t position, int64_t value, int64_t bound) {
-  volatile Fault* told = fault;
-  told->position = position;
-  told->value = value;
-  told->bound = bound;
-  told->code = code;
+  volatile Fault* report = fault;
+  report->position = position;
+  report->value = value;
+  report->bound = bound;
+  report->code = code;
   __threadfence_system();
   *static_cast<volatile int64_t*>(alarm) = 1;
 }

@@ -285,12 +285,12 @@ DEVICE void join_runs(const JoinRuns& p) {
       unsigned arrived = 0;
       if (lane == 0) {
         // Seven bits count to 64, whoever is last counting for those that are not there; seven more say how many are.
-        const unsigned told = is_last ? (unsigned(child + 1) << 7) + unsigned(64 - child) : 1u;
+        const unsigned arrival = is_last ? (unsigned(child + 1) << 7) + unsigned(64 - child) : 1u;
         uint64_t* counter =
             &p.arrivals[slot_of(left.row_begin, (group << 6) << (shift + 6)) * gridDim.y + blockIdx.y];
         const uint64_t before =
-            atomicAdd(reinterpret_cast<unsigned long long*>(counter), (unsigned long long)(told) << (14 * level));
-        arrived = (unsigned(before >> (14 * level)) + told) & 0x3fffu;
+            atomicAdd(reinterpret_cast<unsigned long long*>(counter), (unsigned long long)(arrival) << (14 * level));
+        arrived = (unsigned(before >> (14 * level)) + arrival) & 0x3fffu;
       }
       arrived = __shfl_sync(mask, arrived, 0, int(lanes));
       if ((arrived & 127u) != 64u) break;

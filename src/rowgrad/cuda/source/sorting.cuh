@@ -332,7 +332,7 @@ struct FindRows {
   const Checks* checks;
 };
 
-// States of tiles here: two bits of what is told, the number of rows that begin up to the tile's end (31 bits), and one
+// States of tiles here: two status bits, the number of rows that begin up to the tile's end (31 bits), and one
 // more than the place where the last of them begins, 0 where none does (31 bits).
 constexpr uint64_t kOwnRows = 1ull << 62, kAllRows = 2ull << 62;
 constexpr uint64_t kPlace = (1ull << 31) - 1ull;

@@ -35,7 +35,7 @@ DEVICE uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Out of what a kernel is told, under the same names in every kernel that updates rows.
+// Reads the fields of a kernel's struct, which have the same names in every kernel that updates rows.
 template <class T, class P>
 DEVICE RowUpdate<T> row_update_of(const P& p) {
   typedef Accumulator<T> A;
