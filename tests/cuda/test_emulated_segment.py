@@ -160,9 +160,9 @@ def test_launches_are_queued_again_with_other_memory() -> None:
 def test_a_chain_knows_all_its_memory() -> None:
     device = HostDevice()
     hidden = torch.zeros(8)
-    with pytest.raises(NotImplementedError, match="zero_aside"):
-        record(device, [], 0, lambda d: d.zero_aside(hidden))
-    with pytest.raises(AssertionError, match="nobody knows"):
+    with pytest.raises(NotImplementedError, match="zero_on_side_stream"):
+        record(device, [], 0, lambda d: d.zero_on_side_stream(hidden))
+    with pytest.raises(AssertionError, match="outside of the given tensors"):
         record(device, [torch.zeros(3)], 0, lambda d: d.zero(hidden))
 
 

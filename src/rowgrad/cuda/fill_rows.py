@@ -1,4 +1,4 @@
-"""{Sparse,Ragged}FillEmptyRows, their gradient, and the gradient's transpose."""
+"""{Sparse,Ragged}FillEmptyRows on CUDA, their gradient, and the transpose of the gradient."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ADD_NAMED = Kernel(_FILE, "add_named", 256, [(t,) for t in ALL_NUMBERS])
 
 @runs("fill_empty_rows")
 def fill_empty_rows(call: Call) -> tuple[Tensor, ...]:
-    """Entries in the order of their rows move up past the empty ones; others are sorted first, which waits twice."""
+    """Move entries past the filled rows; entries not ordered by row are sorted first, which synchronizes twice."""
     indices, values, shape, default_value = call.inputs
     rows = shape if isinstance(shape, int) else shape[0]
     size, columns = indices.shape[0], indices.shape[1] if indices.dim() == 2 else 1
@@ -71,7 +71,7 @@ def fill_empty_rows(call: Call) -> tuple[Tensor, ...]:
 
 
 def _name(call: Call, index_map: Tensor, positions: int) -> dict[str, Tensor]:
-    """Which positions the map names, whether one is named twice, and whether one is out of range."""
+    """Return which positions the map names, whether one is named twice, and whether one is out of range."""
     found = {"named": call.empty(positions, dtype=torch.int32), "twice": call.checks(), "checks": call.checks()}
     call.device.zero(found["named"])
     size = index_map.numel()
@@ -90,7 +90,7 @@ def _name(call: Call, index_map: Tensor, positions: int) -> dict[str, Tensor]:
 
 @runs("fill_empty_rows_grad")
 def fill_empty_rows_grad(call: Call) -> tuple[Tensor, ...]:
-    """What nobody named is gathered, so that the one sum whose order is fixed runs over nothing else."""
+    """Gather the values that the map does not name, and sum them in their order."""
     index_map, grad = call.inputs
     positions = grad.numel()
     found = _name(call, index_map, positions)
@@ -115,7 +115,7 @@ def fill_empty_rows_grad(call: Call) -> tuple[Tensor, ...]:
 
 @runs("fill_empty_rows_grad_grad")
 def fill_empty_rows_grad_grad(call: Call) -> tuple[Tensor, ...]:
-    """Copies, unless the map names a position twice: then values are added in order."""
+    """Copy values; if the map names a position twice, add its values in order."""
     index_map, values, default_value, grad = call.inputs
     positions, size = grad.numel(), index_map.numel()
     found = _name(call, index_map, positions)

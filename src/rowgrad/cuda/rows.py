@@ -1,4 +1,4 @@
-"""Rows gathered, scattered and scaled on CUDA."""
+"""RowDot, SparseSegmentDot, RowPositions, GatherRows, ScatterRows and Sqrt on CUDA."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .._catalog.enums import Fault
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
 from .kernel import FLOATS, Kernel
 from .sorting import SortedIds
-from .sparse_segment import Shape, cleared, run_shift_of, sum_sorted
+from .sparse_segment import Shape, run_shift_of, sum_sorted, zero_output
 
 # -- RowDot, SparseSegmentDot, RowPositions ---------------------------------------------------------------------------
 
@@ -22,14 +22,14 @@ _POSITIONS = Kernel("row_ops.cuh", "row_positions", _THREADS)
 
 @runs("row_dot")
 def row_dot(call: Call) -> tuple[Tensor, ...]:
-    """Nothing is checked."""
+    """Multiply rows pairwise; nothing needs validation."""
     x, y = call.inputs
     return (_dots(call, x, None, y, None, x.shape[0], 0),)
 
 
 @runs("sparse_segment_dot")
 def sparse_segment_dot(call: Call) -> tuple[Tensor, ...]:
-    """Ids are checked pair by pair, then their rows multiplied."""
+    """Validate pairs of ids, then multiply their rows."""
     grad, data, indices, segments = call.inputs
     size, checks = indices.numel(), call.checks()
     _CHECK.launch(
@@ -56,7 +56,7 @@ def _dots(
 
 @runs("row_positions")
 def row_positions(call: Call) -> tuple[Tensor, ...]:
-    """One kernel, which looks for ids and at them."""
+    """Find each id in the sorted list; the same kernel validates."""
     listed, ids = call.inputs
     out, size, checks = call.output(0), ids.numel(), call.checks()
     _POSITIONS.launch(
@@ -76,7 +76,7 @@ _GATHER = Kernel("gather_rows.cuh", "gather_rows", 256, [(unit,) for unit in _UN
 
 @runs("gather_rows")
 def gather_rows(call: Call) -> tuple[Tensor, ...]:
-    """Ids are checked by one kernel, rows copied by another."""
+    """Validate ids, then copy rows."""
     params, ids = call.inputs
     out = call.output(0)
     size, most = ids.numel(), call.device.processors * 8
@@ -102,14 +102,14 @@ def gather_rows(call: Call) -> tuple[Tensor, ...]:
 
 @runs("scatter_rows")
 def scatter_rows(call: Call) -> tuple[Tensor, ...]:
-    """A gradient with one row per id: positions stand for segments."""
+    """Sum rows by id, as a gradient in which each position is its own segment."""
     grad, indices, num_rows = call.inputs
     out, size, device = call.output(0), indices.numel(), call.device
     if size == 0:
         device.zero(out)
         return (out,)
     entries = SortedIds(device, size, num_rows, 1)
-    with cleared(device, out):
+    with zero_output(device, out):
         entries.run(indices, None, call.report_fields(), by_segment=False, order=0)
     sum_sorted(device, entries, grad, out, Shape(grad, out), 0, run_shift_of(0), unique=False)
     return (out,)
@@ -122,7 +122,7 @@ _ROOTS = Kernel("elementwise.cuh", "roots", 256, [(t,) for t in FLOATS])
 
 @runs("sqrt")
 def sqrt(call: Call) -> tuple[Tensor, ...]:
-    """One kernel; every number is taken."""
+    """Compute square roots; nothing needs validation."""
     (x,) = call.inputs
     out, size = call.output(0), x.numel()
     _ROOTS.launch(
