@@ -94,7 +94,7 @@ class UpdateCall:
         wanted = rule_named(rule).slots
         if isinstance(slots, tuple | list) and not isinstance(slots, Memory):
             slots = tuple(slots)  # once: what a list holds may differ the next time
-        self.table = _updated("table", table, None)
+        self.table = _check_updated("table", table, None)
         self._check_table(self.table)
         listed = isinstance(slots, tuple) and not isinstance(slots, Memory)
         if not listed or len(slots) != len(wanted):
@@ -104,7 +104,7 @@ class UpdateCall:
         state = [("table", table, self.table)]
         for slot, array, shape in zip(wanted, slots, slot_shapes(rule, self.table.shape), strict=True):
             aval = Memory(0, slot_dtype(self.table.dtype), shape)
-            state.append((slot.name, array, _updated(slot.name, array, aval)))
+            state.append((slot.name, array, _check_updated(slot.name, array, aval)))
         return state
 
     def table_of(self, table: Any) -> tuple[str, tuple[int, ...]]:
@@ -172,7 +172,7 @@ class UpdateCall:
             raise make_error("count_unfit", argument="num_rows", value=value_text(rows), bound=0)
         self._take("num_rows", np.array(count, np.int64))
 
-    def ready(
+    def prepare(
         self, state: list[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int] = ()
     ) -> Callable[[], None]:
         """Check that what is updated stands apart; returns the launch of the kernel, which does the update."""
@@ -187,7 +187,7 @@ class UpdateCall:
             )
         check_range(rule, scalars.tolist(), slot_dtype(self.table.dtype))
         # From here on no code of the caller's runs: arrays are read now, and must be what was checked.
-        state, self.inputs = _taken_again(state, written=True), _taken_again(self.inputs)
+        state, self.inputs = _reread(state, written=True), _reread(self.inputs)
         for name, _, memory in state:
             for other, _, second in (*self.inputs, *(s for s in state if s[0] != name)):
                 if _overlap(memory, second):
@@ -225,7 +225,7 @@ class UpdateCall:
         return memory
 
 
-def _updated(name: str, value: Any, wanted: Memory | None) -> Memory:
+def _check_updated(name: str, value: Any, wanted: Memory | None) -> Memory:
     """What is updated is taken as it is: nothing could be copied back."""
     if is_masked(value):
         raise make_error("updated_unfit", argument=name, value="a masked array, whose mask would be lost", bound=_GOOD)
@@ -275,7 +275,7 @@ def _check_memory(memory: Memory, name: str) -> None:
         raise make_error("value_unfit", argument=f"address of {name}", value=address, bound=bound)
 
 
-def _taken_again(arrays: Sequence[tuple[str, Any, Memory]], written: bool = False) -> list[tuple[str, Any, Memory]]:
+def _reread(arrays: Sequence[tuple[str, Any, Memory]], written: bool = False) -> list[tuple[str, Any, Memory]]:
     """The arrays as they are now, which code of other arguments may have changed since they were checked."""
     taken: list[tuple[str, Any, Memory]] = []
     for name, value, checked in arrays:
@@ -365,10 +365,10 @@ def apply_rows(
     >>> table[:, 0].tolist()
     [0.5, 1.0, 1.0, 0.5]
     """
-    ready_rows(rule, table, slots, grad, row_ids, step)()
+    prepare_rows(rule, table, slots, grad, row_ids, step)()
 
 
-def ready_rows(
+def prepare_rows(
     rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, row_ids: Any, step: Step
 ) -> Callable[[], None]:
     """All checks of `apply_rows` but those the kernel does; returns its launch."""
@@ -377,7 +377,7 @@ def ready_rows(
         grads, ids = call.rows("grad", grad), call.ids("row_ids", row_ids)
         if ids.shape[0] != grads.shape[0]:
             raise make_error("lengths_match", argument="row_ids", value=ids.shape[0], bound=grads.shape[0])
-        return call.ready(state, rule, step)
+        return call.prepare(state, rule, step)
 
 
 def apply_all(rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step) -> None:
@@ -390,10 +390,10 @@ def apply_all(rule: str, table: Array | Memory, slots: Sequence[Array | Memory],
     >>> table.ravel().tolist(), slots[0].ravel().tolist()
     ([0.5, 0.5], [9.0, 16.0])
     """
-    ready_all(rule, table, slots, grad, step)()
+    prepare_all(rule, table, slots, grad, step)()
 
 
-def ready_all(
+def prepare_all(
     rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step
 ) -> Callable[[], None]:
     """All checks of `apply_all` but those the kernel does; returns its launch."""
@@ -404,7 +404,7 @@ def ready_all(
             raise make_error(
                 "same_shape", argument="grad", value=shape_text(grads.shape), bound=shape_text(call.table.shape)
             )
-        return call.ready(state, rule, step)
+        return call.prepare(state, rule, step)
 
 
 def apply_gradient(rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step) -> None:
@@ -476,10 +476,10 @@ def apply_bags(
     [0.5, 1.0, 1.0, -1.5]
     """
     how = {"combiner": combiner, "weights": weights, "accumulate": accumulate, "order": order}
-    ready_bags(rule, table, slots, grad, indices, segment_ids, step, **how)()
+    prepare_bags(rule, table, slots, grad, indices, segment_ids, step, **how)()
 
 
-def ready_bags(
+def prepare_bags(
     rule: str,
     table: Array | Memory,
     slots: Sequence[Array | Memory],
@@ -501,7 +501,7 @@ def ready_bags(
         if segments.shape != ids.shape:
             raise make_error("segments_match_indices")
         call.weights(weights, ids.shape[0])
-        return call.ready(state, rule, step, _bag_constants(weights, **how))
+        return call.prepare(state, rule, step, _bag_constants(weights, **how))
 
 
 def apply_planned(
@@ -527,10 +527,10 @@ def apply_planned(
     [0.5, 1.0, 1.0, 0.0]
     """
     how = {"combiner": combiner, "weights": weights, "accumulate": accumulate, "order": order}
-    ready_planned(rule, table, slots, grad, plan, step, **how)()
+    prepare_planned(rule, table, slots, grad, plan, step, **how)()
 
 
-def ready_planned(
+def prepare_planned(
     rule: str,
     table: Array | Memory,
     slots: Sequence[Array | Memory],
@@ -557,21 +557,21 @@ def ready_planned(
                 raise make_error("should_be_vector", argument=name)
         call.weights(weights, parts["segments"].shape[0])
         call.plan(parts)
-        return call.ready(state, rule, step, _bag_constants(weights, **how))
+        return call.prepare(state, rule, step, _bag_constants(weights, **how))
 
 
 def _bag_constants(
     weights: Any, combiner: str = "sum", accumulate: str = "float32", order: str = "sequential"
 ) -> list[int]:
     return [
-        _chosen("combiner", combiner, COMBINERS),
+        _choice_index("combiner", combiner, COMBINERS),
         int(weights is not None),
-        _chosen("accumulate", accumulate, _ACCUMULATE),
-        _chosen("order", order, _ORDERS),
+        _choice_index("accumulate", accumulate, _ACCUMULATE),
+        _choice_index("order", order, _ORDERS),
     ]
 
 
-def _chosen(argument: str, value: Any, choices: tuple[str, ...]) -> int:
+def _choice_index(argument: str, value: Any, choices: tuple[str, ...]) -> int:
     if not isinstance(value, str) or value not in choices:
         raise make_error("attr_not_allowed", argument=argument, value=repr(value), bound=", ".join(map(repr, choices)))
     return choices.index(value)
