@@ -1,4 +1,4 @@
-"""Products of matrices, softmax, losses and biases."""
+"""Matrix products and transposes, softmax, losses and biases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _has_rows(x: Known) -> tuple[Shape, ...]:
 
 
 def _last(ops: Any, x: Any, like: Any) -> Any:
-    """The sum along the last dimension, once for every element of it."""
+    """Return the sum along the last dimension, broadcast along it."""
     return ops["Sum"](x, len(like.shape) - 1, keep_dims=True)
 
 
@@ -144,7 +144,7 @@ dense(
 )
 
 
-# -- Products of matrices and orders of dimensions --------------------------------------------------------------------
+# -- Matrix products and transposes -----------------------------------------------------------------------------------
 
 MATRIX_CATEGORY = "Matrix"
 
