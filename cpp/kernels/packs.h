@@ -163,7 +163,7 @@ inline void for_blocks(std::int64_t cols, Fn&& fn) {
   constexpr int whole = sizeof(A) < kVectorBytes ? kVectorBytes / int(sizeof(A)) : 1;
   constexpr bool full = std::is_floating_point_v<A>;
   std::int64_t c = 0;
-#if defined(__AVX512F__)  // 32 registers: room for eight sums and the eight of a block
+#if defined(__AVX512F__)  // 32 registers: enough for eight sums and the eight of a block
   if constexpr (full)
     for (; c + 8 * whole <= cols; c += 8 * whole) fn.template operator()<whole, 8>(c);
 #endif

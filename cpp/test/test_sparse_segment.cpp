@@ -120,7 +120,7 @@ void check_gradient(const Tensor& grad, const Batch& b, Reduction kind) {
   EXPECT_OUTPUT(unique, 1, ids_of(named, b.wide_indices));
   if (b.indices.empty() || kind != Reduction::mean) return;
 
-  // The same with three rows after them that are none of the table's, and with one row too few.
+  // The same with three rows after them that are not in the table, and with one row too few.
   const auto count = std::int64_t(named.size());
   Tensor more(grad.dtype, {count + 3, cols});
   more.copy(0, rows, 0, count * cols);
@@ -201,7 +201,7 @@ void test_choice() {
   EXPECT(!is_narrow(Order::sequential, most / 4, most, 2));
 }
 
-// What a kept output has to clear before the next call: the rows that were written, or all of a table held whole.
+// What a reused output has to clear before the next call: the rows that were written, or all of a table held whole.
 void test_written(Rng& rng) {
   set_num_threads(2);
   for (std::int64_t n : {0, 40})
@@ -298,7 +298,7 @@ void test_forward_faults(Rng& rng, std::int64_t n) {
   b.indices = {0};
   EXPECT_FAULT(forward(data, b, Reduction::sum), Fault::segment_not_in_output, 0, b.segment_ids[0], 2);
   EXPECT_FAULT(forward(data, good, Reduction::sum, rows - 1), Fault::num_segments_too_small, late, rows - 1, rows - 1);
-  const std::int64_t high = (std::int64_t{1} << 32) + rows;  // its low half would do; the whole number is refused
+  const std::int64_t high = (std::int64_t{1} << 32) + rows;  // its low half would do; the whole number is rejected
   EXPECT_FAULT(forward(data, good, Reduction::sum, high), Fault::num_segments_too_big, -1, high, INT32_MAX);
 }
 
@@ -332,7 +332,7 @@ void test_gradient_faults(Rng& rng, std::int64_t n) {
   EXPECT_FAULT(transpose(Tensor(DType::float64, {0, 2}), b, Reduction::sum, segments), Fault::none);
 }
 
-// Sorted ids give the forward's bits.
+// With sorted ids the bits are those of the forward op.
 void test_transpose_is_forward(Rng& rng) {
   const Tensor data = random_tensor(rng, DType::bfloat16, {100, 7});
   const Batch b(rng, 3000, 100, 200, true);

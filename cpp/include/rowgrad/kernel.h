@@ -1,4 +1,4 @@
-// The contract every kernel keeps, whoever calls it.
+// The interface of every kernel.
 //
 //   measure  reads the inputs just enough to know how many rows the outputs of unknown size have;
 //   check    reads everything a fault could hide in; nothing has been written yet;
@@ -25,7 +25,7 @@
 
 namespace rowgrad {
 
-// Rows of a table, in as few bytes as its size allows: what a kept output remembers is a cost per id.
+// Rows of a table, in as few bytes as its size allows: what a reused output remembers costs memory per id.
 using RowList = std::variant<std::vector<std::int32_t>, std::vector<std::int64_t>>;
 
 // An empty list of rows below `num_rows`.
@@ -47,7 +47,7 @@ class Kernel {
   virtual Status check() { return {}; }
   virtual bool fills() const { return false; }
   virtual void compute(std::span<const Array> out) = 0;
-  // After compute: the distinct rows of the output that were written, ascending; what a kept output clears next time.
+  // After compute: the distinct rows of the output that were written, ascending; what a reused output clears next time.
   virtual RowList written() const { return {}; }
   // Whether those are all rows there are: a list that says so already need not be made again.
   virtual bool wrote_all() const { return false; }
@@ -71,10 +71,10 @@ struct OutOfMemory {
   std::int64_t elements;
 };
 
-// Bytes of physical memory: nothing larger is ever asked for, and of workspace at most half.
+// Bytes of physical memory: nothing larger is ever allocated, and workspace is at most half.
 std::int64_t memory_limit();
 
-// Workspace whose size comes from the caller's numbers. Zeroed; a size beyond the machine is refused
+// Workspace whose size comes from the caller's numbers. Zeroed; a size beyond the machine's memory is an error
 // before it is touched.
 template <class T>
 std::vector<T> workspace(std::int64_t n) {

@@ -200,7 +200,7 @@ class FillEmptyRows : public Kernel {
     });
   }
 
-  // Turns the counts into each row's first position in the output, then gives its entries consecutive positions.
+  // Turns the counts into each row's first position in the output, then assigns consecutive positions to its entries.
   // An empty row's position stays where it is.
   void place(bool* empty, std::int64_t* map) {
     std::int64_t position = 0;
