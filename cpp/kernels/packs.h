@@ -156,7 +156,7 @@ struct Block {
 };
 
 // Calls fn.template operator()<N, K>(first column) until all columns are done: four whole vectors at a time, then
-// two, one, then ever shorter ones. Integers make do with whole vectors: they cost compile time, and nobody's.
+// two, one, then ever shorter ones. Integers make do with whole vectors: shorter ones would cost compile time for no gain.
 template <class T, class Fn>
 inline void for_blocks(std::int64_t cols, Fn&& fn) {
   using A = Summand<T>;

@@ -91,12 +91,12 @@ std::vector<T> workspace(std::int64_t n) {
 void* take_scratch(std::int64_t bytes);
 void give_scratch(void* memory, std::int64_t bytes) noexcept;
 
-// Zeros from the system: pages nobody touches cost nothing, and they begin on a line of the cache. A large page has to be
+// Zeros from the system: untouched pages cost nothing, and they begin on a line of the cache. A large page has to be
 // cleared whole for its first row, which is still the cheaper way to come by the memory of a table.
 void* take_zeros(std::int64_t bytes);
 void give_zeros(void* memory, std::int64_t bytes) noexcept;
 
-// Tells the system that memory which nobody has touched yet, some pages of it, is better cleared in large ones.
+// Tells the system to use large pages for memory of several pages that has not been touched yet.
 void prefer_large_pages(void* memory, std::int64_t bytes) noexcept;
 
 // Workspace without zeros, for what is written before it is read.

@@ -184,7 +184,7 @@ dense(
     category=MATRIX_CATEGORY,
     differentiable=("a", "b"),
     adjoint=_matmul,
-    doc="""The product of two matrices, each transposed first if asked for.
+    doc="""The product of two matrices, each transposed first if requested.
 
 16-bit floats are multiplied and added in float32 and rounded once; the order of additions is the array library's.""",
     example="MatMul(np.array([[1., 2.], [3., 4.]]), np.array([[1., 1.], [0., 1.]]), transpose_b=True)",

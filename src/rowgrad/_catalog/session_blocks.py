@@ -324,7 +324,7 @@ for _name, _what in (("RandomUniform", "in [0, 1)"), ("RandomNormal", "of mean 0
         f"""Random numbers {_what}, others in every run of a session.
 
 They come from one counter (Philox 4x32, ten rounds) that `seed` and `seed2` begin and the session advances: a session
-that begins anew gives the same numbers again, on every engine.""",
+that starts again produces the same numbers, on every engine.""",
         f"ClientSession(root).run(ops.{_name}(root, [2, 2], seed=1))\n",
         category="Random",
         types={"Tshape": INDEX},
@@ -335,6 +335,6 @@ that begins anew gives the same numbers again, on every engine.""",
 _graph(
     "NoOp",
     "-> output: operation",
-    "Nothing; something to run where an operator is asked for.",
+    "Nothing; something to run where an operator is required.",
     "ClientSession(root).run([], run_outputs=[ops.NoOp(root)])\n",
 )

@@ -311,7 +311,7 @@ beforehand (`PaddedSparseSegment{_kind}GradV2`), as a compiler needs it.""",
         doc=f"""`SparseSegment{_kind}GradV2` in `size` rows, however many are named: for compilers of fixed shapes.
 
 The rows that are named come first, with the same bits; after them come rows of zeros with the id `fill_id`, which is no
-row of the table, so that whoever adds rows to a table can leave them out. More than `size` rows are refused.
+row of the table, so that code that adds rows to a table can skip them. More than `size` rows are an error.
 `SparseSegment{_kind}GradV2(…, size=…)` calls it with `fill_id = dense_output_dim0`.""",
         example=_GRAD_EXAMPLE.format(kind=_kind, suffix="GradV2", size="size=3, fill_id=4, dense_output_dim0").replace(
             "raw_ops.", "raw_ops.Padded"

@@ -77,7 +77,7 @@ def _grad_rows_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
 def weights_gradient(ops: Any, kind: str, c: Call, grad: Any, data: Any, rows: int) -> Any:
     """d⟨grad, bag(data, w)⟩ / dw, as a composition, so that it can be differentiated again; None if not requested.
 
-    `rows` is how many rows grad has, said by whoever knows it first.
+    `rows` is the number of rows of grad.
 
     With a_i = ⟨grad[s_i], data[indices_i]⟩ and W the segment's divisor: a/W − w·Σ(w·a)/W³ for √Σw²,
     a/W − Σ(w·a)/W² for Σw, and a for the plain sum. A divisor of 0 gives 0.

@@ -252,7 +252,7 @@ def _totals_in_order(
 
 
 def _discarded_report(call: Call) -> dict[str, int]:
-    """Return report fields of memory that nobody reads: earlier checks have reported the same faults."""
+    """Return report fields of memory that is never read: earlier checks have reported the same faults."""
     memory = call.empty(5, dtype=torch.int64)
     call.keep_alive.append(memory)
     return {"fault": memory.data_ptr(), "alarm": memory[4:].data_ptr()}

@@ -5,8 +5,8 @@
 //              up the runs that begin in the chunk, also past its end. A worker is a group of lanes, side by side over the
 //              columns. Sums of rows of one run are written, those of the others left in memory.
 //   join_runs  what was left is added up by the same law, 64 sums at a time, until one is left. Above the first level
-//              workers count themselves in, and whoever completes 64 sums, or the row's last, adds those up: so it is open
-//              who does it, but not in which order.
+//              workers count their arrival, and the one that completes 64 sums, or the row's last, adds those up: which
+//              worker does it may vary, but not the order.
 #pragma once
 #include "packs.cuh"
 #include "sorting.cuh"
