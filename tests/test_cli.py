@@ -61,7 +61,7 @@ def test_every_op_can_be_described(name: str, capsys: Captured) -> None:
     assert all(f"\n  {attr} = " in shown for attr in op.attrs)
 
 
-def test_marks_of_pins_are_told(capsys: Captured) -> None:
+def test_marks_of_pins_are_printed(capsys: Captured) -> None:
     main(["ops", "AddSymbolicGradients"])
     shown = capsys.readouterr().out
     assert "grad_inputs: optional list any" in shown

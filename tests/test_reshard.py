@@ -49,13 +49,13 @@ def join(parts: list[np.ndarray], strategy: str) -> np.ndarray:
 
 
 def to_safetensors(tensors: Part, metadata: dict[str, str] | None = None) -> bytes:
-    told: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     data = b""
     for name, array in tensors.items():
         span = [len(data), len(data) + array.nbytes]
-        told[name] = {"dtype": CODES[array.dtype.name], "shape": list(array.shape), "data_offsets": span}
+        header[name] = {"dtype": CODES[array.dtype.name], "shape": list(array.shape), "data_offsets": span}
         data += array.tobytes()
-    head = json.dumps(told).encode()
+    head = json.dumps(header).encode()
     return len(head).to_bytes(8, "little") + head + data
 
 
@@ -64,11 +64,11 @@ def from_safetensors(path: Path) -> tuple[Part, dict[str, str]]:
     raw = path.read_bytes()
     begin = 8 + int.from_bytes(raw[:8], "little")
     assert begin % 8 == 0
-    told = json.loads(raw[8:begin])
-    metadata = told.pop("__metadata__", {})
+    header = json.loads(raw[8:begin])
+    metadata = header.pop("__metadata__", {})
     dtypes = {code: np.dtype(getattr(ml_dtypes, name, name)) for name, code in CODES.items()}
     found = {}
-    for name, entry in told.items():
+    for name, entry in header.items():
         first, last = entry["data_offsets"]
         array = np.frombuffer(raw[begin + first : begin + last], dtypes[entry["dtype"]])
         found[name] = array.reshape(entry["shape"])
@@ -603,9 +603,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert main(words) == 3
     assert re.fullmatch(r"rowgrad reshard: .*/t: there is something already; .*\n", capsys.readouterr().err)
     assert main([*words, "--overwrite", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["target"], told["parts"], told["files"]) == ("t", 4, "safetensors")
-    assert told == json.loads(Path("t/parts.json").read_text()) | {"target": "t"}
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["target"], printed["parts"], printed["files"]) == ("t", 4, "safetensors")
+    assert printed == json.loads(Path("t/parts.json").read_text()) | {"target": "t"}
     assert main([*words[:-2], "--overwrite"]) == 1
     assert "Pass from_strategy=" in capsys.readouterr().err
     assert main(["reshard", "nowhere", "t", "--parts", "1", "--strategy", "div"]) == 3

@@ -57,7 +57,7 @@ def _gradient(batch: Batch, unique: bool, out: Any) -> Work:
     device = _device(batch)
     made = Gradient(
         device, batch.grad, batch.indices, batch.segment_ids, batch.case.V,
-        reduce=MEAN, order=BLOCKED, unique=unique, out=out, told=_slot(device),
+        reduce=MEAN, order=BLOCKED, unique=unique, out=out, report=_slot(device),
     )  # fmt: skip
 
     def work() -> Any:
@@ -83,7 +83,7 @@ def forward(batch: Batch) -> Work:
     slot = _slot(device)
     slot["checks"] = device.ledger.checks_of(slot["fault"], device.empty)
     made = Forward(
-        device, batch.table, batch.indices, batch.segment_ids, batch.case.bags, reduce=MEAN, out=out, told=slot
+        device, batch.table, batch.indices, batch.segment_ids, batch.case.bags, reduce=MEAN, out=out, report=slot
     )  # fmt: skip
 
     def work() -> Any:

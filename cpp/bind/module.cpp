@@ -144,7 +144,7 @@ Status guarded(Fn&& fn) {
 }
 
 // One call of one kernel, named by its place among kernels() and, after those, update_kernels(). measure() has run when
-// Python gets it; `fault` and `rows` say how that went. It is one thread's: whoever makes it runs it, so it has no lock.
+// Python gets it; `fault` and `rows` say how that went. One thread creates and runs it, so it has no lock.
 class Job {
  public:
   Job(int kernel, std::vector<std::int64_t> attrs, nb::tuple arrays, nb::bytes codes, nb::object shapes)
@@ -210,7 +210,7 @@ class Job {
   Status status_;
 };
 
-// A whole call whose outputs' sizes are known beforehand: what a Job does in steps. Gives what went wrong, or None.
+// A whole call whose outputs' sizes are known beforehand: what a Job does in steps. Returns the fault, or None.
 nb::object run_kernel(int kernel, std::vector<std::int64_t> attrs, nb::tuple arrays, nb::bytes codes, nb::tuple outputs,
                       nb::bytes out_codes, bool zeros) {
   Job job(kernel, std::move(attrs), arrays, codes, nb::none());
@@ -218,7 +218,7 @@ nb::object run_kernel(int kernel, std::vector<std::int64_t> attrs, nb::tuple arr
   return job.run(outputs, out_codes, zeros, nb::make_tuple(), nb::bytes("", 0));
 }
 
-// An array of bytes that gives its memory back when the last view of it is gone.
+// An array of bytes whose memory is released with its last view.
 template <void* (*take)(std::int64_t), void (*give)(void*, std::int64_t) noexcept>
 auto bytes_from(std::int64_t bytes) {
   struct Owned {
@@ -273,7 +273,7 @@ NB_MODULE(_core, m) {
   m.def("memory_limit", &memory_limit);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, nb::call_guard<WithoutGil>());
-  // A daemon thread that is inside a call when the interpreter ends has a Job for ever: that is no leak to warn of.
+  // A daemon thread that is inside a call when the interpreter ends keeps its Job forever: do not warn of a leak.
   Py_AtExit([] {
     if (Job::alive.load() > 0) nb::set_leak_warnings(false);
   });

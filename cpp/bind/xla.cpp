@@ -80,7 +80,7 @@ class Script {
   const std::int64_t *at_, *end_;
 };
 
-// The arguments and results of one call as kernels see them. JAX has 32 bits where an op has int64, unless it is told to
+// The arguments and results of one call as kernels see them. JAX has 32 bits where an op has int64, unless set to
 // have 64: those are widened before the call, and narrowed after it.
 class Views {
  public:
@@ -236,7 +236,7 @@ class CallKey {
   std::vector<std::int64_t> words_;
 };
 
-// A program may come from anywhere, so what it asks for is checked against the op's record: how many buffers, their
+// A program may come from anywhere, so its request is validated against the op's record: how many buffers, their
 // shapes, sizes and constants, and the dtypes that `Views` then holds the buffers to. Python does it, once for calls that
 // are alike.
 void check_call(const XLA_FFI_CallFrame* frame, const Script& script) {
@@ -335,7 +335,7 @@ void run(const XLA_FFI_CallFrame* frame) {
     const auto& buffer_out = *static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[i]);
     Array& array = out[static_cast<std::size_t>(i)];
     views.make(array, buffer_out, static_cast<DType>(script.next()), false);
-    // XLA asks the system for a large result anew in every call, and small pages cost more than what is written there.
+    // XLA allocates a large result from the system in every call, and small pages cost more than what is written there.
     if (array.bytes() >= kLargeResult) prefer_large_pages(array.data, array.bytes());
   }
   kernel->in = in;
@@ -356,7 +356,7 @@ XLA_FFI_Error* error_of(const XLA_FFI_CallFrame* frame, const std::string& messa
 }
 
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) noexcept {
-  // Asked by XLA when the handler is registered, with a frame that holds nothing else.
+  // Called by XLA when the handler is registered, with a frame that holds nothing else.
   for (XLA_FFI_Extension_Base* e = frame->extension_start; e; e = e->next) {
     if (e->type != XLA_FFI_Extension_Metadata) continue;
     XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(e)->metadata;

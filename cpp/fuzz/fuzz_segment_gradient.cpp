@@ -1,4 +1,4 @@
-// Gradients of bags: dense, by unique rows, in as many rows as were asked for, weighted; sorted and narrow ways alike.
+// Gradients of bags: dense, by unique rows, padded to a number of rows, weighted; sorted and narrow ways alike.
 #include "naive_bags.h"
 
 using namespace fuzz;

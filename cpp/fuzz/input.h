@@ -115,7 +115,7 @@ inline bool all_in(const Numbers64& ids, std::int64_t bound) {
 }
 inline bool never_falls(const Numbers64& ids) { return std::is_sorted(ids.begin(), ids.end()); }
 
-// What a NaN looks like is nobody's promise where it went through arithmetic; all else is compared by bits.
+// The bits of a NaN that results from arithmetic are unspecified; everything else is compared by bits.
 template <class R>
 bool same_part(R a, R b) {
   return std::memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b);

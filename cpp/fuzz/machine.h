@@ -1,5 +1,5 @@
 // The machine that kernels run on here: its threads take turns in an order the input chooses, its scratch memory is as
-// large as was asked for and holds rubbish, and there is little of it.
+// large as requested and holds garbage, and there is little of it.
 #pragma once
 #include <cstdint>
 

@@ -174,7 +174,7 @@ inline void clear_rows(T* out, std::int64_t cols, std::int64_t first, std::int64
 }
 
 // Every run of equal rows that begins in [begin, end); the first of them is number `first` among all. `terms_at(i)`
-// gives the terms of the entries from i on.
+// returns the terms of the entries from i on.
 template <class T, class P, class TermsAt>
 inline void each_run(const SortedRows<T, P>& r, std::int64_t begin, std::int64_t end, std::int64_t first,
                      TermsAt terms_at) {

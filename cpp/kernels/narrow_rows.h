@@ -10,7 +10,7 @@ namespace rowgrad {
 namespace {
 
 constexpr std::int64_t kListed = 1024;  // ids looked at at a time: their list stays in the nearest cache
-constexpr std::int64_t kVectorIds = 16;  // lists are stored by whole vectors, so they have room for one more
+constexpr std::int64_t kVectorIds = 16;  // lists are stored by whole vectors, so they have capacity for one more
 
 // Which of the ids differ from the one before; there is one before the first.
 template <class I>

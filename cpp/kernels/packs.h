@@ -156,14 +156,14 @@ struct Block {
 };
 
 // Calls fn.template operator()<N, K>(first column) until all columns are done: four whole vectors at a time, then
-// two, one, then ever shorter ones. Integers make do with whole vectors: they cost compile time, and nobody's.
+// two, one, then ever shorter ones. Integers make do with whole vectors: shorter ones would cost compile time for no gain.
 template <class T, class Fn>
 inline void for_blocks(std::int64_t cols, Fn&& fn) {
   using A = Summand<T>;
   constexpr int whole = sizeof(A) < kVectorBytes ? kVectorBytes / int(sizeof(A)) : 1;
   constexpr bool full = std::is_floating_point_v<A>;
   std::int64_t c = 0;
-#if defined(__AVX512F__)  // 32 registers: room for eight sums and the eight of a block
+#if defined(__AVX512F__)  // 32 registers: enough for eight sums and the eight of a block
   if constexpr (full)
     for (; c + 8 * whole <= cols; c += 8 * whole) fn.template operator()<whole, 8>(c);
 #endif

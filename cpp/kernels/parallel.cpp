@@ -34,7 +34,7 @@ inline void relax() {
 // no call waits for a worker that has not begun.
 class Pool {
  public:
-  // As many workers as the system gives: a call with fewer takes longer and gives the same.
+  // Uses as many workers as the system allows: fewer take longer, and the result is the same.
   explicit Pool(int workers) {
     threads_.reserve(static_cast<std::size_t>(workers));
     try {
@@ -64,7 +64,7 @@ class Pool {
     open_.store(true);
     generation_.fetch_add(1);
     if (parked_.load() > 0) {
-      { std::lock_guard lock(mutex_); }  // whoever is about to park has seen the new generation, or is woken
+      { std::lock_guard lock(mutex_); }  // a worker that is about to park sees the new generation, or is woken
       wake_.notify_all();
     }
     take();

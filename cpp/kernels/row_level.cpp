@@ -1,4 +1,4 @@
-// Which copy of the row arithmetic this machine runs. All copies give the same bits, but for which of two NaNs
+// Which copy of the row arithmetic this machine runs. All copies produce the same bits, except for which of two NaNs
 // survives their sum. ROWGRAD_LEVEL names a lower one, for tests.
 #include <cstdlib>
 #include <string_view>

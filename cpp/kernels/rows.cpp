@@ -141,7 +141,7 @@ inline void sum_from_zero(A* acc, Width width, std::int64_t n, Rows row) {
   for (std::int64_t j = 0; j < n; ++j) add(acc, width, row(j));
 }
 
-// Calls finish(first column, width, sums) block by block. `row(j, c0)` gives an accessor.
+// Calls finish(first column, width, sums) block by block. `row(j, c0)` returns an accessor.
 template <class A, class Rows, class Finish>
 inline void segment_sums(std::int64_t cols, std::int64_t n, Rows row, Finish finish) {
   const std::int64_t packed = n >= 16 ? cols / kPacket<A> * kPacket<A> : 0;

@@ -14,7 +14,7 @@
 namespace rowgrad {
 namespace {
 
-// Correctly rounded, as IEEE's root is; so every way to come by it gives the same bits.
+// Correctly rounded, as IEEE's root is; so every way to compute it has the same bits.
 template <class A, int N>
 inline Vector<A, N> root(Vector<A, N> v) {
   constexpr bool single = sizeof(A) == 4;

@@ -28,7 +28,7 @@ bool fails() {
   return true;
 }
 
-// Sizes of scratch that were ever asked for, so that the shelf can be emptied.
+// Sizes of scratch that were ever requested, so that the shelf can be emptied.
 std::array<std::atomic<std::int64_t>, 256> sizes;
 void remember(std::int64_t bytes) {
   for (auto& s : sizes) {
@@ -117,7 +117,7 @@ bool survives(const Case& c, const Prepared& p, const std::vector<Tensor>& expec
               std::int64_t how_many) {
   const Where where(c.kernel.c_str(), {{"allocation", nth}, {"failures", how_many}});
   std::vector<Tensor> out = p.before;
-  set_num_threads(3);  // so that the pool, too, has to be made anew
+  set_num_threads(3);  // so that the pool, too, has to be created again
   empty_shelf();
   const std::int64_t new_before = made_new.load(), scratch_before = made_scratch.load();
   const Run result = run_on(c, out, p.rows, [&] { arm(nth, how_many); }, [&] { armed = false; }, false);
@@ -153,7 +153,7 @@ void test_every_allocation_fails() {
   std::printf("%lld calls with an allocation that failed\n", static_cast<long long>(calls));
 }
 
-// Workspace beyond what is kept on small pages: it comes from the system by another way.
+// Workspace above the limit for small pages: it is allocated from the system in another way.
 void test_large_workspace_fails() {
   if (!kInterposes) return;
   const EveryKernel every(1200000, 12);

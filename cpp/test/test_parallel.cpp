@@ -1,4 +1,4 @@
-// The pool: every task once, whoever calls, however often it is resized, and after a fork.
+// The pool: every task runs once, from any caller, after resizing and after a fork.
 #include "rowgrad/parallel.h"
 
 #include <sys/wait.h>
@@ -134,7 +134,7 @@ bool child_works() {
   const pid_t child = fork();
   if (child == 0) {
     alarm(60);  // a child that waits for threads it does not have is killed, not waited for
-    // _exit: the parent's threads and buffers are none of the child's business.
+    // _exit: the child must not touch the parent's threads and buffers.
     _exit(num_threads() == expected_threads && child_works() ? 0 : 1);
   }
   int state = -1;

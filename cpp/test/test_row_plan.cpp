@@ -1,4 +1,4 @@
-// Plans: what they hold, that gradients with one give the bits of gradients with ids, and what is refused.
+// Plans: what they hold, that gradients with a plan have the bits of gradients with ids, and what is rejected.
 #include "rowgrad/row_plan.h"
 
 #include "call.h"

@@ -1,4 +1,4 @@
-// Workspace that stays with the process: what is kept, what goes first, and what is refused.
+// Cached workspace: what is cached, what is evicted first, and what is rejected.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ void test_again() {
   }
 }
 
-// Where more is given back than may be kept, the oldest goes; what alone is more goes at once.
+// If more is released than may be cached, the oldest is evicted; a block above the limit is freed at once.
 void test_kept() {
   const std::int64_t third = most_kept / 3 + 1;  // two fit, three do not
   std::vector<void*> pieces;

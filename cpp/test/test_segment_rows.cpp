@@ -144,7 +144,7 @@ void test_faults(Rng& rng, std::int64_t n) {
   for (std::int64_t bad : {std::int64_t{-1}, std::int64_t{10}, std::int64_t{INT32_MIN}})
     for (bool wide : {false, true}) {
       if (kSanitized && n == kLarge && (bad != 10 || wide)) continue;
-      // Two faults, far apart: the first is told, whichever thread finds which.
+      // Two faults, far apart: the first is reported, whichever thread finds which.
       const Tensor ids = ids_of(with(with(indices, late, 10), middle, bad), wide);
       EXPECT_FAULT(gather(table, ids), Fault::index_not_in_params, middle, bad, 10);
       EXPECT_FAULT(scatter(data, ids, 10), Fault::index_not_in_output, middle, bad, 10);

@@ -1,4 +1,4 @@
-// Optimizer steps: every rule against its naive loop, bags against row by row, and that what is refused writes nothing.
+// Optimizer steps: every rule against its naive loop, bags against row by row, and that a rejected call writes nothing.
 #include "rowgrad/sparse_apply.h"
 
 #include "call.h"
@@ -97,7 +97,7 @@ std::uint32_t naive_chance(const Step& step, std::int64_t row, std::int64_t colu
   return h ^ (h >> 16);
 }
 
-// What lies below the last bit, and as many bits of chance, are added up: what carries over rounds away from zero.
+// The bits below the last one and as many random bits are added: what carries over rounds away from zero.
 template <class T>
 T naive_by_chance(float x, std::uint32_t chance) {
   constexpr int below = std::is_same_v<T, half> ? 13 : 16, last = std::is_same_v<T, half> ? 10 : 7;

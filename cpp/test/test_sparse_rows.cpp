@@ -146,7 +146,7 @@ void test_faults(Rng& rng, std::int64_t n) {
   const Tensor grad = random_tensor(rng, DType::float32, {rows});
   for (std::int64_t bad : {std::int64_t{-1}, rows, INT64_MAX, INT64_MIN}) {
     const Where where("faults", {{"n", n}, {"bad", bad}});
-    // Two faults in different threads' shares: the first is told.
+    // Two faults in different threads' shares: the first is reported.
     auto ids = random_ids(rng, n, rows);
     ids[late] = rows;
     ids[early] = bad;
@@ -155,7 +155,7 @@ void test_faults(Rng& rng, std::int64_t n) {
     EXPECT_FAULT(gradient(ids_of(ids), grad), Fault::reverse_index_not_in_grad, early, bad, rows);
     EXPECT_FAULT(transpose(ids_of(ids), values, fallback, grad), Fault::reverse_index_not_in_grad, early, bad, rows);
   }
-  // More rows than the machine could hold are refused, but a bad id is told first.
+  // More rows than fit into memory are rejected, but a bad id is reported first.
   const std::int64_t absurd = std::int64_t{1} << 60;
   auto ids = random_ids(rng, n, rows);
   EXPECT_EQ(fill(ids_of(ids), values, absurd, 0, fallback).status.fault, Fault::out_of_memory);
@@ -163,7 +163,7 @@ void test_faults(Rng& rng, std::int64_t n) {
   EXPECT_FAULT(fill(ids_of(ids), values, absurd, 0, fallback), Fault::row_not_in_shape, early, -1, absurd);
 }
 
-// What no machine has memory for is refused before any of it is asked for.
+// Sizes beyond any machine's memory are rejected before anything is allocated.
 void test_absurd_sizes() {
   const Tensor value(DType::float32, {1}), no_values(DType::float32, {0}), fallback(DType::float32, {});
   EXPECT_FAULT(fill(ids_of({}), no_values, -1, 0, fallback), Fault::out_of_memory, -1, -1, memory_limit());
@@ -174,9 +174,9 @@ void test_absurd_sizes() {
   const std::vector<Array> in{map.view(), {nullptr, DType::int8, shape}};
   FillEmptyRowsGrad kernel;
   kernel.in = in;
-  const Status told = guarded([&] { return kernel.check(); });
-  EXPECT_EQ(told.fault, Fault::out_of_memory);
-  EXPECT_EQ(told.value, memory_limit());
+  const Status status = guarded([&] { return kernel.check(); });
+  EXPECT_EQ(status.fault, Fault::out_of_memory);
+  EXPECT_EQ(status.value, memory_limit());
 }
 
 }  // namespace

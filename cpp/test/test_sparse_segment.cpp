@@ -120,7 +120,7 @@ void check_gradient(const Tensor& grad, const Batch& b, Reduction kind) {
   EXPECT_OUTPUT(unique, 1, ids_of(named, b.wide_indices));
   if (b.indices.empty() || kind != Reduction::mean) return;
 
-  // The same with three rows after them that are none of the table's, and with one row too few.
+  // The same with three rows after them that are not in the table, and with one row too few.
   const auto count = std::int64_t(named.size());
   Tensor more(grad.dtype, {count + 3, cols});
   more.copy(0, rows, 0, count * cols);
@@ -201,7 +201,7 @@ void test_choice() {
   EXPECT(!is_narrow(Order::sequential, most / 4, most, 2));
 }
 
-// What a kept output has to clear before the next call: the rows that were written, or all of a table held whole.
+// What a reused output has to clear before the next call: the rows that were written, or all of a table held whole.
 void test_written(Rng& rng) {
   set_num_threads(2);
   for (std::int64_t n : {0, 40})
@@ -266,7 +266,7 @@ void test_forward_faults(Rng& rng, std::int64_t n) {
   const std::int64_t rows = good.segment_ids.back() + 1, middle = n / 2, late = n - 1;
   for (std::int64_t bad : {std::int64_t{-1}, std::int64_t{50}, std::int64_t{INT32_MAX}, std::int64_t{INT32_MIN}}) {
     Batch b = good;
-    b.indices[late] = 50;  // the first is told, whichever thread finds which
+    b.indices[late] = 50;  // the first is reported, whichever thread finds which
     b.indices[middle] = bad;
     EXPECT_FAULT(forward(data, b, Reduction::sum), Fault::index_not_in_data, middle, bad, 50);
   }
@@ -298,7 +298,7 @@ void test_forward_faults(Rng& rng, std::int64_t n) {
   b.indices = {0};
   EXPECT_FAULT(forward(data, b, Reduction::sum), Fault::segment_not_in_output, 0, b.segment_ids[0], 2);
   EXPECT_FAULT(forward(data, good, Reduction::sum, rows - 1), Fault::num_segments_too_small, late, rows - 1, rows - 1);
-  const std::int64_t high = (std::int64_t{1} << 32) + rows;  // its low half would do; the whole number is refused
+  const std::int64_t high = (std::int64_t{1} << 32) + rows;  // its low half would do; the whole number is rejected
   EXPECT_FAULT(forward(data, good, Reduction::sum, high), Fault::num_segments_too_big, -1, high, INT32_MAX);
 }
 
@@ -316,9 +316,9 @@ void test_gradient_faults(Rng& rng, std::int64_t n) {
       // An index, then a segment: dense Mean and SqrtN look at all segments first, as TensorFlow does.
       b.segment_ids[late - 1] = -7;
       const bool segments_first = !unique && kind != Reduction::sum;
-      const Status told = segments_first ? Status{Fault::segment_not_in_grad, late - 1, -7, segments}
-                                         : Status{Fault::index_not_in_output, middle, rows, rows};
-      EXPECT_FAULT(gradient(grad, b, kind, unique, rows), told);
+      const Status expected = segments_first ? Status{Fault::segment_not_in_grad, late - 1, -7, segments}
+                                             : Status{Fault::index_not_in_output, middle, rows, rows};
+      EXPECT_FAULT(gradient(grad, b, kind, unique, rows), expected);
       b.segment_ids[late] = segments;  // the last segment comes before everything
       EXPECT_FAULT(gradient(grad, b, kind, unique, rows), Fault::segment_count, late, segments, segments);
       EXPECT_FAULT(gradient(grad, b, kind, unique, 0), Fault::none);  // no output row: nothing is looked at
@@ -332,7 +332,7 @@ void test_gradient_faults(Rng& rng, std::int64_t n) {
   EXPECT_FAULT(transpose(Tensor(DType::float64, {0, 2}), b, Reduction::sum, segments), Fault::none);
 }
 
-// Sorted ids give the forward's bits.
+// With sorted ids the bits are those of the forward op.
 void test_transpose_is_forward(Rng& rng) {
   const Tensor data = random_tensor(rng, DType::bfloat16, {100, 7});
   const Batch b(rng, 3000, 100, 200, true);

@@ -154,7 +154,7 @@ void test_large(Rng& rng) {
   if (!kSanitized) check_batch(rng, DType::bfloat16, DType::float32, kLarge, 50, 60, 2);
 }
 
-// A segment that several threads' shares lie in is added up by the first of them alone.
+// A segment shared by several threads is summed by the first of them alone.
 void test_one_segment(Rng& rng) {
   const Tensor data = random_tensor(rng, DType::float64, {20, 1});
   Batch b(rng, DType::float64, kLarge, 20, 2, true);

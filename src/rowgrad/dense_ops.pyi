@@ -840,7 +840,7 @@ def MatMul(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The product of two matrices, each transposed first if asked for."""
+    """The product of two matrices, each transposed first if requested."""
 
 mat_mul = MatMul
 

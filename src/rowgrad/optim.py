@@ -1,4 +1,8 @@
-"""Optimizer steps on NumPy tables, in place."""
+"""Optimizer steps on tables, in place.
+
+A table and its slots are NumPy arrays or `Memory` of another library; so are gradients and ids. Updated arrays are
+never copied, and a call that raises writes nothing. docs/optimizers.md has the formulas.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +44,14 @@ from ._runtime.arrays import (
 from ._runtime.results import check_size
 from .errors import OpError, ResourceExhaustedError, make_error, shape_text
 
-# -- One call of a kernel that updates --------------------------------------------------------------------------------
+__all__ = [
+    "COMBINERS", "RULES", "Memory", "Step", "apply_all", "apply_bags", "apply_gradient", "apply_planned", "apply_rows",
+    "check_betas", "check_count", "check_number", "new_slots", "slot_dtype", "slot_shapes",
+]  # fmt: skip
 
-# One call of a kernel that updates: admits arrays, refuses what does not fit, launches, words what is reported.
-
+COMBINERS = tuple(_COMBINERS)
+_ACCUMULATE = ("T", "float32")  # in the order of Rounding
+_ORDERS = tuple(order.name for order in Order)
 _KERNEL = {name: len(kernels()) + i for i, (name, _) in enumerate(update_kernels())}
 _CODE = {name: i for i, name in enumerate(dtypes())}
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -52,9 +60,9 @@ _GOOD = "a writable, contiguous, aligned array"
 
 
 class Memory(NamedTuple):
-    """C-contiguous memory of another library, which the caller keeps alive for the call.
+    """C-contiguous memory of another library, which the caller keeps alive during the call.
 
-    `device` is None for memory of the host; else it is `rowgrad.cuda`'s, and `tensor` is what lies there.
+    `device` is None for host memory; else it is a device of `rowgrad.cuda`, and `tensor` is the tensor on it.
     """
 
     address: int
@@ -65,12 +73,12 @@ class Memory(NamedTuple):
 
 
 class UpdateCall:
-    """Admits the arrays of one call, in the kernel's order, and runs it; refusals carry its name and arguments."""
+    """One call of an update kernel: validate the arrays in the kernel's order, then launch; errors name the call."""
 
     def __init__(self, kernel: str, **arguments: Any) -> None:
         self.kernel = kernel
         self.arguments = arguments
-        self.inputs: list[tuple[str, Any, Memory]] = []  # name, the array, what was checked of it
+        self.inputs: list[tuple[str, Any, Memory]] = []  # name, array, validated memory
 
     def __enter__(self) -> UpdateCall:
         return self
@@ -81,20 +89,20 @@ class UpdateCall:
         parts = (f"{k}={_value_text(v)}" for k, v in self.arguments.items() if v is not None)
         if isinstance(error, OpError):
             error.in_call(self.kernel, None, ", ".join(parts))
-        else:  # NumPy's, which says how much it asked for
+        else:  # from NumPy; its message has the size
             raise ResourceExhaustedError(f"OOM: {error}").in_call(self.kernel, None, ", ".join(parts)) from error
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a refusal may speak of: a plan's arrays have names, too."""
+        """The argument names that an error may use, including the arrays of a plan."""
         return (*self.arguments, *(name for name, _, _ in self.inputs))
 
     def state(self, rule: str, table: Any, slots: Sequence[Any]) -> list[tuple[str, Any, Memory]]:
-        """The arrays that are updated: the table, whose dtype and rows the others follow, and the rule's slots."""
+        """Validate the table and the slots of the rule; return them as (name, array, memory)."""
         wanted = rule_named(rule).slots
         if isinstance(slots, tuple | list) and not isinstance(slots, Memory):
-            slots = tuple(slots)  # once: what a list holds may differ the next time
-        self.table = _updated("table", table, None)
+            slots = tuple(slots)  # read once: another thread may change a list
+        self.table = _check_updated("table", table, None)
         self._check_table(self.table)
         listed = isinstance(slots, tuple) and not isinstance(slots, Memory)
         if not listed or len(slots) != len(wanted):
@@ -104,11 +112,11 @@ class UpdateCall:
         state = [("table", table, self.table)]
         for slot, array, shape in zip(wanted, slots, slot_shapes(rule, self.table.shape), strict=True):
             aval = Memory(0, slot_dtype(self.table.dtype), shape)
-            state.append((slot.name, array, _updated(slot.name, array, aval)))
+            state.append((slot.name, array, _check_updated(slot.name, array, aval)))
         return state
 
     def table_of(self, table: Any) -> tuple[str, tuple[int, ...]]:
-        """Dtype and shape of a table that is only looked at."""
+        """Return the dtype and shape of a table that is not updated."""
         if not (is_ndarray(table) or isinstance(table, Memory)):
             raise make_error("not_an_array", argument="table", value=type(table).__name__)
         found = describe(table, "table")
@@ -123,7 +131,7 @@ class UpdateCall:
             raise make_error("updated_unfit", argument="table", value="a scalar", bound="of rank 1 or more, rows first")
 
     def rows(self, name: str, value: Any) -> Memory:
-        """A gradient: of the table's dtype, with rows like the table's."""
+        """Validate a gradient: the dtype and row shape of the table."""
         grad = self._take(name, value)
         if grad.dtype != self.table.dtype:
             raise make_error(
@@ -136,7 +144,7 @@ class UpdateCall:
         return grad
 
     def ids(self, name: str, value: Any) -> Memory:
-        """A vector of int32 or int64."""
+        """Validate a vector of int32 or int64."""
         if isinstance(value, list | tuple) and not isinstance(value, Memory):
             value = np.zeros(0, np.int64) if len(value) == 0 else plain_array(value, name)
         ids = self._take(name, value)
@@ -147,7 +155,7 @@ class UpdateCall:
         return ids
 
     def weights(self, value: Any, ids: int) -> None:
-        """A weight for every id, of any float dtype; or none."""
+        """Validate weights, if given: one per id, of any float dtype."""
         if value is None:
             return
         weights = self._take("weights", value)
@@ -157,7 +165,7 @@ class UpdateCall:
             raise make_error("weights_match", value=shape_text(weights.shape), bound=ids)
 
     def plan(self, parts: Mapping[str, Any]) -> None:
-        """A plan's arrays; the kernel checks what they hold."""
+        """Validate dtypes and lengths of a plan's arrays; the kernel validates their values."""
         length = {}
         for name in PLAN[:-1]:
             array = self.ids(name, parts[name])
@@ -172,10 +180,10 @@ class UpdateCall:
             raise make_error("count_unfit", argument="num_rows", value=value_text(rows), bound=0)
         self._take("num_rows", np.array(count, np.int64))
 
-    def ready(
+    def prepare(
         self, state: list[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int] = ()
     ) -> Callable[[], None]:
-        """Check that what is updated stands apart; returns the launch of the kernel, which does the update."""
+        """Validate the step and that updated arrays do not overlap; return a function that runs the kernel."""
         if not isinstance(step, Step):
             raise make_error("number_unfit", argument="step", value=type(step).__name__, bound="an optim.Step")
         numbers = (int(step.lazy), int(step.stochastic_rounding), int(step.seed), int(step.step))
@@ -186,8 +194,8 @@ class UpdateCall:
                 "number_unfit", argument="step", value=f"{scalars.size} numbers", bound=f"{len(NUMBERS)} numbers"
             )
         check_range(rule, scalars.tolist(), slot_dtype(self.table.dtype))
-        # From here on no code of the caller's runs: arrays are read now, and must be what was checked.
-        state, self.inputs = _taken_again(state, written=True), _taken_again(self.inputs)
+        # No user code runs from here on: read the arrays again, and compare with what was validated.
+        state, self.inputs = _reread(state, written=True), _reread(self.inputs)
         for name, _, memory in state:
             for other, _, second in (*self.inputs, *(s for s in state if s[0] != name)):
                 if _overlap(memory, second):
@@ -225,8 +233,8 @@ class UpdateCall:
         return memory
 
 
-def _updated(name: str, value: Any, wanted: Memory | None) -> Memory:
-    """What is updated is taken as it is: nothing could be copied back."""
+def _check_updated(name: str, value: Any, wanted: Memory | None) -> Memory:
+    """Validate an array that is updated in place: it cannot be converted."""
     if is_masked(value):
         raise make_error("updated_unfit", argument=name, value="a masked array, whose mask would be lost", bound=_GOOD)
     if is_ndarray(value):
@@ -247,26 +255,26 @@ def _updated(name: str, value: Any, wanted: Memory | None) -> Memory:
 
 
 def describe(value: Array | Memory, name: str = "") -> Memory:
-    """The address of an array, its dtype and its shape; `name` is for errors."""
+    """Return the address, dtype and shape of an array; `name` is for errors."""
     if isinstance(value, Memory):
         _check_memory(value, name)
         return value
     view = base_view(value)
     dtype = aval_of(view).dtype
     if dtype == "string" and view.dtype.kind not in "OSUT":
-        dtype = str(view.dtype)  # of another byte order, or of a type that the catalogue does not have
+        dtype = str(view.dtype)  # of another byte order, or not a dtype of the catalogue
     return Memory(view.__array_interface__["data"][0], dtype, view.shape)
 
 
 def _check_memory(memory: Memory, name: str) -> None:
-    """Reject fields that no memory has: kernels take them as they are."""
+    """Raise for invalid fields: kernels do not validate them."""
     address, dtype, shape = memory[:3]
     if not isinstance(dtype, str):
         raise make_error("value_unfit", argument=f"dtype of {name}", value=value_text(dtype), bound="a str")
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
         raise make_error("value_unfit", argument=f"shape of {name}", value=value_text(shape), bound="a tuple of sizes")
     if dtype not in NUMPY_DTYPE:
-        return  # which dtypes there may be is checked for each argument
+        return  # the allowed dtypes are checked per argument
     size, width = math.prod(shape), NUMPY_DTYPE[dtype].itemsize
     if type(address) is not int or address < 0 or address + size * width >= 1 << 64:
         raise make_error("value_unfit", argument=f"address of {name}", value=value_text(address), bound="an address")
@@ -275,19 +283,19 @@ def _check_memory(memory: Memory, name: str) -> None:
         raise make_error("value_unfit", argument=f"address of {name}", value=address, bound=bound)
 
 
-def _taken_again(arrays: Sequence[tuple[str, Any, Memory]], written: bool = False) -> list[tuple[str, Any, Memory]]:
-    """The arrays as they are now, which code of other arguments may have changed since they were checked."""
-    taken: list[tuple[str, Any, Memory]] = []
+def _reread(arrays: Sequence[tuple[str, Any, Memory]], written: bool = False) -> list[tuple[str, Any, Memory]]:
+    """Return the arrays with their current memory; raise if user code changed one after it was validated."""
+    current: list[tuple[str, Any, Memory]] = []
     for name, value, checked in arrays:
         if isinstance(value, Memory):
-            taken.append((name, value, checked))
+            current.append((name, value, checked))
             continue
         view = base_view(value)
         memory = describe(view)
         if memory[1:] != checked[1:] or not (view.flags.carray if written else view.flags.c_contiguous):
             raise make_error("argument_changed", argument=name)
-        taken.append((name, view, memory))
-    return taken
+        current.append((name, view, memory))
+    return current
 
 
 def _overlap(a: Memory, b: Memory) -> bool:
@@ -299,7 +307,7 @@ def _bytes(memory: Memory) -> int:
 
 
 def _raw(arrays: Sequence[tuple[str, Any, Memory]]) -> tuple[tuple[Any, ...], bytes]:
-    """Arrays by their addresses, and their dtype codes."""
+    """Return the addresses and shapes of arrays, and their dtype codes."""
     return tuple((m.address, *m.shape) for _, _, m in arrays), bytes(_CODE[m.dtype] for _, _, m in arrays)
 
 
@@ -311,34 +319,38 @@ def _array_text(array: Array) -> str:
 def _value_text(value: Any) -> str:
     try:
         dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
-    except Exception:  # its own code: whatever that raises, it has none
+    except Exception:  # user code may raise anything
         return type(value).__name__
     return f"{dtype}{shape_text(shape)}" if isinstance(shape, tuple) else type(value).__name__
 
 
-# -- Optimizer steps on tables, in place ------------------------------------------------------------------------------
-
-# A table and its slots are NumPy arrays, or `Memory` of another library; so are gradients and ids. Nothing is copied
-# that is updated, and nothing is written by a call that is refused. docs/optimizers.md has the formulas.
-
-__all__ = [
-    "COMBINERS", "RULES", "Memory", "Step", "apply_all", "apply_bags", "apply_gradient", "apply_planned", "apply_rows",
-    "check_betas", "check_count", "check_number", "new_slots", "slot_dtype", "slot_shapes",
-]  # fmt: skip
-
-COMBINERS = tuple(_COMBINERS)
-_ACCUMULATE = ("T", "float32")  # in the order of Rounding
-_ORDERS = tuple(order.name for order in Order)
+# -- Public functions -------------------------------------------------------------------------------------------------
 
 
 def new_slots(rule: str, table: Array | Memory, initial: float = 0.0) -> tuple[Array, ...]:
-    """Slots of a table at the start: `initial` everywhere, or zeros in slots that always begin with zeros.
+    """Allocate the slots of a table before the first step.
 
-    FTRL divides by the root of its accumulator: pass `initial=0.1`, TensorFlow's default, or another number above 0.
+    Args:
+        rule: The name of an optimizer rule, a key of `RULES`.
+        table: The table; only its dtype and shape are read.
+        initial: The value of slots that do not always start as zeros. FTRL divides by a power of its accumulator: pass
+            0.1, TensorFlow's default, or another number above 0.
+
+    Returns:
+        The slots of the rule, in its order.
+
+    Raises:
+        OpError: If the rule is unknown, or the table or `initial` is invalid.
+        ResourceExhaustedError: If there is not enough memory.
+
+    >>> import numpy as np
+    >>> from rowgrad import optim
+    >>> [slot.shape for slot in optim.new_slots("adam", np.ones((4, 2), np.float32))]
+    [(4, 2), (4, 2)]
     """
     with UpdateCall("new_slots", table=table, initial=initial) as call:
         dtype, shape = call.table_of(table)
-        check_number("initial", initial, least=0.0)  # roots of sums are taken
+        check_number("initial", initial, least=0.0)  # rules take the square root
         slot = NUMPY_DTYPE[slot_dtype(dtype)]
         with np.errstate(over="ignore"):
             start = slot.type(initial)
@@ -356,7 +368,18 @@ def new_slots(rule: str, table: Array | Memory, initial: float = 0.0) -> tuple[A
 def apply_rows(
     rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, row_ids: Any, step: Step
 ) -> None:
-    """One step of the rows that `row_ids` names, which ascend strictly; row k of `grad` is the gradient of row_ids[k].
+    """Apply one optimizer step to some rows of a table, in place.
+
+    Args:
+        rule: The name of an optimizer rule, a key of `RULES`.
+        table: The weights, updated in place; rows first.
+        slots: The rule's state, updated in place; see `new_slots`.
+        grad: The gradient rows; row k belongs to row `row_ids[k]` of the table.
+        row_ids: Strictly ascending row numbers, int32 or int64.
+        step: The numbers of the step.
+
+    Raises:
+        OpError: If an argument is invalid; nothing has been written then.
 
     >>> import numpy as np
     >>> from rowgrad import optim
@@ -365,23 +388,33 @@ def apply_rows(
     >>> table[:, 0].tolist()
     [0.5, 1.0, 1.0, 0.5]
     """
-    ready_rows(rule, table, slots, grad, row_ids, step)()
+    prepare_rows(rule, table, slots, grad, row_ids, step)()
 
 
-def ready_rows(
+def prepare_rows(
     rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, row_ids: Any, step: Step
 ) -> Callable[[], None]:
-    """All checks of `apply_rows` but those the kernel does; returns its launch."""
+    """Validate the arguments of `apply_rows`; return a function that runs the kernel."""
     with UpdateCall("apply_rows", table=table, grad=grad, row_ids=row_ids) as call:
         state = call.state(rule, table, slots)
         grads, ids = call.rows("grad", grad), call.ids("row_ids", row_ids)
         if ids.shape[0] != grads.shape[0]:
             raise make_error("lengths_match", argument="row_ids", value=ids.shape[0], bound=grads.shape[0])
-        return call.ready(state, rule, step)
+        return call.prepare(state, rule, step)
 
 
 def apply_all(rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step) -> None:
-    """One step of every row; `grad` has the table's shape.
+    """Apply one optimizer step to all rows of a table, in place.
+
+    Args:
+        rule: The name of an optimizer rule, a key of `RULES`.
+        table: The weights, updated in place; rows first.
+        slots: The rule's state, updated in place; see `new_slots`.
+        grad: The gradient, with the dtype and shape of the table.
+        step: The numbers of the step.
+
+    Raises:
+        OpError: If an argument is invalid; nothing has been written then.
 
     >>> import numpy as np
     >>> from rowgrad import optim
@@ -390,13 +423,13 @@ def apply_all(rule: str, table: Array | Memory, slots: Sequence[Array | Memory],
     >>> table.ravel().tolist(), slots[0].ravel().tolist()
     ([0.5, 0.5], [9.0, 16.0])
     """
-    ready_all(rule, table, slots, grad, step)()
+    prepare_all(rule, table, slots, grad, step)()
 
 
-def ready_all(
+def prepare_all(
     rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step
 ) -> Callable[[], None]:
-    """All checks of `apply_all` but those the kernel does; returns its launch."""
+    """Validate the arguments of `apply_all`; return a function that runs the kernel."""
     with UpdateCall("apply_all", table=table, grad=grad) as call:
         state = call.state(rule, table, slots)
         grads = call.rows("grad", grad)
@@ -404,13 +437,23 @@ def ready_all(
             raise make_error(
                 "same_shape", argument="grad", value=shape_text(grads.shape), bound=shape_text(call.table.shape)
             )
-        return call.ready(state, rule, step)
+        return call.prepare(state, rule, step)
 
 
 def apply_gradient(rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, step: Step) -> None:
-    """One step with a gradient as `vjp` gives it: IndexedRows in any order, or the whole table's.
+    """Apply one optimizer step with a gradient that `vjp` returned, in place.
 
-    Rows that have the same index are added up in their order and take one step.
+    Gradient rows with equal indices are summed in their order before the step.
+
+    Args:
+        rule: The name of an optimizer rule, a key of `RULES`.
+        table: The weights, updated in place; rows first.
+        slots: The rule's state, updated in place; see `new_slots`.
+        grad: `IndexedRows` in any order, or a dense gradient with the shape of the table.
+        step: The numbers of the step.
+
+    Raises:
+        OpError: If an argument is invalid; nothing has been written then.
 
     >>> import numpy as np, rowgrad as rg
     >>> from rowgrad import optim
@@ -430,7 +473,7 @@ def apply_gradient(rule: str, table: Array | Memory, slots: Sequence[Array | Mem
         raise make_error("not_an_array", argument="grad", value=f"IndexedRows of {type(grad.values).__name__}").in_call(
             "apply_gradient", None, "IndexedRows"
         )
-    shape = tuple(getattr(table, "shape", ()))  # what is no table at all is refused below
+    shape = tuple(getattr(table, "shape", ()))  # another type raises below
     if shape and shape != grad.shape:
         raise make_error("same_shape", argument="grad", value=shape_text(grad.shape), bound=shape_text(shape)).in_call(
             "apply_gradient", None, f"table of shape {shape_text(shape)}, IndexedRows of shape {shape_text(grad.shape)}"
@@ -463,10 +506,26 @@ def apply_bags(
     accumulate: str = "float32",
     order: str = "sequential",
 ) -> None:
-    """One step with the gradient of bags: `SparseSegment{Sum,Mean,SqrtN}GradV2` and `apply_rows`, bit for bit.
+    """Apply one optimizer step with the gradient of bags, in place.
 
-    `grad` has a row for every bag. With `weights` the bags are those of `WeightedSparseSegment*`. The table's gradient
-    is never stored: its rows are summed some at a time, and each takes its step at once.
+    The result has the same bits as `SparseSegment{Sum,Mean,SqrtN}GradV2` followed by `apply_rows`, or with weights
+    `WeightedSparseSegment*`. The gradient of the table is not stored: a few rows are summed at a time and stepped.
+
+    Args:
+        rule: The name of an optimizer rule, a key of `RULES`.
+        table: The weights, updated in place; rows first.
+        slots: The rule's state, updated in place; see `new_slots`.
+        grad: The gradient of the bags, one row per bag.
+        indices: The table row of each id.
+        segment_ids: The bag of each id.
+        step: The numbers of the step.
+        combiner: "sum", "mean" or "sqrtn".
+        weights: The weight of each id; None: unweighted bags.
+        accumulate: How weighted 16-bit floats are summed: in "float32" with one rounding, or in "T", the table's dtype.
+        order: The summation order, "sequential" or "blocked"; see docs/orders.md.
+
+    Raises:
+        OpError: If an argument is invalid; nothing has been written then.
 
     >>> import numpy as np
     >>> from rowgrad import optim
@@ -476,10 +535,10 @@ def apply_bags(
     [0.5, 1.0, 1.0, -1.5]
     """
     how = {"combiner": combiner, "weights": weights, "accumulate": accumulate, "order": order}
-    ready_bags(rule, table, slots, grad, indices, segment_ids, step, **how)()
+    prepare_bags(rule, table, slots, grad, indices, segment_ids, step, **how)()
 
 
-def ready_bags(
+def prepare_bags(
     rule: str,
     table: Array | Memory,
     slots: Sequence[Array | Memory],
@@ -491,7 +550,7 @@ def ready_bags(
     weights: Any = None,
     **how: Any,
 ) -> Callable[[], None]:
-    """All checks of `apply_bags` but those the kernel does; returns its launch."""
+    """Validate the arguments of `apply_bags`; return a function that runs the kernel."""
     with UpdateCall(
         "apply_bags", table=table, grad=grad, indices=indices, segment_ids=segment_ids, weights=weights
     ) as call:
@@ -501,7 +560,7 @@ def ready_bags(
         if segments.shape != ids.shape:
             raise make_error("segments_match_indices")
         call.weights(weights, ids.shape[0])
-        return call.ready(state, rule, step, _bag_constants(weights, **how))
+        return call.prepare(state, rule, step, _bag_constants(weights, **how))
 
 
 def apply_planned(
@@ -517,7 +576,22 @@ def apply_planned(
     accumulate: str = "float32",
     order: str = "sequential",
 ) -> None:
-    """`apply_bags` with a `Plan` in place of the ids; the same bits.
+    """Apply one optimizer step with the gradient of bags, like `apply_bags` and with the same bits, from a `Plan`.
+
+    Args:
+        rule: The name of an optimizer rule, a key of `RULES`.
+        table: The weights, updated in place; rows first.
+        slots: The rule's state, updated in place; see `new_slots`.
+        grad: The gradient of the bags, one row per bag.
+        plan: The plan of the ids.
+        step: The numbers of the step.
+        combiner: "sum", "mean" or "sqrtn".
+        weights: The weight of each id, in the order of the batch; None: unweighted bags.
+        accumulate: As in `apply_bags`.
+        order: As in `apply_bags`.
+
+    Raises:
+        OpError: If an argument is invalid; nothing has been written then.
 
     >>> import numpy as np, rowgrad as rg
     >>> from rowgrad import optim
@@ -527,10 +601,10 @@ def apply_planned(
     [0.5, 1.0, 1.0, 0.0]
     """
     how = {"combiner": combiner, "weights": weights, "accumulate": accumulate, "order": order}
-    ready_planned(rule, table, slots, grad, plan, step, **how)()
+    prepare_planned(rule, table, slots, grad, plan, step, **how)()
 
 
-def ready_planned(
+def prepare_planned(
     rule: str,
     table: Array | Memory,
     slots: Sequence[Array | Memory],
@@ -541,13 +615,11 @@ def ready_planned(
     weights: Any = None,
     **how: Any,
 ) -> Callable[[], None]:
-    """All checks of `apply_planned` but those the kernel does; returns its launch."""
+    """Validate the arguments of `apply_planned`; return a function that runs the kernel."""
     with UpdateCall("apply_planned", table=table, grad=grad, plan=plan, weights=weights) as call:
         state = call.state(rule, table, slots)
         call.rows("grad", grad)
-        parts: dict[str, Any] = {
-            name: getattr(plan, name, None) for name in PLAN
-        }  # once: a property may differ the next time
+        parts: dict[str, Any] = {name: getattr(plan, name, None) for name in PLAN}  # read once: properties may change
         if any(part is None for part in parts.values()):
             raise make_error("not_a_plan", value=type(plan).__name__)
         for name in PLAN[:-1]:
@@ -557,21 +629,21 @@ def ready_planned(
                 raise make_error("should_be_vector", argument=name)
         call.weights(weights, parts["segments"].shape[0])
         call.plan(parts)
-        return call.ready(state, rule, step, _bag_constants(weights, **how))
+        return call.prepare(state, rule, step, _bag_constants(weights, **how))
 
 
 def _bag_constants(
     weights: Any, combiner: str = "sum", accumulate: str = "float32", order: str = "sequential"
 ) -> list[int]:
     return [
-        _chosen("combiner", combiner, COMBINERS),
+        _choice_index("combiner", combiner, COMBINERS),
         int(weights is not None),
-        _chosen("accumulate", accumulate, _ACCUMULATE),
-        _chosen("order", order, _ORDERS),
+        _choice_index("accumulate", accumulate, _ACCUMULATE),
+        _choice_index("order", order, _ORDERS),
     ]
 
 
-def _chosen(argument: str, value: Any, choices: tuple[str, ...]) -> int:
+def _choice_index(argument: str, value: Any, choices: tuple[str, ...]) -> int:
     if not isinstance(value, str) or value not in choices:
         raise make_error("attr_not_allowed", argument=argument, value=repr(value), bound=", ".join(map(repr, choices)))
     return choices.index(value)

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rowgrad.cuda.chains import Chain, as_words
+from rowgrad.cuda.chains import Chain, struct_bytes
 from rowgrad.cuda.faults import Ledger
 from rowgrad.cuda.kernel import KERNELS, Kernel, headers
 
@@ -25,12 +25,12 @@ _OPTIONS = ("-std=c++20", "-Og", "-fPIC", "-shared", "-ffp-contract=off", "-w", 
 
 
 def unit_of(file: str, kernels: Sequence[Kernel]) -> str:
-    """All kernels of one file in all their forms, found by name."""
+    """All kernels of one file in all their variants, found by name."""
     entries = "".join(
-        f'  if (!std::strcmp(name, "{kernel.signature(form)}")) return [](const void* args) '
-        f"{{ {kernel.signature(form)}(*static_cast<const {kernel.struct}*>(args)); }};\n"
+        f'  if (!std::strcmp(name, "{kernel.signature(variant)}")) return [](const void* args) '
+        f"{{ {kernel.signature(variant)}(*static_cast<const {kernel.struct}*>(args)); }};\n"
         for kernel in kernels
-        for form in kernel.forms
+        for variant in kernel.variants
     )
     return (
         f'#include "{file}"\nusing namespace rowgrad;\nusing Body = void (*)(const void*);\n'
@@ -88,10 +88,10 @@ class HostDevice:
         self.launched: list[str] = []
 
     def launch(
-        self, kernel: Kernel, form: tuple[str, ...], blocks: tuple[int, int], shared: int, packed: bytes
+        self, kernel: Kernel, variant: tuple[str, ...], blocks: tuple[int, int], shared: int, packed: bytes
     ) -> None:
-        assert form in kernel.forms, (kernel.name, form)
-        name = kernel.signature(form)
+        assert variant in kernel.variants, (kernel.name, variant)
+        name = kernel.signature(variant)
         self.launched.append(name)
         status = library_of(kernel.file).run(
             name.encode(), blocks[0], blocks[1], kernel.threads, ctypes.c_long(shared), ctypes.c_long(self.seed), packed
@@ -103,8 +103,8 @@ class HostDevice:
             if launch.kernel is None:
                 ctypes.memset(int(chain.arguments[launch.first]), 0, launch.blocks[0])
             else:
-                packed = as_words(launch, chain.arguments)
-                self.launch(launch.kernel, launch.form, launch.blocks, launch.shared, packed)
+                packed = struct_bytes(launch, chain.arguments)
+                self.launch(launch.kernel, launch.variant, launch.blocks, launch.shared, packed)
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         tensor = torch.empty(tuple(shape), dtype=dtype)
@@ -120,7 +120,7 @@ class HostDevice:
     def wait(self) -> None:
         pass
 
-    def zero_aside(self, tensor: Tensor) -> None:
+    def zero_on_side_stream(self, tensor: Tensor) -> None:
         tensor.zero_()
 
     def join(self) -> None:

@@ -143,9 +143,9 @@ def test_launches_are_queued_again_with_other_memory() -> None:
         given = batch(12, 900, 40, 60, 4, torch.float32, 0.3)
         given["grad"] = given["grad"] + number
         for unique in (False, True):
-            told = {"fault": device.ledger.take(_Named(), False), "alarm": device.ledger.alarm}
+            report = {"fault": device.ledger.take(_Named(), False), "alarm": device.ledger.alarm}
             made = Gradient(device, given["grad"], given["indices"], given["segment_ids"], 40, reduce=1, unique=unique,
-                            told=told)  # fmt: skip
+                            report=report)  # fmt: skip
             made.run()
             made.run()
             op = "SparseSegmentMeanGradV2" if unique else "SparseSegmentMeanGrad"
@@ -154,15 +154,15 @@ def test_launches_are_queued_again_with_other_memory() -> None:
             theirs = on_cpu(op, arguments, order="blocked")
             count = int(made.total())
             assert same_bits(made.out[:count] if unique else made.out, theirs[0])
-    device.ledger.raise_told()
+    device.ledger.raise_reported()
 
 
 def test_a_chain_knows_all_its_memory() -> None:
     device = HostDevice()
     hidden = torch.zeros(8)
-    with pytest.raises(NotImplementedError, match="zero_aside"):
-        record(device, [], 0, lambda d: d.zero_aside(hidden))
-    with pytest.raises(AssertionError, match="nobody knows"):
+    with pytest.raises(NotImplementedError, match="zero_on_side_stream"):
+        record(device, [], 0, lambda d: d.zero_on_side_stream(hidden))
+    with pytest.raises(AssertionError, match="outside of the given tensors"):
         record(device, [torch.zeros(3)], 0, lambda d: d.zero(hidden))
 
 

@@ -499,7 +499,7 @@ def test_modes_are_returned_and_validated() -> None:
 def test_the_oldest_of_two_faults_is_raised(table: Tensor) -> None:
     with on_gpu() as device:
         with pytest.MonkeyPatch.context() as patch:  # as if both calls were queued before either had run
-            patch.setattr(device.ledger, "raise_told", lambda own=0: None)
+            patch.setattr(device.ledger, "raise_reported", lambda own=0: None)
             rg.raw_ops.SparseSegmentSumWithNumSegments(table, [7], [0], 1)
             rg.raw_ops.GatherRows(table, BAD)
         error = refusal(lambda: rg.raw_ops.GatherRows(table, [0]))
@@ -520,13 +520,13 @@ def test_a_gradient_of_a_gradient() -> None:
 def test_a_captured_call_keeps_its_slot(table: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     with on_gpu() as device:
         rg.raw_ops.GatherRows(table, [1])
-        assert not device.ledger._kept
+        assert not device.ledger._captured
         monkeypatch.setattr(devices, "is_captured", lambda: True)
         rg.raw_ops.GatherRows(table, torch.tensor([1]))
         rg.raw_ops.GatherRows(table, torch.tensor([2]))
-        assert len(device.ledger._kept) == 2
+        assert len(device.ledger._captured) == 2
         with pytest.raises(UnimplementedError, match="cannot be captured"):
             rg.raw_ops.SparseSegmentSumGradV2(table, torch.tensor([1]), torch.tensor([0]), 4)
         monkeypatch.setattr(devices, "is_captured", lambda: False)
         rg.raw_ops.GatherRows(table, [1])
-        assert len(device.ledger._kept) == 3
+        assert len(device.ledger._captured) == 3

@@ -308,4 +308,4 @@ def test_host_tensors_have_no_device() -> None:
 
 
 def test_every_rule_has_every_variant() -> None:
-    assert len(KERNELS["step_rows"].forms) == len(RULES) * len(DTYPES) * 2
+    assert len(KERNELS["step_rows"].variants) == len(RULES) * len(DTYPES) * 2

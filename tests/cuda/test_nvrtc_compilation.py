@@ -14,23 +14,25 @@ from rowgrad.errors import UnimplementedError
 ARCHITECTURES = ("sm_80", "sm_90")
 
 
-def compiled(name: str, form: tuple[str, ...], architecture: str) -> bytes:
+def compiled(name: str, variant: tuple[str, ...], architecture: str) -> bytes:
     kernel = KERNELS[name]
-    return compile_unit(nvrtc()[0], unit_of(kernel, form), architecture)
+    return compile_unit(nvrtc()[0], unit_of(kernel, variant), architecture)
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
 def test_one_variant_of_each_kernel(name: str) -> None:
-    for architecture, form in zip(ARCHITECTURES, (KERNELS[name].forms[0], KERNELS[name].forms[-1]), strict=True):
-        assert compiled(name, form, architecture).startswith(b"\x7fELF")
+    for architecture, variant in zip(
+        ARCHITECTURES, (KERNELS[name].variants[0], KERNELS[name].variants[-1]), strict=True
+    ):
+        assert compiled(name, variant, architecture).startswith(b"\x7fELF")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(KERNELS))
 def test_all_variants(name: str) -> None:
     for architecture in ARCHITECTURES:
-        for form in KERNELS[name].forms:
-            assert compiled(name, form, architecture).startswith(b"\x7fELF"), form
+        for variant in KERNELS[name].variants:
+            assert compiled(name, variant, architecture).startswith(b"\x7fELF"), variant
 
 
 def test_compiler_errors_are_raised() -> None:

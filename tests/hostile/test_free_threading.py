@@ -166,8 +166,8 @@ def test_threads_that_read_the_same_arrays() -> None:
 
 def test_validation_cache_evicted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thread has shapes that others have, too; so few are remembered that all are forgotten all the time."""
-    monkeypatch.setattr(numpy_runner, "_MANY", 3)
-    monkeypatch.setattr(numpy_dense, "_MANY", 3)
+    monkeypatch.setattr(numpy_runner, "_MAX_PREPARED", 3)
+    monkeypatch.setattr(numpy_dense, "_MAX_PREPARED", 3)
 
     def work(k: int) -> bool:
         right = True

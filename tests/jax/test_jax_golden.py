@@ -51,7 +51,7 @@ def test_bits(found: list[Case]) -> None:
 
 
 def sizes(case: Case) -> dict[str, int] | None:
-    """What a compiled call has to be told besides; None where an op has no form whose sizes are known."""
+    """Extra size arguments of a compiled call; None where an op has no variant with static sizes."""
     op = CATALOG[case.op]
     avals = {k: aval_of(v) for k, v in case.inputs.items()}
     host = {a.name: case.inputs[a.name].tolist() for a in op.inputs if a.host}

@@ -63,7 +63,7 @@ def test_derivatives_in_blocks(op: Op) -> None:
 
 
 def refusal(op: Op) -> str:
-    """What a compiler is told about a call of this op; nothing where it can have it."""
+    """The error of compiling a call of this op; empty where it compiles."""
     arguments, attrs = split(op)
     arrays = {a.name: arguments[a.name] for a in op.inputs if not a.host}
     try:
@@ -76,12 +76,12 @@ def refusal(op: Op) -> str:
 def test_ops_that_data_size_are_refused_by_a_compiler_with_advice() -> None:
     refused = {op.name: message for op in KERNELS if (message := refusal(op))}
     kinds = ("Sum", "Mean", "SqrtN")
-    told = {f"{weighted}SparseSegment{kind}" for weighted in ("", "Weighted") for kind in kinds}
+    sized = {f"{weighted}SparseSegment{kind}" for weighted in ("", "Weighted") for kind in kinds}
     padded = {f"SparseSegment{kind}GradV2" for kind in kinds}
     others = {"RaggedFillEmptyRows", "RowPlan", "SegmentSum", "SparseAdd", "SparseFillEmptyRows", "SparseSlice"}
-    assert refused.keys() == told | padded | others
+    assert refused.keys() == sized | padded | others
     assert all("depends on data" in message for message in refused.values())
-    assert all(f"use {name}WithNumSegments" in refused[name] for name in told)
+    assert all(f"use {name}WithNumSegments" in refused[name] for name in sized)
     assert all("pass size=" in refused[name] for name in padded)
     assert all("outside of jit" in refused[name] for name in others)
 

@@ -373,7 +373,7 @@ def refused_everywhere(group: Any, rank: int, ranks: int) -> None:
 
 
 def disagreeing_ranks(group: Any, rank: int, ranks: int) -> None:
-    """Where one rank does another thing than the others, all of them are told, and all go on."""
+    """If one rank does something different, all ranks get an error and can continue."""
     if ranks == 1:
         return
     module, _ = pair(group, combiner="mean")

@@ -227,8 +227,8 @@ def test_tables_of_embeddings() -> None:
     module = rgt.nn.Embeddings([A, WIDE])
     with pytest.raises(KeyError, match="no table named 'x'; there are a, wide"):
         module.weight("x")
-    told = "Embeddings(\n  a: 5 × 3, mean\n  wide: 5 × 4, mean\n  grad='rows', fused=False\n)"
-    assert repr(module) == told
+    expected = "Embeddings(\n  a: 5 × 3, mean\n  wide: 5 × 4, mean\n  grad='rows', fused=False\n)"
+    assert repr(module) == expected
 
 
 def test_embeddings_on_meta_have_shapes() -> None:

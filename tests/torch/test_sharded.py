@@ -163,8 +163,8 @@ def test_tables_of_sharded_embeddings() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError) as raised:
         module.weight("x")
     assert raised.value.message == "table: got 'x', expected a, wide"
-    told = "a: 4 × 2, mean\n  wide: 4 × 3, mean\n  strategy='div', mode='exact', grad='rows', rank 0 of 1"
-    assert told in repr(module)
+    expected = "a: 4 × 2, mean\n  wide: 4 × 3, mean\n  strategy='div', mode='exact', grad='rows', rank 0 of 1"
+    assert expected in repr(module)
     with pytest.raises(rg.errors.InvalidArgumentError) as raised:
         module({"a": (IDS, BAGS[:1]), "wide": (IDS, BAGS[:2])})
     assert raised.value.message == "feature wide: 2 bags, but other features have 1"

@@ -77,7 +77,7 @@ class SegmentIdsFromOffsets : public Kernel {
 
 // Inputs indices, offsets (with their end), feature_rows, feature_first → ids of the stacked table in the order of the
 // examples, their bags, and where each stood. Bags come feature by feature and go out example by example: bag b of
-// feature f is row b·F + f of the result, so that what belongs to one example lies together. Attribute: whether the
+// feature f is row b·F + f of the result, so that the bags of one example are adjacent. Attribute: whether the
 // positions are wanted.
 class StackBags : public Kernel {
  public:

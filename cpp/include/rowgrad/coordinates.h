@@ -84,7 +84,7 @@ void relate(const std::int64_t* a, const std::int64_t* b, std::int64_t rank, boo
 }
 
 // How many entries of a sorted list come before x, and how many come before it or equal it. In a list that is not
-// sorted the answer is some position: who asks has to find out whether it was right.
+// sorted the answer is some position: the caller has to check whether it is right.
 template <int R>
 std::int64_t count_before(Coordinates list, const std::int64_t* x) {
   std::int64_t low = 0, high = list.rows;

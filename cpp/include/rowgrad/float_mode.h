@@ -7,7 +7,7 @@
 
 namespace rowgrad {
 
-// Flushes for the lifetime of the object and gives the thread its own mode back.
+// Flushes subnormals for the lifetime of the object, then restores the thread's mode.
 class FlushSubnormals {
  public:
 #if defined(__x86_64__) || defined(_M_X64)

@@ -169,7 +169,7 @@ inline std::vector<std::int64_t> run_starts(const Ids& ids) {
 }
 
 // Sorted segments, in TensorFlow's order of checks: a run is compared with the next one, then with the
-// output, then its indices with the data. `found`: what a scan of both found. `bad_index` is the fault an index gives.
+// output, then its indices with the data. `found`: what a scan of both found. `bad_index` is the fault of a bad index.
 inline Status check_runs(const Scan& found, const Ids& indices, const Ids& segments, std::int64_t data_rows,
                          std::int64_t out_rows, Fault bad_index = Fault::index_not_in_data) {
   if (found.in_range && found.sorted) return {};

@@ -1,4 +1,4 @@
-// The contract every kernel keeps, whoever calls it.
+// The interface of every kernel.
 //
 //   measure  reads the inputs just enough to know how many rows the outputs of unknown size have;
 //   check    reads everything a fault could hide in; nothing has been written yet;
@@ -25,7 +25,7 @@
 
 namespace rowgrad {
 
-// Rows of a table, in as few bytes as its size allows: what a kept output remembers is a cost per id.
+// Rows of a table, in as few bytes as its size allows: what a reused output remembers costs memory per id.
 using RowList = std::variant<std::vector<std::int32_t>, std::vector<std::int64_t>>;
 
 // An empty list of rows below `num_rows`.
@@ -47,7 +47,7 @@ class Kernel {
   virtual Status check() { return {}; }
   virtual bool fills() const { return false; }
   virtual void compute(std::span<const Array> out) = 0;
-  // After compute: the distinct rows of the output that were written, ascending; what a kept output clears next time.
+  // After compute: the distinct rows of the output that were written, ascending; what a reused output clears next time.
   virtual RowList written() const { return {}; }
   // Whether those are all rows there are: a list that says so already need not be made again.
   virtual bool wrote_all() const { return false; }
@@ -71,10 +71,10 @@ struct OutOfMemory {
   std::int64_t elements;
 };
 
-// Bytes of physical memory: nothing larger is ever asked for, and of workspace at most half.
+// Bytes of physical memory: nothing larger is ever allocated, and workspace is at most half.
 std::int64_t memory_limit();
 
-// Workspace whose size comes from the caller's numbers. Zeroed; a size beyond the machine is refused
+// Workspace whose size comes from the caller's numbers. Zeroed; a size beyond the machine's memory is an error
 // before it is touched.
 template <class T>
 std::vector<T> workspace(std::int64_t n) {
@@ -91,12 +91,12 @@ std::vector<T> workspace(std::int64_t n) {
 void* take_scratch(std::int64_t bytes);
 void give_scratch(void* memory, std::int64_t bytes) noexcept;
 
-// Zeros from the system: pages nobody touches cost nothing, and they begin on a line of the cache. A large page has to be
+// Zeros from the system: untouched pages cost nothing, and they begin on a line of the cache. A large page has to be
 // cleared whole for its first row, which is still the cheaper way to come by the memory of a table.
 void* take_zeros(std::int64_t bytes);
 void give_zeros(void* memory, std::int64_t bytes) noexcept;
 
-// Tells the system that memory which nobody has touched yet, some pages of it, is better cleared in large ones.
+// Tells the system to use large pages for memory of several pages that has not been touched yet.
 void prefer_large_pages(void* memory, std::int64_t bytes) noexcept;
 
 // Workspace without zeros, for what is written before it is read.

@@ -63,7 +63,7 @@ class NarrowTerms {
 };
 
 // Sets every row of `sums` to `zero` and adds what belongs to it; then calls done(first row, last row, part). `zero` is
-// anything that addition takes for zero; whoever knows that the sums hold zeros says so.
+// anything that addition takes for zero; the caller says so if the sums are known to be zeros.
 template <class T, class Done>
 void add_narrow(const Mat<T>& grad, const NarrowBatch& batch, const std::vector<std::int64_t>& cuts,
                 Accumulator<T>* sums, Accumulator<T> zero, bool holds_zeros, const Done& done) {
@@ -118,7 +118,7 @@ class NarrowRows {
   template <class T, class I>
   void write(T* values, I* ids) const {
     parallel_tasks(std::int64_t(cuts_.size()) - 1, [&](std::int64_t part) {
-      cols_ == 1 ? write_part(values, ids, 1, part) : write_part(values, ids, cols_, part);  // a constant to be seen
+      cols_ == 1 ? write_part(values, ids, 1, part) : write_part(values, ids, cols_, part);  // as a constant
     });
   }
 

@@ -1,4 +1,4 @@
-// The only header that knows threads. The number of threads decides who does a piece of work, never what it gives.
+// The only header with threads. The number of threads determines which thread does the work, never the result.
 #pragma once
 #include <algorithm>
 #include <cstdint>

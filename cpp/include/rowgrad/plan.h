@@ -1,4 +1,4 @@
-// A batch of ids turned round: entries sorted by output row, input order kept inside a row.
+// A batch of ids sorted by output row: entries of a row keep their input order.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -49,8 +49,8 @@ void radix_pass(std::int64_t n, const RowAt& row_at, const At& at, Entry<P>* out
 
 }  // namespace detail
 
-// The n entries {row_at(i), from_at(i)} sorted by row, input order kept inside a row. Rows are below `num_rows`, and only
-// the bits that takes are sorted. Both are asked for once, so that they may read memory that another thread changes.
+// The n entries {row_at(i), from_at(i)} sorted by row, in input order within a row. Rows are below `num_rows`, and only
+// the bits that takes are sorted. Both are called once per entry, since another thread may change what they read.
 template <class P, class RowAt, class FromAt>
 Entries<P> sorted_by_row(std::int64_t n, std::int64_t num_rows, const RowAt& row_at, const FromAt& from_at) {
   Entries<P> entries(n), other;

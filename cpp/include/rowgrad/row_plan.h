@@ -1,4 +1,4 @@
-// A batch of ids turned round once, as arrays that can be kept, sent and used again; and the gradients that take it.
+// A plan: a batch of ids sorted by row, as arrays that can be stored, sent and reused; and the gradients that take it.
 //
 // A plan is six inputs in this order: rows (the distinct rows, ascending), starts (where each one's entries begin),
 // segments and positions (of every entry: its segment, and where it stood in the batch; ascending inside a row),
@@ -22,7 +22,7 @@ class RowPlan : public Kernel {
     sorted_ = found.sorted;
     if (!found.in_range) return first_outside(indices, num_rows_, Fault::index_not_in_output, segments, num_segments);
     batch_ = SortedBatch::by_position(indices, num_rows_);
-    const std::int64_t parts = work_parts(indices.size, 1);  // kept: the number of threads may change
+    const std::int64_t parts = work_parts(indices.size, 1);  // once: the number of threads may change
     before_ = batch_.visit([parts](const auto& entries) { return runs_before(entries, parts); });
     rows = before_.back();
     return {};

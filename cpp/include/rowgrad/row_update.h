@@ -1,7 +1,7 @@
 // Optimizer rules: what becomes of one row of a table and its state. docs/optimizers.md has the formulas.
 //
 // The arithmetic is compiled once per instruction-set level (update_rows.cpp), column by column as in rows.h, so all
-// levels give the same bits; `update_ops<T>()` is the table of this machine.
+// levels produce the same bits; `update_ops<T>()` is the table of this machine.
 #pragma once
 #include <cstdint>
 
@@ -31,11 +31,11 @@ struct RowUpdate {
 
 // Inlined always: a compiler that looks at the function alone sees that it does nothing, and drops the call.
 [[gnu::always_inline]] static inline void prefetch_bytes(const void* p, std::int64_t bytes) {
-  constexpr std::int64_t most = 4096;  // beyond that the processor has seen where it leads
+  constexpr std::int64_t most = 4096;  // beyond that the hardware prefetcher has detected the pattern
   for (std::int64_t b = 0; b < bytes && b < most; b += 64) __builtin_prefetch(static_cast<const char*>(p) + b);
 }
 
-// Asks for a row's memory ahead of its use.
+// Prefetches a row.
 template <class T>
 [[gnu::always_inline]] static inline void prefetch_row(const RowUpdate<T>& u, std::int64_t row) {
   prefetch_bytes(u.table + row * u.cols, u.cols * std::int64_t(sizeof(T)));
@@ -47,7 +47,7 @@ template <class T>
 template <class T>
 struct UpdateOps {
   // Rows ids[begin], …, ids[end - 1], whose gradients are the rows of `grad` from its first on. While one is updated, the
-  // memory of the row `ahead` places further on in the list is asked for.
+  // memory of the row `ahead` places further on in the list is prefetched.
   void (*named)(const RowUpdate<T>&, const T* grad, const IdList& ids, std::int64_t begin, std::int64_t end,
                 std::int64_t ahead);
   // Rows [first, last) of the table, whose gradients are the same rows of `grad`.
@@ -59,7 +59,7 @@ struct UpdateOps {
 template <class T>
 const UpdateOps<T>& update_ops();
 
-// -- chance, counted: a number for every (seed, step, row, column), whoever asks, in whatever order ------------------
+// -- counter-based random numbers: one for each (seed, step, row, column), in any order and on any thread ------------
 
 static inline std::uint64_t mixed(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;

@@ -1,6 +1,6 @@
 // Arithmetic on rows: the only code compiled once per instruction-set level.
 //
-// Every function works column by column, so a vector unit of any width gives the same bits.
+// Every function works column by column, so a vector unit of any width produces the same bits.
 // rows.cpp defines one table per level; `row_ops<T>()` is the table of this machine.
 #pragma once
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Entry {
   P from;
 };
 
-// Rows of at most kRun ids give the same bits under both orders of addition; docs/orders.md defines them.
+// Rows of at most kRun ids have the same bits under both orders of addition; docs/orders.md defines them.
 constexpr std::int64_t kRun = 64;
 
 static constexpr bool is_blocked(Order order) {
@@ -91,7 +91,7 @@ struct WeightedBags {
   const Accumulator<T>* totals;  // of every segment: its divisor; may be null
 };
 
-// A batch turned round: runs of entries with one output row. `unique`: runs are written one after the other,
+// A batch sorted by row: runs of entries with one output row. `unique`: runs are written one after the other,
 // otherwise each to the row it names.
 template <class T, class P>
 struct SortedRows {

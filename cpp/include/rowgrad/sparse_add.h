@@ -46,7 +46,7 @@ struct Heads {
 
 // Inputs a_indices, a_values, a_shape, b_indices, b_values, b_shape, thresh → sum_indices, sum_values, sum_shape.
 //
-// Both sides are taken to be sorted; what is not gives a merge in the order met. The merge is cut where it has passed
+// Both sides should be sorted; unsorted entries are merged in the order met. The merge is cut where it has passed
 // given entries of the longer side; what it has then passed of the other is its state. It is done once, in measure:
 // compute follows the steps it took.
 class SparseAdd : public Kernel {

@@ -4,7 +4,7 @@
 // Nothing is written before all ids are checked and all memory is allocated. `out` is the table and the rule's slots,
 // which hold the state before the step and then the state after it. The last input is the numbers of the step, float64,
 // in the order of ROWGRAD_STEP_NUMBERS. A row's gradient is rounded to the table's T before the rule reads it, stored or
-// not: so both ways give the same bits.
+// not: so both ways produce the same bits.
 #pragma once
 #include <algorithm>
 

@@ -50,7 +50,7 @@ class FillEmptyRows : public Kernel {
     const auto indices = mat<const std::int64_t>(in[0]);
     const std::int64_t dense_rows = dense_rows_ = in[2].as<std::int64_t>()[0];
     sorted_ = count_filled(indices, dense_rows);
-    // Ids before workspace: a bad id is told even where the number of rows is absurd.
+    // Validate ids before allocating: a bad id is reported even if num_rows is absurdly large.
     if (!sorted_)
       if (const Status s = copy_below(indices, dense_rows, Fault::row_not_in_shape, row_ids_)) return s;
     const std::int64_t filled = sorted_ ? filled_.back() : count_entries();
@@ -200,7 +200,7 @@ class FillEmptyRows : public Kernel {
     });
   }
 
-  // Turns the counts into each row's first position in the output, then gives its entries consecutive positions.
+  // Turns the counts into each row's first position in the output, then assigns consecutive positions to its entries.
   // An empty row's position stays where it is.
   void place(bool* empty, std::int64_t* map) {
     std::int64_t position = 0;

@@ -14,7 +14,7 @@
 namespace rowgrad {
 
 // How many rows a forward has: the last segment id + 1, or num_segments. Only the low half of an int64
-// num_segments reaches TensorFlow's comparison; where it would act on a truncated number, we refuse.
+// num_segments reaches TensorFlow's comparison; where it would act on a truncated number, we raise an error.
 // TensorFlow counts rows in the type of the indices, so a segment id far below zero may give a positive number of rows.
 inline Status forward_rows(const Ids& segments, bool wide_indices, const std::int64_t* num_segments,
                            std::int64_t& rows) {
@@ -106,7 +106,7 @@ inline void clear_unless(bool holds_zeros, const Array& out) {
   if (!holds_zeros) clear(out);
 }
 
-// How a gradient is added up in sequential order. Both ways add a row's contributions in input order, so they give the
+// How a gradient is added up in sequential order. Both ways add a row's contributions in input order, so they have the
 // same bits. The blocked order adds sums of runs, which a table of totals cannot hold: it is always sorted.
 //
 //   sorted   ids are sorted by row, then every row is summed in registers: about 5 ns an id for the sort, shared by
@@ -145,7 +145,7 @@ class SparseSegmentGrad : public Kernel {
       return {};
     }
     sort();
-    const std::int64_t parts = work_parts(in[1].size(), in[0].row_size());  // kept: the number of threads may change
+    const std::int64_t parts = work_parts(in[1].size(), in[0].row_size());  // once: the number of threads may change
     before_ = batch_.visit([parts](const auto& entries) { return runs_before(entries, parts); });
     rows = before_.back();
     return {};
@@ -233,7 +233,7 @@ class SparseSegmentGrad : public Kernel {
   Way way_ = Way::sorted;
 };
 
-// The gradient by unique rows in as many rows as the caller says: after the last one come zeros, and an id that is no row's.
+// The gradient by unique rows padded to a given number of rows: zeros follow the last row, with an id out of range.
 // Two more inputs, size and fill_id.
 class PaddedSegmentGrad : public SparseSegmentGrad {
  public:
@@ -262,7 +262,7 @@ class PaddedSegmentGrad : public SparseSegmentGrad {
 };
 
 // The transpose of a gradient: the forward, but segment ids in any order and the number of rows given.
-// Inputs data, indices, segment_ids, num_segments; attr: reduce. Sorted ids give the forward's bits.
+// Inputs data, indices, segment_ids, num_segments; attr: reduce. With sorted ids the bits are those of the forward op.
 class SparseSegmentGradGrad : public Kernel {
  public:
   Status check() override {

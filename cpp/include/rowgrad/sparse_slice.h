@@ -46,7 +46,7 @@ struct Box {
   }
 };
 
-// One bit for each of `count` entries, at most a word of them: whether it lies in the box, which is not empty.
+// One bit for each of `count` entries, at most a word of them: whether it is inside the box, which is not empty.
 template <int R>
 std::uint64_t inside(const Box& box, const std::int64_t* entry, std::int64_t count) {
   const std::int64_t *low = box.low.data(), *high = box.high.data(), rank = R > 0 ? R : box.rank();
@@ -137,7 +137,7 @@ class SparseSlice : public Kernel {
   }
 
   Scratch<std::uint64_t> kept_;      // a bit of each entry
-  std::vector<std::int64_t> first_;  // of each part: where its kept entries go
+  std::vector<std::int64_t> first_;  // of each part: where its selected entries go
 };
 
 // What the gradient of a slice and its transpose share: inputs 1 to 3 are input_indices, input_start, output_indices.
@@ -179,7 +179,7 @@ class SliceMatch : public Kernel {
   }
 
  private:
-  // The smallest box around all output entries, moved to where they were in the input. What lies outside is matched
+  // The smallest box around all output entries, moved to where they were in the input. What is outside is matched
   // with none of them.
   template <int R>
   Box bounding_box() const {

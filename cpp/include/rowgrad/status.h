@@ -10,7 +10,7 @@ struct [[nodiscard]] Status {
   Fault fault = Fault::none;
   std::int64_t position = -1;  // where in the argument the fault stands
   std::int64_t value = 0;      // what stood there
-  std::int64_t bound = 0;      // what it had to be below
+  std::int64_t bound = 0;      // the exclusive upper bound of the value
 
   explicit operator bool() const { return fault != Fault::none; }
 };

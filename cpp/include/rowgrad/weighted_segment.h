@@ -72,7 +72,7 @@ class Weights {
 };
 
 // Inputs data, indices, segment_ids, weights; attr: reduce, whether this is the transpose of the gradient:
-// then input 4 gives the number of segments and their ids come in any order.
+// then input 4 is the number of segments, and segment ids may be in any order.
 class WeightedSegment : public Kernel {
  public:
   Status measure() override {

@@ -1,4 +1,4 @@
-"""The same elements in other shapes, joined, split and sliced."""
+"""Reshape, concatenate, split, slice and pad."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .elementwise import dense, sizes
 from .shapes import axis_in, check_same, differ, scalar, vector
 from .spec import ALL_DTYPES, EVERYTHING, INDEX, NUMBERS, Call, Known, Shape
 
-# -- The same elements in other shapes --------------------------------------------------------------------------------
+# -- Shapes -----------------------------------------------------------------------------------------------------------
 
 CATEGORY = "Arrangement"
 
 
 def filled(given: tuple[Any, ...], wanted: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The wanted shape with what is left of the given one in place of −1; beside a size of 0, without sizes of 0."""
+    """Return the wanted shape with −1 replaced by the remaining size; beside a size of 0, sizes of 0 are ignored."""
     if -1 not in wanted:
         return wanted
     size = rest = 1
@@ -41,7 +41,7 @@ def _reshape(x: Known) -> tuple[Shape, ...]:
         return (tuple(None if n == -1 else n for n in wanted),)
     dims = tuple(n for n in given if n is not None)
     made = filled(dims, wanted)
-    # A size that is looked for among others that are 0 may be rounded down, as nothing is left out.
+    # The size for −1 beside sizes of 0 may be rounded down, because there are no elements.
     if math.prod(made) != math.prod(dims):
         raise make_error("elements_match", argument="tensor", value=shape_text(given), bound=shape_text(wanted))
     return (made,)
@@ -84,7 +84,7 @@ def _squeeze(x: Known) -> tuple[Shape, ...]:
 
 
 def _as(name: str) -> Any:
-    """An adjoint: the upstream gradient in the shape of an argument."""
+    """Return an adjoint: the upstream gradient in the shape of an argument."""
     return lambda ops, c, y: (ops["ReshapeLike"](y, c.arguments[name]),)
 
 
@@ -155,7 +155,7 @@ dense(
 )
 
 
-# -- Arrays put together to one, and the parts of one -----------------------------------------------------------------
+# -- Concatenation and splitting --------------------------------------------------------------------------------------
 
 
 def _concat(x: Known) -> tuple[Shape, ...]:
@@ -253,7 +253,7 @@ dense(
 
 
 def _at(x: Known, name: str, axis: int, index: int) -> Shape:
-    """The shape without one dimension, in which there is such an index."""
+    """Return the shape without one dimension; raise if the index is out of range in it."""
     shape = x.shape(name)
     if not shape:
         raise make_error("rank_at_least", argument=name, value="[]", bound=1)
@@ -314,11 +314,11 @@ dense(
 )
 
 
-# -- Slices, and zeros around them ------------------------------------------------------------------------------------
+# -- Slices and padding -----------------------------------------------------------------------------------------------
 
 
 def _lengths(x: Known, name: str, dims: int) -> tuple[int, ...] | None:
-    """A host vector with one number per dimension."""
+    """Return a host vector with one number per dimension."""
     values = vector(x, name)
     count = x.shape(name)[0]
     if count is not None and count != dims:

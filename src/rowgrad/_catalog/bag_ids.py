@@ -1,4 +1,4 @@
-"""Bags given by offsets, and bags of many features read from one stacked table: what modules do before a lookup."""
+"""Segment ids from offsets, and bags of many features in one stacked table: what modules do before a lookup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Element by element: arithmetic that broadcasts, functions of one array, comparisons, other dtypes."""
+"""Elementwise ops: broadcasting arithmetic, unary functions, comparisons and dtype conversions."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from .kernels import kernel
 from .shapes import broadcast, check_broadcasts_to, check_same, same, scalar, vector
 from .spec import ALL_DTYPES, EVERYTHING, FLOATS, NUMBERS, REALS, Call, Known, Op, Shape, declare, value_text
 
-# -- Broadcasting and its transpose, and what records of the dense layer share ----------------------------------------
+# -- Broadcasting, its transpose, and shared helpers ------------------------------------------------------------------
 
 CATEGORY = "Arithmetic"
 
 
 def example(call: str) -> str:
-    """The lines of an example that ends in a call of `rowgrad.dense_ops`."""
+    """Return the lines of an example that ends in a call of `rowgrad.dense_ops`."""
     return f"import numpy as np, rowgrad as rg\nrg.dense_ops.{call}\n"
 
 
 def dense(name: str, signature: str, **fields: Any) -> Op:
-    """An op of the dense layer; its example is a call."""
+    """Declare a dense op; its example is a call."""
     fields["example"] = example(fields["example"])
     return declare(name, signature, layer="dense", **fields)
 
 
 def broadcasting(*names: str) -> Any:
-    """A shape rule: all these arguments broadcast to one shape."""
+    """Return a shape rule: all these arguments broadcast to one shape."""
 
     def rule(x: Known) -> tuple[Shape, ...]:
         shape = x.shape(names[0])
@@ -39,7 +39,7 @@ def broadcasting(*names: str) -> Any:
 
 
 def sizes(x: Known, name: str) -> tuple[tuple[int, ...] | None, int]:
-    """The sizes a host vector, or a number alone, names where they are known, and how many there are."""
+    """Return the sizes in a host vector or scalar, if known, and their number."""
     if not x.shape(name):
         value = scalar(x, name)
         return None if value is None else (value,), 1
@@ -59,7 +59,7 @@ _PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
 def check_number(x: Known, name: str, dtype: str) -> None:
-    """An attribute that is a number which a dtype can hold; floats may be rounded for it."""
+    """Raise unless an attribute is a number that fits a dtype; floats may be rounded."""
     value = x.attrs[name]
     if isinstance(value, numbers.Complex) and _holds(dtype, value):
         return
@@ -67,7 +67,7 @@ def check_number(x: Known, name: str, dtype: str) -> None:
 
 
 def _holds(dtype: str, value: Any) -> bool:
-    """NaN and infinities are floats too, but no integers."""
+    """Whether a number fits a dtype; NaN and infinities fit floats only."""
     if dtype in _PARTS:
         return all(_holds(_PARTS[dtype], part) for part in (value.real, value.imag))
     is_real = isinstance(value, numbers.Real)
@@ -94,7 +94,7 @@ def _range_text(dtype: str) -> str:
 
 
 def summed(ops: Any, y: Any, x: Any) -> Any:
-    """The gradient for an argument that was broadcast: y, summed over what was repeated."""
+    """Return the gradient of a broadcast argument: y summed over the repeated dimensions."""
     made, given = getattr(y, "shape", None), getattr(x, "shape", None)
     shapes = [s for s in (made, given) if s is not None and None not in s]
     if len(shapes) == 2 and tuple(shapes[0]) == tuple(shapes[1]):
@@ -141,13 +141,13 @@ dense(
 )
 
 
-# -- Arithmetic of two arrays, which broadcast, and the sum of many ---------------------------------------------------
+# -- Binary arithmetic and AddN ---------------------------------------------------------------------------------------
 
 SIGNED = ("int8", "int16", "int32", "int64")
 
 
 def _both(ops: Any, c: Call, to_x: Any, to_y: Any) -> tuple[Any, Any]:
-    """The two gradients, each made only if it is asked for, in the shapes of x and y."""
+    """Return the two gradients in the shapes of x and y, each computed only if requested."""
     return (
         summed(ops, to_x(), c.x) if c.wants("x") else None,
         summed(ops, to_y(), c.y) if c.wants("y") else None,
@@ -167,7 +167,7 @@ def _mul(ops: Any, c: Call, z: Any) -> tuple[Any, ...]:
 
 
 def _quotient(ops: Any, c: Call, z: Any, divide: Any) -> tuple[Any, ...]:
-    """In TensorFlow's order: z comes last, so that z / y cannot overflow where the product does not."""
+    """Multiply in TensorFlow's order: z last, so that z / y cannot overflow if the product does not."""
     return _both(ops, c, lambda: divide(z, c.y), lambda: ops["Mul"](z, divide(divide(ops["Neg"](c.x), c.y), c.y)))
 
 
@@ -180,7 +180,7 @@ def _div_no_nan(ops: Any, c: Call, z: Any) -> tuple[Any, ...]:
 
 
 def _mod(ops: Any, c: Call, z: Any) -> tuple[Any, ...]:
-    """x − q · y with a whole number q that does not change nearby."""
+    """Return the adjoint of x − q · y with a locally constant integer q."""
 
     def to_y() -> Any:
         q = ops["Round"](ops["RealDiv"](ops["Sub"](c.x, c.outputs[0]), c.y))
@@ -206,7 +206,7 @@ def _pow(ops: Any, c: Call, z: Any) -> tuple[Any, ...]:
 
     def to_y() -> Any:
         positive = ops["Greater"](c.x, ops["ZerosLike"](c.x))
-        log = ops["Log"](ops["Select"](positive, c.x, ops["OnesLike"](c.x)))  # 0 where there is none
+        log = ops["Log"](ops["Select"](positive, c.x, ops["OnesLike"](c.x)))  # 0 where the logarithm is undefined
         return ops["Mul"](z, ops["Mul"](ops["Pow"](c.x, c.y), log))
 
     return _both(ops, c, to_x, to_y)
@@ -333,13 +333,13 @@ dense(
 )
 
 
-# -- Functions of one array, element by element -----------------------------------------------------------------------
+# -- Unary functions --------------------------------------------------------------------------------------------------
 
 UNARY_CATEGORY = "Elementwise"
 
 
 def _times(slope: Any) -> Any:
-    """An adjoint: the upstream gradient times a slope made of ops, the argument and the result."""
+    """Return an adjoint: the upstream gradient times a slope computed from the argument and the result."""
     return lambda ops, c, y: (ops["Mul"](y, slope(ops, c.x, c.outputs[0])),)
 
 
@@ -466,7 +466,7 @@ dense(
 )
 
 
-# -- Comparisons, logic and the choice between two arrays -------------------------------------------------------------
+# -- Comparisons, logic and Select ------------------------------------------------------------------------------------
 
 COMPARISON_CATEGORY = "Comparison"
 
@@ -531,7 +531,7 @@ dense(
 )
 
 
-# -- Other dtypes, and arrays as they are -----------------------------------------------------------------------------
+# -- Casts and Identity -----------------------------------------------------------------------------------------------
 
 CONVERSION_CATEGORY = "Conversion"
 _VALUES = (*NUMBERS, "bool")

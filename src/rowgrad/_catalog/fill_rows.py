@@ -137,8 +137,8 @@ for _family in ("Sparse", "Ragged"):
         rows=_map_pairs,
         doc=f"""The gradient of `{_name}`: each value's own entry, and the sum of the filled ones for the default.
 
-`d_values[i] = grad_values[reverse_index_map[i]]`; `d_default_value` adds the entries nobody named, ascending, in T
-itself: 16-bit floats round at every add, as in TensorFlow.""",
+`d_values[i] = grad_values[reverse_index_map[i]]`; `d_default_value` sums the entries that the map does not name,
+ascending, in T itself: 16-bit floats round at every add, as in TensorFlow.""",
         example=f"""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.{_name}Grad(reverse_index_map=[0, 1, 3], grad_values=np.array([1., 2., 4., 8., 16.]))

@@ -1,4 +1,4 @@
-"""Elements by index, shapes as numbers, and rows with a number each."""
+"""Indexing, one-hot and where; shapes and ranges; per-row scaling and clipping."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .elementwise import check_number, dense, sizes, summed
 from .shapes import axis_in, check_elements, differ, rank, scalar, size
 from .spec import ACCUMULATOR_OF, ALL_DTYPES, EVERYTHING, FLOATS, INDEX, NUMBERS, Call, Known, Shape
 
-# -- Elements by index, indices as rows, and where something is so ----------------------------------------------------
+# -- Indexing, one-hot and where --------------------------------------------------------------------------------------
 
 CATEGORY = "Picking"
 
@@ -113,7 +113,7 @@ dense(
 )
 
 
-# -- Shapes as numbers, and arrays made of numbers --------------------------------------------------------------------
+# -- Shapes, fills and ranges -----------------------------------------------------------------------------------------
 
 SIZES_CATEGORY = "Sizes"
 _ANY = {"T": ALL_DTYPES}
@@ -121,7 +121,7 @@ _OUT: dict[str, Any] = {"attrs": {"out_type": "int32"}, "choices": {"out_type": 
 
 
 def _reaches(x: Known, count: int | None) -> None:
-    """A number of the result is one of its dtype."""
+    """Raise unless a number fits the dtype of the result."""
     if x.attrs["out_type"] == "int32" and isinstance(count, int) and count >= 1 << 31:
         raise make_error("out_type_too_narrow", argument="input", value=count, bound="int32")
 
@@ -240,9 +240,7 @@ dense(
 )
 
 
-# -- Rows with a number each, and bounds ------------------------------------------------------------------------------
-
-# Rows with a number each, and bounds: what the gradients of weights and of max_norm are written in.
+# -- Per-row scaling and clipping, for the gradients of weights and of max_norm ---------------------------------------
 
 DENSE_ROWS_CATEGORY = "Dense rows"
 
@@ -340,7 +338,7 @@ def _bounded(x: Known) -> tuple[Shape, ...]:
 
 
 def _at_least_adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
-    """A choice, not a product: where x is below the bound, an infinite or NaN gradient becomes 0 too."""
+    """Select instead of multiply: where x is below the bound, an infinite or NaN gradient becomes 0 too."""
     passes = ops["GreaterEqual"](c.x, ops["FullLike"](c.x, value=c.attrs["bound"]))
     return (ops["Select"](passes, y, ops["ZerosLike"](y)),)
 

@@ -1,4 +1,4 @@
-"""What a kernel is: one record each, declared beside the ops that use it. Every runner reads these records.
+"""Records of the kernels, declared beside the ops that use them. Every runner reads these records.
 
 `tests/test_completeness.py` walks them and names the file where a piece is missing.
 """

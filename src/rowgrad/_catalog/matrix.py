@@ -1,4 +1,4 @@
-"""Products of matrices, softmax, losses and biases."""
+"""Matrix products and transposes, softmax, losses and biases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _has_rows(x: Known) -> tuple[Shape, ...]:
 
 
 def _last(ops: Any, x: Any, like: Any) -> Any:
-    """The sum along the last dimension, once for every element of it."""
+    """Return the sum along the last dimension, broadcast along it."""
     return ops["Sum"](x, len(like.shape) - 1, keep_dims=True)
 
 
@@ -144,7 +144,7 @@ dense(
 )
 
 
-# -- Products of matrices and orders of dimensions --------------------------------------------------------------------
+# -- Matrix products and transposes -----------------------------------------------------------------------------------
 
 MATRIX_CATEGORY = "Matrix"
 
@@ -184,7 +184,7 @@ dense(
     category=MATRIX_CATEGORY,
     differentiable=("a", "b"),
     adjoint=_matmul,
-    doc="""The product of two matrices, each transposed first if asked for.
+    doc="""The product of two matrices, each transposed first if requested.
 
 16-bit floats are multiplied and added in float32 and rounded once; the order of additions is the array library's.""",
     example="MatMul(np.array([[1., 2.], [3., 4.]]), np.array([[1., 1.], [0., 1.]]), transpose_b=True)",

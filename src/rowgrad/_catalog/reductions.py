@@ -1,4 +1,4 @@
-"""Sums, means, extremes and their positions along dimensions."""
+"""Sums, means, products, minima, maxima and their positions along dimensions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .shapes import axes, axis_in, check_same, scalar
 from .spec import FLOATS, INDEX, NUMBERS, REALS, Aval, Call, Known, Shape
 
 CATEGORY = "Reduction"
-_MOST_WEIGHTS = 8  # of ProdOthers: each makes three times the work
+_MOST_WEIGHTS = 8  # of ProdOthers: each triples the work
 _AXIS = (
     "`axis` is one dimension or an array of them, counted from the end where negative; with none, nothing is reduced."
 )
@@ -19,7 +19,7 @@ _SHORT = "16-bit floats are worked on in float32 and rounded once."
 
 
 def _reduced(x: Known, shape: Shape, keep_dims: bool) -> Shape:
-    """The shape that is left of one when dimensions are reduced."""
+    """Return a shape after reducing dimensions."""
     given = x.avals["axis"]
     if len(given.shape) > 1:
         count = None if None in given.shape else math.prod(given.shape)
@@ -62,7 +62,7 @@ def _spread(ops: Any, c: Call, x: Any, mean: bool = False) -> Any:
 
 
 def _extreme(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
-    """Equals share the gradient."""
+    """Return the adjoint; equal extremes share the gradient."""
     found = ops["Equal"](c.input, _spread(ops, c, c.outputs[0]))
     ones = ops["Select"](found, ops["OnesLike"](c.input), ops["ZerosLike"](c.input))
     share = ops["RealDiv"](y, ops["Sum"](ones, c.axis, keep_dims=c.attrs["keep_dims"]))
@@ -138,12 +138,12 @@ def _others_rule(x: Known) -> tuple[Shape, ...]:
         raise make_error("value_unfit", argument="inputs", bound=bound, value=f"{len(others)} weights")
     for k, shape in enumerate(others, 1):
         check_same(shape, first, f"inputs[{k}]")
-    _reduced(x, first, True)  # which looks at `axis`
+    _reduced(x, first, True)  # validates `axis`
     return (first,)
 
 
 def _others_adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
-    """Every derivative of a product is a sum of products, with one factor less and one weight more."""
+    """Return the adjoint: a derivative of a product is a sum of products with one factor less and one weight more."""
     x, *weights = c.inputs
     made = [ops["ProdOthers"]([x, *weights, y], c.axis)]
     for k in range(len(weights)):

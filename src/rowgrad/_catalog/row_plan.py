@@ -1,4 +1,4 @@
-"""A batch of ids turned round once, and the gradients that take it in place of the ids: what a Plan is made of."""
+"""RowPlan, a batch of ids sorted by row, and the gradients that take a plan instead of ids."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _row_plan(x: Known) -> tuple[Shape, ...]:
 
 
 def _plan(x: Known) -> tuple[int | None, int | None]:
-    """How many rows and how many ids a plan has."""
+    """Return the number of rows and the number of ids of a plan."""
     vectors(x, *PLAN[:-1])
     rows, ids = x.shape("rows")[0], x.shape("segments")[0]
     for name, length in (("starts", rows), ("positions", ids)):
@@ -84,7 +84,7 @@ def _planned_grad_v2(x: Known) -> tuple[Shape, ...]:
 
 
 def _row_of_each(inputs: Mapping[str, Any]) -> list[int]:
-    """Which of the plan's rows every entry belongs to."""
+    """Return the row of the plan to which each entry belongs."""
     starts = [int(s) for s in inputs["starts"]]
     return [sum(s <= i for s in starts) - 1 for i in range(len(inputs["segments"]))]
 
@@ -99,7 +99,7 @@ def _unique_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
 
 
 def _by_ids(adjoint: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """The adjoint of the op that takes ids, on the ids the plan was made of."""
+    """Apply the adjoint of the op that takes ids to the ids of the plan."""
 
     def planned(ops: Any, c: Call, *ys: Any) -> tuple[Any, ...]:
         indices, segment_ids = ops["PlannedIds"](*(c.arguments[name] for name in PLAN))

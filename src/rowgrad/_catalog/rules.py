@@ -1,4 +1,4 @@
-"""What an optimizer rule is: one record each. Kernels, runners, torch's classes, JAX's factories and docs read these.
+"""Records of the optimizer rules. Kernels, runners, the torch classes, the JAX factories and the docs read them.
 
 A new rule is a record here, its arithmetic in `cpp/kernels/update_rows.cpp`, in `cuda/source/update_rules.cuh` and in
 `jax/update_rules.py`; `tests/test_completeness.py` names what is missing. CONTRIBUTING.md has the recipe.
@@ -29,34 +29,34 @@ NUMBERS = {
     "l2": "l2",
     "l2_shrinkage": "l2_shrinkage",
 }
-# From which doubles on rounding gives infinity, and 1.
+# The smallest doubles that round to infinity, and to 1.
 _ROUNDED_AWAY = {"float32": (2.0**128 - 2.0**103, 1 - 2.0**-25), "float64": (math.inf, 1.0)}
 
 
 class Slot(NamedTuple):
-    """State a rule keeps beside a table: a number for every weight, or one for every row."""
+    """State of a rule for a table: one number per weight, or one per row."""
 
     name: str
     per_row: bool = False
-    zeros: bool = False  # it begins with zeros, whatever the others begin with
+    zeros: bool = False  # always starts as zeros
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSpec:
-    """What an optimizer does to a row.
+    """An optimizer rule.
 
     Args:
-        name: As functions take it; the enumerator in C++.
-        class_name: torch's class, and the CUDA struct.
-        number: Its place in the record table, which kernels read.
-        slots: The state beside a table.
-        defaults: Its hyperparameters, in the order of signatures, with the defaults of torch's class.
-        state_defaults: Options of the state at the start, likewise.
-        decay: What weight_decay is: added to the gradient ("coupled"), apart from it ("decoupled"), or not there.
-        fades: Whether `lazy=False` exists: moments of rows without a gradient fade, and move the weights still.
-        positive: Hyperparameters that have to be above 0.
-        needs_weights: Whether the step is not a function of gradient and slots alone, even without decay.
-        formula: The step, as docs/optimizers.md shows it.
+        name: The name that functions take, and the C++ enumerator.
+        class_name: The name of the torch class and of the CUDA struct.
+        number: Its position in `RULES`, which kernels read.
+        slots: The state of a table.
+        defaults: Its hyperparameters, in the order of signatures, with the defaults of the torch class.
+        state_defaults: Options of the initial state, with defaults.
+        decay: Whether weight_decay is added to the gradient ("coupled"), applied separately ("decoupled"), or absent.
+        fades: Whether `lazy=False` is supported: moments of rows without a gradient decay and still move the weights.
+        positive: Hyperparameters that must be above 0.
+        needs_weights: Whether the step depends on the weights even without decay.
+        formula: The step, shown in docs/optimizers.md.
         doc: The first line of the torch class's and the JAX factory's docstring.
     """
 
@@ -75,11 +75,11 @@ class RuleSpec:
 
     @property
     def per_row(self) -> bool:
-        """Whether its slot is one number for a row, so that the step of a weight depends on its whole row."""
+        """Whether its slot has one number per row, so that the step of a weight depends on its whole row."""
         return any(slot.per_row for slot in self.slots)
 
     def annotation(self, option: str) -> str:
-        """The type of an option, as signatures and stubs have it."""
+        """Return the type of an option for signatures and stubs."""
         value = {**self.defaults, **self.state_defaults}[option]
         return "tuple[float, float]" if isinstance(value, tuple) else type(value).__name__
 
@@ -105,10 +105,31 @@ def rule(name: str, class_name: str, *slots: Slot, **fields: Any) -> RuleSpec:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The numbers of one step. A rule reads its own; `docs/optimizers.md` says what each is.
+    """The numbers of one optimizer step. Each rule reads those it needs; docs/optimizers.md has the formulas.
 
-    `rate` is Adam's learning rate with its bias corrected; without one it follows from `lr`, `betas` and `step`. `step`
-    counts from 1. `seed` and `step` decide the chance of stochastic rounding.
+    Args:
+        lr: The learning rate.
+        eps: Added to the denominator of Adagrad and Adam.
+        weight_decay: The weight decay.
+        betas: The decay rates of moments, in [0, 1).
+        rate: Adam's bias-corrected learning rate; by default computed from `lr`, `betas` and `step`.
+        momentum: The decay rate of the momentum buffer.
+        nesterov: Whether to use Nesterov momentum.
+        lr_power: The exponent of FTRL's accumulator, at most 0.
+        l1: FTRL's L1 regularization.
+        l2: FTRL's L2 regularization.
+        l2_shrinkage: FTRL's L2 shrinkage.
+        lazy: Whether rows without a gradient stay unchanged.
+        stochastic_rounding: Whether 16-bit tables are rounded stochastically.
+        seed: The seed of stochastic rounding, used together with `step`.
+        step: The number of the step, from 1.
+
+    Raises:
+        OpError: If a number is out of range.
+
+    >>> from rowgrad import optim
+    >>> optim.Step(lr=0.1, step=3).lazy
+    True
     """
 
     lr: float
@@ -137,14 +158,14 @@ class Step:
         check_count("step", self.step, least=1)
 
     def corrected(self) -> float:
-        """`rate`, or lr·√(1 − β₂ᵗ) / (1 − β₁ᵗ), in double precision."""
+        """Return `rate`, or lr·√(1 − β₂ᵗ) / (1 − β₁ᵗ), in double precision."""
         if self.rate is not None:
             return float(self.rate)
         b1, b2 = self.betas
         return float(self.lr) * math.sqrt(1.0 - b2**self.step) / (1.0 - b1**self.step)
 
     def numbers(self) -> list[float]:
-        """What kernels read, in their order."""
+        """Return the numbers that kernels read, in their order."""
         own = [getattr(self, name) for name in _PLAIN_NUMBERS]
         return [
             float(self.lr),
@@ -164,17 +185,17 @@ _CHECKED = (
 
 
 def check_number(name: str, value: Any, least: float = -math.inf) -> None:
-    """A finite number, not below `least`."""
+    """Raise unless a value is a finite number, at least `least`."""
     try:
         good = math.isfinite(value) and value >= least
-    except (TypeError, ValueError, OverflowError):  # no number, or an integer no float reaches
+    except (TypeError, ValueError, OverflowError):  # not a number, or an integer too large for a float
         good = False
     if not good:
         raise make_error("number_unfit", argument=name, value=repr(value), bound=_range_text(least))
 
 
 def check_hyperparameter(name: str, value: Any) -> None:
-    """What every rule asks of a hyperparameter or option of this name."""
+    """Raise unless a value is valid for the hyperparameter or option of this name."""
     if name == "betas":
         check_betas(value)
     elif name in ("lazy", "nesterov", "stochastic_rounding"):
@@ -191,21 +212,21 @@ def check_hyperparameter(name: str, value: Any) -> None:
 
 
 def check_betas(betas: Any) -> None:
-    """Two numbers in [0, 1)."""
+    """Raise unless `betas` are two numbers in [0, 1)."""
     good = isinstance(betas, tuple | list) and len(betas) == 2
     if not good or not all(isinstance(b, int | float) and 0.0 <= b < 1.0 for b in betas):
         raise make_error("number_unfit", argument="betas", value=repr(betas), bound="two numbers in [0, 1)")
 
 
 def check_count(name: str, value: Any, least: int = 0) -> None:
-    """An int from `least` to what an int64 holds."""
+    """Raise unless a value is an int from `least` to the largest int64."""
     good = isinstance(value, int) and not isinstance(value, bool)
     if not good or not least <= value <= _INT64_MAX:
         raise make_error("number_unfit", argument=name, value=repr(value), bound=f"an int from {least} to 2⁶³ − 1")
 
 
 def check_range(rule: str, numbers: Sequence[float], dtype: str) -> None:
-    """The numbers of a step that a rule reads stay finite, and betas below 1, in the type it computes in."""
+    """Raise unless the numbers that a rule reads stay finite, and betas below 1, in the dtype it computes in."""
     spec = rule_named(rule)
     most, one = _ROUNDED_AWAY[dtype]
     for number, value in zip(NUMBERS, numbers, strict=True):
@@ -224,27 +245,24 @@ def _range_text(least: float) -> str:
     return "a finite number" if least == -math.inf else f"a finite number of at least {least:g}"
 
 
-# -- state ------------------------------------------------------------------------------------------------------------
-
-
 def rule_named(name: str) -> RuleSpec:
-    """The record of a rule."""
+    """Return the record of a rule; raise if it is unknown."""
     if not isinstance(name, str) or name not in RULES:
         raise make_error("attr_not_allowed", argument="rule", value=repr(name), bound=", ".join(map(repr, RULES)))
     return RULES[name]
 
 
 def slot_dtype(table_dtype: str) -> str:
-    """Slots are held in the type arithmetic is done in."""
+    """Return the dtype of slots, which is that of the arithmetic."""
     return "float64" if table_dtype == "float64" else "float32"
 
 
 def slot_shapes(rule: str, table_shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The shape of every slot of a table."""
+    """Return the shape of each slot of a table."""
     return tuple((table_shape[0],) if slot.per_row else tuple(map(int, table_shape)) for slot in rule_named(rule).slots)
 
 
-# -- the rules --------------------------------------------------------------------------------------------------------
+# -- The rules --------------------------------------------------------------------------------------------------------
 
 _ACCUMULATOR = {"initial_accumulator_value": 0.0}
 _MOMENTS = (Slot("exp_avg"), Slot("exp_avg_sq"))

@@ -1,4 +1,4 @@
-"""Whole rows: summed by segment, gathered, scattered, multiplied with one another."""
+"""Ops on whole rows: segment sums, gather, scatter, dot products and positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of state and session: what a page is made of besides operators. `rowgrad.graph` gives them their meaning.
+"""Graph blocks for state and sessions, which `rowgrad.graph` implements.
 
 Types here may also be `any` (whatever comes), `operation` (something to run, with no value), `feed` (a value for a
 placeholder) and `sparse` (indices, values and shape in one wire)."""
@@ -18,7 +18,7 @@ T_ANY = {"T": ALL_DTYPES}
 
 
 def _nothing(x: Known) -> tuple[Shape, ...]:
-    """No rule of its own: `rowgrad.graph` puts other nodes in the block's place."""
+    """No shape rule: `rowgrad.graph` replaces the block by other nodes."""
     raise NotImplementedError
 
 
@@ -221,7 +221,7 @@ def _same_as(first: str, *others: str) -> Any:
 def _update(
     name: str, signature: str, *like: str, doc: str, example: str, scalars: tuple[str, ...] = (), **fields: Any
 ) -> None:
-    """A change of the Variable on the first pin; the arguments `like` have its shape, `scalars` are numbers."""
+    """Declare an update of the Variable on the first pin; arguments `like` have its shape, `scalars` are numbers."""
     first, *others = like
 
     def rule(x: Known) -> tuple[Shape, ...]:
@@ -324,7 +324,7 @@ for _name, _what in (("RandomUniform", "in [0, 1)"), ("RandomNormal", "of mean 0
         f"""Random numbers {_what}, others in every run of a session.
 
 They come from one counter (Philox 4x32, ten rounds) that `seed` and `seed2` begin and the session advances: a session
-that begins anew gives the same numbers again, on every engine.""",
+that starts again produces the same numbers, on every engine.""",
         f"ClientSession(root).run(ops.{_name}(root, [2, 2], seed=1))\n",
         category="Random",
         types={"Tshape": INDEX},
@@ -335,6 +335,6 @@ that begins anew gives the same numbers again, on every engine.""",
 _graph(
     "NoOp",
     "-> output: operation",
-    "Nothing; something to run where an operator is asked for.",
+    "Nothing; something to run where an operator is required.",
     "ClientSession(root).run([], run_outputs=[ops.NoOp(root)])\n",
 )

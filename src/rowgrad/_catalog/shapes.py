@@ -1,4 +1,4 @@
-"""Words for shape rules: what a rule may demand, each raising the right refusal. A dimension is an int or None."""
+"""Checks for shape rules. A dimension is an int, or None if unknown; checks raise for known, invalid dimensions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INT64_LIMIT = 1 << 63
 
 
 def rank(x: Known, argument: str, wanted: int, fault: str, **facts: Any) -> None:
-    """The argument has exactly this rank."""
+    """Raise unless the argument has this rank."""
     shape = x.shape(argument)
     if len(shape) != wanted:
         raise make_error(fault, argument=argument, shape=shape_text(shape), **facts)
@@ -24,12 +24,12 @@ def differ(a: int | None, b: int | None) -> bool:
 
 
 def wrap_int64(value: int) -> int:
-    """What is left of a number in 64 bits."""
+    """Return a number wrapped to int64."""
     return (value + INT64_LIMIT) % (1 << 64) - INT64_LIMIT
 
 
 def check_elements(shape: Shape) -> None:
-    """The number of elements fits int64."""
+    """Raise unless the number of elements fits int64."""
     total = 1
     for d in shape:
         if d is None:
@@ -38,7 +38,7 @@ def check_elements(shape: Shape) -> None:
 
 
 def multiply(a: int, b: int) -> int:
-    """A product of sizes. Refused, it shows what TensorFlow saw: -1 beyond 64 bits, else the wrapped product."""
+    """Multiply sizes; the overflow error shows TensorFlow's result: -1 beyond 64 bits, else the wrapped product."""
     product = a * b
     if product >= INT64_LIMIT:
         result = -1 if product >= 1 << 64 else product - (1 << 64)
@@ -47,7 +47,7 @@ def multiply(a: int, b: int) -> int:
 
 
 def check_dimensions(shape: tuple[int, ...], argument: str) -> None:
-    """The values of a shape. TensorFlow words a negative one in two ways: by whether all of it is small."""
+    """Raise for an invalid shape. TensorFlow has two messages for a negative size: one if all sizes are small."""
     small = all(d <= 55108 for d in shape)  # four such dimensions cannot overflow, which it tests first
     fault = "dimension_negative" if small else "size_negative"
     total = 1
@@ -59,15 +59,15 @@ def check_dimensions(shape: tuple[int, ...], argument: str) -> None:
 
 
 def _is_out_of_line(shape: list[int]) -> bool:
-    """Whether TensorFlow keeps a shape outside its 16 bytes: six dimensions of 16 bits or three of 32 fit inside."""
+    """Whether TensorFlow stores a shape outside its 16 bytes: six 16-bit or three 32-bit dimensions fit inside."""
     sixteen = len(shape) <= 6 and all(d < (1 << 16) - 2 for d in shape)
     return not sixteen and not (len(shape) <= 3 and all(d < (1 << 32) - 2 for d in shape))
 
 
 def check_replaced(shape: tuple[int, ...], new: Sequence[int], argument: str) -> None:
-    """`shape` with its dimensions replaced one by one: every step must be a shape again.
+    """Replace the dimensions of `shape` one by one; raise if an intermediate shape is invalid.
 
-    Where a step makes the shape too large, the words depend on how it was kept before.
+    The message for a shape that becomes too large depends on how TensorFlow stored it before.
     """
     dims = list(shape)
     for position, d in enumerate(new):
@@ -84,13 +84,13 @@ def check_replaced(shape: tuple[int, ...], new: Sequence[int], argument: str) ->
 
 
 def vectors(x: Known, *names: str) -> None:
-    """All of them are vectors."""
+    """Raise unless all these arguments are vectors."""
     for name in names:
         rank(x, name, 1, "should_be_vector")
 
 
 def same_lengths(x: Known, *others: str) -> None:
-    """`indices` and `weights`, where named, are as long as `segment_ids`."""
+    """Raise unless `indices` and `weights`, if listed, have the length of `segment_ids`."""
     n = x.shape("segment_ids")[0]
     if "indices" in others and differ(x.shape("indices")[0], n):
         raise make_error("segments_match_indices")
@@ -99,7 +99,7 @@ def same_lengths(x: Known, *others: str) -> None:
 
 
 def rows_shape(x: Known, name: str) -> Shape:
-    """The shape of an argument that has rows."""
+    """Return the shape of an argument; raise for a scalar, which has no rows."""
     shape = x.shape(name)
     if not shape:
         raise make_error("grad_rank" if name == "grad" else "data_rank", argument=name)
@@ -107,7 +107,7 @@ def rows_shape(x: Known, name: str) -> Shape:
 
 
 def size(x: Known, name: str) -> int | None:
-    """The value of a host scalar that counts rows, where it is known."""
+    """Return the value of a host scalar that counts rows, if known."""
     rank(x, name, 0, "should_be_scalar")
     rows: int | None = x.host[name]
     if rows is not None and rows < 0:
@@ -115,11 +115,11 @@ def size(x: Known, name: str) -> int | None:
     return rows
 
 
-# -- the dense layer ---------------------------------------------------------------------------------------------------
+# -- Dense ops --------------------------------------------------------------------------------------------------------
 
 
 def same(*names: str) -> Any:
-    """A rule: all of these arguments have one shape, and so has the result."""
+    """Return a shape rule: all these arguments and the result have the same shape."""
 
     def rule(x: Known) -> tuple[Shape, ...]:
         first = x.shape(names[0])
@@ -131,13 +131,13 @@ def same(*names: str) -> Any:
 
 
 def check_same(shape: Shape, wanted: Shape, argument: str) -> None:
-    """One shape is the other, as far as both are known."""
+    """Raise if two shapes differ in known dimensions."""
     if len(shape) != len(wanted) or any(map(differ, shape, wanted)):
         raise make_error("same_shape", argument=argument, value=shape_text(shape), bound=shape_text(wanted))
 
 
 def broadcast(first: Shape, second: Shape, argument: str) -> Shape:
-    """The shape two arrays broadcast to: missing dimensions and those of size 1 repeat; `argument` is the second."""
+    """Return the shape two arrays broadcast to; `argument` names the second in errors."""
     if first == second:
         return first
     size = max(len(first), len(second))
@@ -155,32 +155,32 @@ def broadcast(first: Shape, second: Shape, argument: str) -> Shape:
 
 
 def check_broadcasts_to(shape: Shape, to: Shape, argument: str) -> None:
-    """Broadcasting gives the second shape, as far as both are known."""
+    """Raise unless the first shape broadcasts to the second, as far as both are known."""
     if len(shape) > len(to) or any(map(differ, broadcast(to, shape, argument), to)):
         raise make_error("not_broadcast", argument=argument, value=shape_text(shape), bound=shape_text(to))
 
 
 def scalar(x: Known, name: str) -> Any:
-    """The value of a host scalar, where it is known."""
+    """Return the value of a host scalar, if known."""
     rank(x, name, 0, "should_be_scalar")
     return x.host.get(name)
 
 
 def vector(x: Known, name: str) -> tuple[int, ...] | None:
-    """The values of a host vector, where they are known."""
+    """Return the values of a host vector, if known."""
     rank(x, name, 1, "should_be_vector")
     return x.host.get(name)
 
 
 def axis_in(value: int, dims: int, argument: str, position: int = 0) -> int:
-    """A dimension counted from the front; negative ones are counted from the end."""
+    """Return a dimension counted from the front; a negative one counts from the end."""
     if not -dims <= value < dims:
         raise make_error("axis_outside", argument=argument, position=position, value=value, bound=dims)
     return value % dims
 
 
 def axes(x: Known, name: str, dims: int) -> tuple[int, ...] | None:
-    """The dimensions a host scalar or vector names, where it is known."""
+    """Return the dimensions that a host scalar or vector names, if known."""
     if len(x.shape(name)) > 1:
         raise make_error("should_be_vector", argument=name, shape=shape_text(x.shape(name)))
     value = x.host.get(name)

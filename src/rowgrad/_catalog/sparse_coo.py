@@ -188,7 +188,7 @@ def _first_place(rows: Any) -> dict[tuple[int, ...], int]:
 
 
 def _add_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
-    """Entries of a count from 0, those of b from len(a)."""
+    """Number entries of a from 0, and those of b from len(a)."""
     merged = [tuple(map(int, r)) for r in (*inputs["a_indices"], *inputs["b_indices"])]
     place = _first_place(sorted(set(merged)))
     return ((place[row], i) for i, row in enumerate(merged))

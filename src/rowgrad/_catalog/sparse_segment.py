@@ -14,7 +14,7 @@ from .spec import FLOATS, INDEX, REALS, Call, Known, Shape, declare
 
 CATEGORY = "Sparse segment"
 _COUNT = ", n being the number of ids in that segment"
-# What the reference says of a reduction: the rows of a bag, and their gradient.
+# Texts of the reference for each reduction: the combined rows of a bag, and their gradient.
 TEXTS = {
     Reduction.sum: ("sum", "`"),
     Reduction.mean: ("mean", f" * 1/n`{_COUNT}"),
@@ -55,7 +55,7 @@ kernel(
     "sparse_segment_grad_padded",
     parameters=("reduction", "unique", "order"),
     vmap="rows",
-    shared_ids="use jax.lax.map, or the dense gradient",  # ids that differ would give each item other rows
+    shared_ids="use jax.lax.map, or the dense gradient",  # different ids would return different rows per item
     columnwise=True,
     mesh=GRADIENT_MESH,
     fuzz="segment_gradient",
@@ -168,7 +168,7 @@ def _forward_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
 
 
 def grad_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
-    """The adjoint of a dense gradient: its transpose."""
+    """Return the adjoint of a dense gradient: its transpose."""
 
     def adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
         return (ops[f"SparseSegment{kind}GradGrad"](y, c.indices, c.segment_ids, c.grad.shape[0]),)
@@ -177,10 +177,10 @@ def grad_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
 
 
 def v2_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
-    """The adjoint of a gradient by unique rows: the transpose, on the rows' positions."""
+    """Return the adjoint of a gradient by unique rows: the transpose, on positions of rows."""
 
     def adjoint(ops: Any, c: Call, y: Any, _ids: Any) -> tuple[Any, ...]:
-        if c.arguments.get("dense_output_dim0", 1) == 0:  # the gradient looked at no id, so none may be looked up
+        if c.arguments.get("dense_output_dim0", 1) == 0:  # the gradient did not validate ids, so none may be looked up
             return (ops[f"SparseSegment{kind}GradGrad"](y, c.indices, c.segment_ids, c.grad.shape[0]),)
         positions = ops["RowPositions"](c.outputs[1], c.indices)
         return (ops[f"SparseSegment{kind}GradGrad"](y, positions, c.segment_ids, c.grad.shape[0]),)
@@ -311,7 +311,7 @@ beforehand (`PaddedSparseSegment{_kind}GradV2`), as a compiler needs it.""",
         doc=f"""`SparseSegment{_kind}GradV2` in `size` rows, however many are named: for compilers of fixed shapes.
 
 The rows that are named come first, with the same bits; after them come rows of zeros with the id `fill_id`, which is no
-row of the table, so that whoever adds rows to a table can leave them out. More than `size` rows are refused.
+row of the table, so that code that adds rows to a table can skip them. More than `size` rows are an error.
 `SparseSegment{_kind}GradV2(…, size=…)` calls it with `fill_id = dense_output_dim0`.""",
         example=_GRAD_EXAMPLE.format(kind=_kind, suffix="GradV2", size="size=3, fill_id=4, dense_output_dim0").replace(
             "raw_ops.", "raw_ops.Padded"

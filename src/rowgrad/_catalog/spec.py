@@ -1,4 +1,4 @@
-"""What an op is: one record, and the catalogue of all of them. No array library is known here."""
+"""The record of an op, and the catalogue of all ops. Independent of array libraries."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from ..errors import make_error
 from .kernels import KERNELS
 
-Shape = tuple[int | None, ...]  # None: not known yet
+Shape = tuple[int | None, ...]  # None: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Aval:
-    """What is known of an array without its data."""
+    """An abstract array: dtype and shape without data."""
 
     dtype: str
     shape: Shape
@@ -71,7 +71,7 @@ QUANTIZED = ("qint8", "quint8", "qint32")
 EVERYTHING = (*NUMBERS, "bool", "string")
 INDEX = ("int32", "int64")
 ALL_DTYPES = (*EVERYTHING, *QUANTIZED)
-TENSORFLOW_NAME = {"float16": "half", "float32": "float", "float64": "double"}  # where its messages say otherwise
+TENSORFLOW_NAME = {"float16": "half", "float32": "float", "float64": "double"}  # in its messages
 
 REAL_OF = Derived(
     "T",
@@ -82,36 +82,33 @@ REAL_OF = Derived(
 ACCUMULATOR_OF = Derived("T", {"float16": "float32", "bfloat16": "float32"})
 
 
-# The arguments that make up a Plan, in the order every op with a plan has them.
+# The arguments of a Plan, in the order of every op that takes one.
 PLAN = ("rows", "starts", "segments", "positions", "counts", "num_rows")
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a shape rule sees: avals by argument, the values of host inputs where known, attributes.
-
-    Of an argument that is a list there is a tuple of avals.
-    """
+    """The input of a shape rule: avals by argument (a tuple for a list), known host values, and attributes."""
 
     avals: Mapping[str, Any]
     host: Mapping[str, Any]
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def shape(self, name: str) -> Shape:
-        """The shape of one argument."""
+        """Return the shape of an argument."""
         shape: Shape = self.avals[name].shape
         return shape
 
     def shapes(self, name: str) -> tuple[Shape, ...]:
-        """The shapes of the items of a list."""
+        """Return the shapes of the items of a list."""
         return tuple(a.shape for a in self.avals[name])
 
 
 class Call:
-    """A finished call as an adjoint sees it: arguments by name, attributes, outputs in order.
+    """A finished call, the input of an adjoint: arguments by name, attributes, outputs in order.
 
-    `wanted` names the arguments whose gradient is asked for (None: all). Where all of those are among the op's `linear`
-    ones, the values of the linear arguments are not looked at, only their shapes: a runner need not keep them.
+    `wanted` names the arguments whose gradient is requested (None: all). If all of these are in the op's `linear`, the
+    adjoint reads only the shapes of the linear arguments, so a runner need not save their values.
     """
 
     def __init__(
@@ -128,11 +125,11 @@ class Call:
         self.wanted = wanted
 
     def wants(self, name: str) -> bool:
-        """Whether the gradient for this argument is asked for; an adjoint may give None for others."""
+        """Whether the gradient of this argument is requested; an adjoint may return None for others."""
         return self.wanted is None or name in self.wanted
 
     def on(self, **arguments: Any) -> Call:
-        """The same call with other arguments."""
+        """Return the call with some arguments replaced."""
         return Call({**self.arguments, **arguments}, self.attrs, self.outputs, self.wanted)
 
     def __getattr__(self, name: str) -> Any:
@@ -145,7 +142,7 @@ RowPairs = Callable[[Mapping[str, Any]], Iterable[tuple[int, int]]]
 
 
 def no_rows(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
-    """The pairs of an op whose outputs are made of no input's rows, such as one that gives positions."""
+    """Return no pairs: for ops whose outputs contain no input rows, such as positions."""
     return ()
 
 
@@ -164,19 +161,19 @@ class Op:
     constants: tuple[int, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    passed: tuple[str, ...] = ()  # attributes the kernel is told, after the constants
-    # Other forms of the same computation, by name.
-    planned: str = ""  # takes a Plan in place of the ids
-    without_plan: str = ""  # takes ids alone, where this one takes a Plan as well
-    padded: str = ""  # returns as many rows as an argument says, where data decides how many this one returns
-    sized: str = ""  # takes the number of output rows, where data decides it here
-    dense: str = ""  # returns all rows of the table, where this one returns those that ids name
+    passed: tuple[str, ...] = ()  # attributes passed to the kernel after the constants
+    # Names of variants of the same computation.
+    planned: str = ""  # takes a Plan instead of ids
+    without_plan: str = ""  # takes ids only, where this one also takes a Plan
+    padded: str = ""  # returns a given number of rows, where that of this one depends on data
+    sized: str = ""  # takes the number of output rows, which depends on data here
+    dense: str = ""  # returns all rows of the table, where this one returns the rows that ids name
     differentiable: tuple[str, ...] = ()
     linear: tuple[str, ...] = ()
     adjoint: Adjoint | None = None
     rows: RowPairs | None = None
     layer: str = "kernel"
-    runs: bool = False  # a page runs it: what a session is asked to do
+    runs: bool = False  # a page runs it when the session runs
     category: str = ""
     tensorflow: bool = True  # whether TensorFlow has a raw op of this name
     unlisted: tuple[str, ...] = ()  # type variables TensorFlow leaves open, so a missing kernel is NotFound
@@ -196,16 +193,16 @@ class Op:
 
     @property
     def is_data_sized(self) -> bool:
-        """Whether only data can tell how large the outputs of this kernel op are."""
+        """Whether the output sizes of this kernel op depend on data."""
         return self.kernel is not None and KERNELS[self.kernel].is_data_sized(self.constants)
 
     @property
     def traced(self) -> bool:
-        """Whether it is known which rows of an input an output row is made of."""
+        """Whether the record maps output rows to input rows."""
         return self.rows is not None and self.rows is not no_rows
 
     def dtypes_of(self, variable: str) -> tuple[str, ...]:
-        """The dtypes a type variable, an attribute that names a dtype, or a fixed dtype stands for."""
+        """Return the dtypes of a type variable, of an attribute that names a dtype, or of a fixed dtype."""
         listed = self.types.get(variable) or self.choices.get(variable, (variable,))
         if isinstance(listed, Derived):
             return tuple(dict.fromkeys(listed[d] for d in self.dtypes_of(listed.of)))
@@ -213,12 +210,12 @@ class Op:
 
 
 def snake(name: str) -> str:
-    """A name in snake_case."""
+    """Convert a name to snake_case."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def spread(op: Op, values: Mapping[str, Any]) -> tuple[tuple[Arg, ...], dict[str, Any]]:
-    """Arguments with every list taken apart: `values` becomes `values[0]`, `values[1]`, …"""
+    """Flatten lists of arguments: `values` becomes `values[0]`, `values[1]`, …"""
     args: list[Arg] = []
     flat: dict[str, Any] = {}
     for arg in op.inputs:
@@ -237,7 +234,7 @@ def spread(op: Op, values: Mapping[str, Any]) -> tuple[tuple[Arg, ...], dict[str
 
 
 def regroup(op: Op, flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The reverse of `spread`: lists are tuples again."""
+    """Invert `spread`: lists become tuples."""
     items = {a.name: tuple(v for k, v in flat.items() if k.startswith(f"{a.name}[")) for a in op.inputs if a.many}
     return {a.name: items[a.name] if a.many else flat[a.name] for a in op.inputs}
 
@@ -259,12 +256,12 @@ _ALIASES: dict[str, str] = {}
 
 
 def find_op(name: str) -> Op | None:
-    """The op of this name, or with this alias."""
+    """Return the op of this name or alias; None if there is none."""
     return CATALOG.get(_ALIASES.get(name, name))
 
 
 def declare(name: str, signature: str, **fields: Any) -> Op:
-    """Put an op into the catalogue. Signature: `grad: T, output_dim0: host int32 -> output: T`.
+    """Declare an op. Signature: `grad: T, output_dim0: host int32 -> output: T`.
 
     A type may be marked `host`, `list`, `ref` or `optional`; `Arg` says what that means. An output's type may be the
     name of an attribute, which then holds its dtype.
@@ -283,7 +280,7 @@ def declare(name: str, signature: str, **fields: Any) -> Op:
 
 
 def _check_parameters(op: Op) -> None:
-    """An op's constants and passed attributes are its kernel's parameters, in their order."""
+    """Raise unless the op's constants and passed attributes match the kernel's parameters in order."""
     if op.kernel not in KERNELS:
         raise ValueError(f"{op.name}: declare its kernel {op.kernel!r} with kernel(...) beside it")
     names = KERNELS[op.kernel].parameters
@@ -292,7 +289,7 @@ def _check_parameters(op: Op) -> None:
 
 
 def catalog() -> list[dict[str, Any]]:
-    """Every record as plain data, ready for JSON: what an editor's palette or a generator needs."""
+    """Return every record as plain data for JSON, for editors and generators."""
 
     def arg(op: Op, a: Arg) -> dict[str, Any]:
         marks = {"host": a.host, "many": a.many, "ref": a.ref, "optional": a.optional}
@@ -321,20 +318,20 @@ def catalog() -> list[dict[str, Any]]:
 
 
 def value_text(value: Any) -> str:
-    """A value in few words: what it is, where its own would be long or a place in memory, or it has none."""
+    """Return a short text for a value: its type if its own text is long, an address, or fails."""
     if isinstance(value, int) and value.bit_length() > 128:
         return f"an int of {value.bit_length()} bits"
     try:
         if _is_plain(value):
             return repr(value)[:80]
-    except Exception:  # of a list's items: they may be anything
+    except Exception:  # list items may be anything
         pass
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value's own text is worth reading; that of most objects is an address."""
+    """Whether the text of a value is informative; that of most objects is an address."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, (numbers.Number, str, bytes))

@@ -1,4 +1,4 @@
-"""Weighted bags, on which the weighted lookups stand: Σwx, Σwx/Σw, Σwx/√Σw²."""
+"""WeightedSparseSegment{Sum,Mean,SqrtN}: weighted bags Σwx, Σwx/Σw, Σwx/√Σw², and their gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOTAL = {Reduction.sum: "Σwx", Reduction.mean: "Σwx / Σw", Reduction.sqrtn: "
 TYPES = {"T": FLOATS, "Tidx": INDEX, "Tsegmentids": INDEX, "Tweights": FLOATS}
 ROUNDING = {"accumulate": ("T", "float32")}  # in the order of Rounding
 
-# Columns of a whole packet add up in another order than those after the last one (docs/orders.md): not columnwise.
+# Columns in whole packets are summed in a different order than the remaining columns (docs/orders.md): not columnwise.
 kernel(
     "weighted_segment",
     parameters=("reduction", "sized"),
@@ -75,9 +75,9 @@ def _grad_rows_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
 
 
 def weights_gradient(ops: Any, kind: str, c: Call, grad: Any, data: Any, rows: int) -> Any:
-    """d⟨grad, bag(data, w)⟩ / dw, as a composition, so that it can be differentiated again; None if nobody asks.
+    """d⟨grad, bag(data, w)⟩ / dw, as a composition, so that it can be differentiated again; None if not requested.
 
-    `rows` is how many rows grad has, said by whoever knows it first.
+    `rows` is the number of rows of grad.
 
     With a_i = ⟨grad[s_i], data[indices_i]⟩ and W the segment's divisor: a/W − w·Σ(w·a)/W³ for √Σw²,
     a/W − Σ(w·a)/W² for Σw, and a for the plain sum. A divisor of 0 gives 0.
@@ -120,7 +120,7 @@ def _forward_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
 
 
 def planned_rows(ops: Any, kind: str, c: Call, y: Any, plan: tuple[Any, ...]) -> IndexedRows:
-    """The gradient for `data` by unique rows: a table of just those rows, which the plan numbers anew."""
+    """Return the gradient of `data` by unique rows: a table of just those rows, renumbered by the plan."""
     rows, *rest = plan
     unique = rows.shape[0]
     values = ops[f"PlannedWeightedSparseSegment{kind}Grad"](

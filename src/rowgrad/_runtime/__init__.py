@@ -1,1 +1,1 @@
-"""Private machinery of a call: validation, dispatch, the NumPy runner, the dense layer, vmap rules and memory."""
+"""How calls run: validation, dispatch, the NumPy runner, the dense ops, vmap rules and memory."""

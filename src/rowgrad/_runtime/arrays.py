@@ -1,4 +1,4 @@
-"""What may come in as a NumPy argument: every value becomes a C-contiguous array of a dtype the catalogue names."""
+"""Convert arguments to C-contiguous NumPy arrays of dtypes that the catalogue names."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ _PLAIN = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "u
           "complex64", "complex128", "bool")  # fmt: skip
 NUMPY_DTYPE: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in _PLAIN}
 NUMPY_DTYPE["bfloat16"] = np.dtype(ml_dtypes.bfloat16)
-# TensorFlow's NumPy form of a quantized number is a structure with one field named after the type.
+# TensorFlow's NumPy dtype of a quantized number is a structure with one field named after the type.
 NUMPY_DTYPE |= {q: np.dtype([(q, NUMPY_DTYPE[q.removeprefix("q").replace("quint", "uint")])]) for q in QUANTIZED}
 NUMPY_DTYPE["string"] = np.dtype(object)
 
 _NAME = {dtype: name for name, dtype in NUMPY_DTYPE.items() if name != "string"}
 _INT32 = np.iinfo(np.int32)
-# Types whose conversion runs no code of the caller's.
+# Types whose conversion runs no user code.
 _INERT = frozenset((np.ndarray, bool, int, float, complex, str, bytes, *np.sctypeDict.values()))
 _PYTHON = (bool, int, float, complex, str, bytes, list, tuple)
 
 
 def aval_of(array: Array) -> Aval:
-    """The catalogue's view of an admitted array."""
+    """Return the aval of a converted array."""
     return Aval(_NAME.get(array.dtype, "string"), array.shape)
 
 
 def avals_of(op: Op, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The catalogue's view of admitted arguments; of a list, a tuple."""
+    """Return the avals of converted arguments; a tuple for a list."""
     if not op.has_lists:
         return {name: aval_of(a) for name, a in arrays.items()}
     return {k: tuple(map(aval_of, a)) if isinstance(a, tuple) else aval_of(a) for k, a in arrays.items()}
 
 
 def host_value(array: Array) -> Any:
-    """What a host input says: a number, or a tuple of numbers."""
+    """Return the value of a host input: a number, or a tuple of numbers."""
     return array.item() if array.ndim == 0 else tuple(array.ravel().tolist())
 
 
-def own_sizes(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, with host inputs that nobody else can change.
+def copy_host_inputs(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments with private copies of host inputs.
 
-    They are read more than once: to judge the call, by its kernel, for later calls. All must read the same.
+    Host inputs are read several times: for validation, by the kernel, and for the cache key. All reads must agree.
     """
     own = dict(arguments)
     for arg in op.inputs:
@@ -65,19 +65,19 @@ def own_sizes(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_ndarray(value: Any) -> bool:
-    """Whether a value is an array of NumPy's by its type, whatever class it claims to be of."""
+    """Whether the type of a value is a NumPy array, whatever its `__class__` claims."""
     return issubclass(type(value), np.ndarray)
 
 
 def base_view(array: Array) -> Array:
-    """A private view as NumPy itself sees the memory: nothing that a subclass overrides is read."""
+    """Return a plain ndarray view; attributes that a subclass overrides are not read."""
     return np.ndarray.view(array, np.ndarray)
 
 
 def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays as they are, Python numbers and lists in the dtype their neighbours give them.
+    """Convert the arguments of a call: arrays keep their dtype, Python numbers and lists take the dtype of the others.
 
-    An argument that is a list of arrays becomes a tuple of them.
+    An argument that is a list of arrays becomes a tuple.
     """
     inputs, given = spread(op, arguments) if op.has_lists else (op.inputs, arguments)
     arrays: dict[str, Array] = {}
@@ -85,7 +85,7 @@ def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
     weak: list[str] = []
     for arg in inputs:
         value = given[arg.name]
-        # NumPy's scalars have a dtype of their own, though some of them are Python floats or strings too.
+        # NumPy scalars have their own dtype, although some are also Python floats or strings.
         if isinstance(value, _PYTHON) and not isinstance(value, np.generic):
             weak.append(arg.name)
             continue
@@ -103,36 +103,36 @@ def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if arg.type not in op.types:
             arrays[arg.name] = _as_fixed(arrays[arg.name], arg.name, arg.type)
     if not all(type(value) in _INERT for value in given.values()):
-        _take_again(arrays, given)
+        _reread_arrays(arrays, given)
         for arg in inputs:
             if arg.type not in op.types:
                 arrays[arg.name] = _as_fixed(arrays[arg.name], arg.name, arg.type)
-    ordered = {arg.name: arrays[arg.name] for arg in inputs}  # kernels know them by their order
+    ordered = {arg.name: arrays[arg.name] for arg in inputs}  # kernels read them by position
     return regroup(op, ordered) if op.has_lists else ordered
 
 
-def _take_again(arrays: dict[str, Array], given: Mapping[str, Any]) -> None:
-    """Read the caller's arrays again: code of other arguments (`__array__`, items of lists) may have changed them."""
+def _reread_arrays(arrays: dict[str, Array], given: Mapping[str, Any]) -> None:
+    """Convert the caller's arrays again: code of other arguments (`__array__`, list items) may have changed them."""
     for name, value in given.items():
         if is_ndarray(value) and (arrays[name] is value or arrays[name].base is not None):
             arrays[name] = canonical(np.asarray(value), name)
 
 
 def _strong(value: Any, argument: str) -> Array:
-    """An array keeps its dtype: nothing is converted but byte order and strings."""
+    """Convert an array; only byte order and strings change."""
     if value is None or not (isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__")):
         raise make_error("not_an_array", argument=argument, value=type(value).__name__)
     return canonical(plain_array(value, argument), argument)
 
 
 def is_masked(value: Any) -> bool:
-    """Whether a value is a masked array: only where `numpy.ma` is loaded, which is slow and not loaded here."""
+    """Whether a value is a masked array; does not import `numpy.ma`, which is slow."""
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
     return masked is not None and isinstance(value, masked)
 
 
 def plain_array(value: Any, argument: str) -> Array:
-    """NumPy's array of a value, or the refusal that says it is none."""
+    """Convert a value with NumPy; raise if it is not an array."""
     if is_masked(value):
         raise make_error("not_an_array", argument=argument, value="a masked array, whose mask would be lost")
     try:
@@ -142,7 +142,7 @@ def plain_array(value: Any, argument: str) -> Array:
         return array
     except OpError:
         raise
-    except Exception as error:  # its own code says what it is: whatever that raises, it is no array
+    except Exception as error:  # user code may raise anything
         raise make_error("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from error
 
 
@@ -160,13 +160,13 @@ def _check_storage(array: Array, storage: Any, argument: str) -> None:
 
 
 def is_aligned(array: Array) -> bool:
-    """Whether kernels may read it in place. NumPy demands nothing of structures, so their address is looked at."""
+    """Whether kernels may read an array in place. NumPy does not check structures, so check their address."""
     return array.flags.aligned and (array.dtype.names is None or array.ctypes.data % (array.itemsize or 1) == 0)
 
 
 def canonical(array: Array, argument: str) -> Array:
-    """The array in the machine's byte order, contiguous and aligned, of a dtype the catalogue names."""
-    # Not ascontiguousarray: that would give a scalar a dimension.
+    """Return the array contiguous, aligned and in native byte order; raise for a dtype outside the catalogue."""
+    # Not ascontiguousarray, which adds a dimension to scalars.
     if not array.flags.c_contiguous or not is_aligned(array):
         array = _copied(array, argument)
     if array.dtype in _NAME:
@@ -188,7 +188,7 @@ def canonical(array: Array, argument: str) -> Array:
 
 
 def _copied(array: Array, argument: str) -> Array:
-    """A view may be larger than any memory: the same element over and over."""
+    """Copy an array; a broadcast view may be larger than memory."""
     try:
         return array.copy(order="C")
     except MemoryError:
@@ -196,20 +196,20 @@ def _copied(array: Array, argument: str) -> Array:
 
 
 def _weak(value: Any, argument: str, wanted: str | None, empty: str) -> Array:
-    """Python numbers follow the dtype around them; alone they are float32 and int32, as in TensorFlow.
+    """Convert Python numbers to the dtype `wanted`, or to float32 and int32 as TensorFlow does.
 
-    `empty` is the dtype of a list without numbers where `wanted` does not say one.
+    `empty` is the dtype of an empty list if `wanted` is None.
     """
     try:
         try:
             array = np.asarray(value)
-        except UnicodeDecodeError:  # strings beside bytes that are not ASCII
+        except UnicodeDecodeError:  # strings mixed with bytes that are not ASCII
             array = np.array(value, dtype=object)
         if array.dtype.kind in "SUfO" and not _holds_arrays(value):
             array = _exact(np.array(value, dtype=object), array, argument, wanted)
     except OpError:
         raise
-    except Exception as error:  # of a list's items: they may be anything
+    except Exception as error:  # list items may be anything
         raise make_error("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from None
     if array.size == 0 and not _holds_arrays(value):
         return np.zeros(array.shape, NUMPY_DTYPE.get(wanted or empty, NUMPY_DTYPE[empty]))
@@ -234,13 +234,13 @@ def _weak(value: Any, argument: str, wanted: str | None, empty: str) -> Array:
 
 
 def as_array(value: Any, argument: str, wanted: str | None = None, empty: str = "float32") -> Array:
-    """One value: arrays as they are, Python numbers in the dtype that is wanted where they can have it."""
+    """Convert one value: arrays keep their dtype, Python numbers take `wanted` if possible."""
     is_weak = isinstance(value, _PYTHON) and not isinstance(value, np.generic)
     return _weak(value, argument, wanted, empty) if is_weak else _strong(value, argument)
 
 
 def _exact(items: Array, guess: Array, argument: str, wanted: str | None) -> Array:
-    """Strings to the last NUL, and integers that NumPy would have made floats."""
+    """Keep strings with trailing NULs, and integers that NumPy would convert to floats."""
     if guess.dtype.kind in "SU":
         return items
     if items.size and all(isinstance(i, int) and not isinstance(i, bool) for i in items.reshape(-1)):
@@ -253,12 +253,12 @@ def _exact(items: Array, guess: Array, argument: str, wanted: str | None) -> Arr
 
 
 def integer_text(value: int) -> str:
-    """An integer in digits, or how long it is where nobody would read them."""
+    """Return an integer in digits, or its bit length if it is long."""
     return str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
 
 
 def is_inexact(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype is of real or complex floating point."""
+    """Whether a dtype is real or complex floating point."""
     return dtype.kind in "fc" or dtype == NUMPY_DTYPE["bfloat16"]
 
 
@@ -269,7 +269,7 @@ def _holds_arrays(value: Any) -> bool:
 
 
 def _as_fixed(array: Array, argument: str, wanted: str) -> Array:
-    """An argument of one integer dtype takes any integers that fit it."""
+    """Convert integers for an argument with a fixed integer dtype; raise if one does not fit."""
     target = NUMPY_DTYPE[wanted]
     if array.dtype == target or array.dtype.kind not in "iu" or target.kind not in "iu":
         return array
@@ -277,7 +277,7 @@ def _as_fixed(array: Array, argument: str, wanted: str) -> Array:
 
 
 def fit(array: Array, argument: str, target: np.dtype[Any]) -> Array:
-    """The integers in another dtype, if all of them are its."""
+    """Convert integers to another dtype; raise if one does not fit."""
     info = np.iinfo(target)
     if array.size and (int(array.min()) < info.min or int(array.max()) > info.max):
         flat = array.ravel().tolist()

@@ -1,8 +1,9 @@
-"""One call: bind the arguments, choose the runner by their types, let it check and launch.
+"""Dispatch one call: bind the arguments, choose the runner by their types, run it.
 
-A runner is a module with one function, `call(op, arguments, attrs, out) -> tuple of outputs`. It is found by the
-argument's own `__rowgrad_runner__` (a module's name), else by the root module of its type among the entry points
-of the group `rowgrad.runners`. Nothing here imports one before it is needed."""
+A runner is a module with a function `call(op, arguments, attrs, out) -> tuple of outputs`. An argument's type names it
+with `__rowgrad_runner__` (a module name); otherwise the root module of the type is looked up in the entry points of the
+group `rowgrad.runners`. Runners are imported on first use.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from typing import Any
 
 from .._catalog.spec import CATALOG, PLAN, Op, spread, value_text
 from ..errors import OpError, ResourceExhaustedError, make_error
-from .validation import settle_attrs
+from .validation import validate_attrs
 
 NUMPY = "rowgrad._runtime.numpy_runner"
-PACKAGES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # root module -> extra that brings its runner
+PACKAGES = {"torch": "torch", "jax": "jax", "jaxlib": "jax"}  # root module -> extra that installs its runner
 
 
 def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -36,20 +37,20 @@ def invoke(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, 
         arguments, attrs = bind(op, args, kwargs)
     try:
         if attrs is not op.attrs:
-            attrs = settle_attrs(op, attrs)
+            attrs = validate_attrs(op, attrs)
         flat = spread(op, arguments)[1] if op.has_lists else arguments
         outputs: tuple[Any, ...] = _LOADED[choose_runner(flat)].call(op, arguments, attrs, out)
     except OpError as error:
         error.in_call(op.name, name, describe(op, arguments, attrs))
         raise
-    except MemoryError as error:  # of an array library, which says how much it asked for
+    except MemoryError as error:  # from an array library; its message has the size
         exhausted = ResourceExhaustedError(f"OOM: {error}")
         raise exhausted.in_call(op.name, name, describe(op, arguments, attrs)) from error
     return outputs
 
 
 def planned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
-    """The op that takes a plan in place of this one's ids; `kwargs` get the plan's arrays in place of the plan."""
+    """Return the op that takes a plan instead of ids; replace the plan in `kwargs` by its arrays."""
     plan = kwargs.pop("plan")
     if plan is None:
         return op
@@ -70,9 +71,9 @@ def planned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
 
 
 def padded(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...]]:
-    """The op that gives `size` rows, and its arguments by position.
+    """Return the op that returns `size` rows, and its positional arguments.
 
-    Without a `fill_id`, rows beyond the last have the first id that is no row's.
+    The default `fill_id` of padding rows is the number of rows: the first id out of range.
     """
     if kwargs.get("size") is None:
         kwargs.pop("size", None)
@@ -84,7 +85,7 @@ def padded(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, t
         at = op.input_names.index(rows)
         kwargs["fill_id"] = kwargs[rows] if rows in kwargs else args[at] if at < len(args) else 0
     twin = CATALOG[op.padded]
-    # Attributes by position come after the op's own inputs, not after its twin's.
+    # Positional attributes follow the inputs of this op, not those of its twin.
     for name, value in zip(op.attrs, args[len(op.inputs) :], strict=False):
         if name in kwargs:
             raise TypeError(f"{op.name} got argument {name!r} twice")
@@ -93,7 +94,7 @@ def padded(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, t
 
 
 def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """Arguments by name in the record's order, and attributes with their defaults."""
+    """Return the arguments by name in the record's order, and the attributes with defaults."""
     names = op.input_names
     if len(args) > len(names) + len(op.attrs):
         raise TypeError(f"{op.name} takes {len(names) + len(op.attrs)} arguments, got {len(args)}")
@@ -108,13 +109,13 @@ def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict
     if missing:
         raise TypeError(f"{op.name} needs {', '.join(missing)}")
     arguments = {n: given[n] for n in names}
-    if len(given) == len(names):  # a runner sees by that that no attribute was given
+    if len(given) == len(names):  # identity tells runners that no attribute was passed
         return arguments, op.attrs
     return arguments, {k: given.get(k, default) for k, default in op.attrs.items()}
 
 
 def choose_runner(arguments: Mapping[str, Any]) -> str:
-    """The module that runs this call: NumPy's, unless an argument says otherwise."""
+    """Return the runner of a call: NumPy's, unless an argument has another."""
     chosen, because = NUMPY, ""
     for name, value in arguments.items():
         runner = runner_of(type(value))  # a constant for torch.compile, which must not see the table behind it
@@ -143,10 +144,10 @@ def import_module(name: str) -> Any:
 
 
 def runner_of(kind: type) -> str:
-    """The runner for values of one type; it is loaded then."""
+    """Return the runner for values of a type, and import it."""
     runner = _RUNNER_OF.get(kind)
     if runner is None:
-        with _IMPORTS:  # reading entry points imports, too
+        with _IMPORTS:  # reading entry points also imports
             runner = _find_runner(kind)
             _LOADED[runner] = importlib.import_module(runner)
         _RUNNER_OF[kind] = runner
@@ -154,17 +155,17 @@ def runner_of(kind: type) -> str:
 
 
 def load_runner(kind: type) -> Any:
-    """The runner's module for values of one type, for callers that choose once and call often."""
+    """Return the runner module for values of a type."""
     return _LOADED[runner_of(kind)]
 
 
 def is_traced(value: Any) -> bool:
-    """Whether a compiler, or a gradient, is at work on a value: it has a shape then, and no data to look at."""
-    asked = getattr(load_runner(type(value)), "is_traced", None)
-    return asked is not None and asked(value)
+    """Whether a compiler or transform traces a value, so that it has a shape but no data."""
+    check = getattr(load_runner(type(value)), "is_traced", None)
+    return check is not None and check(value)
 
 
-# A compiler that traces a call may take the answer as a constant: a type's runner does not change.
+# Compilers may treat the result as a constant: the runner of a type does not change.
 runner_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -172,7 +173,7 @@ def _find_runner(kind: type) -> str:
     own = getattr(kind, "__rowgrad_runner__", None)
     if isinstance(own, str):
         return own
-    # A class of somebody's own may be made of a tensor.
+    # A user's class may derive from a tensor.
     roots = (base.__module__.partition(".")[0] for base in kind.__mro__)
     root = next((r for r in roots if r in PACKAGES), None)
     if root is None:
@@ -189,7 +190,7 @@ def _find_runner(kind: type) -> str:
 
 
 def describe(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> str:
-    """Every argument's dtype and shape, and attributes that are not their default."""
+    """Return the dtype and shape of each argument, and the attributes that differ from their defaults."""
     lists = {a.name for a in op.inputs if a.many}
     parts = [
         f"{k}=[{', '.join(map(describe_value, v))}]"
@@ -202,15 +203,15 @@ def describe(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> 
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    """Arrays among attributes, which are refused, compare by element."""
+    """Compare types first: an array attribute, which is invalid, would compare by element."""
     return value is default or (type(value) is type(default) and bool(value == default))
 
 
 def describe_value(value: Any) -> str:
-    """Dtype and shape of an array, or what else a value is."""
+    """Return the dtype and shape of an array, or a short text for another value."""
     try:
         dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
-    except Exception:  # some tensors say so when they are asked for what they lack
+    except Exception:  # some tensors raise for attributes they lack
         return type(value).__name__
     if dtype is not None and isinstance(shape, tuple):
         return f"{dtype}[{','.join(map(str, shape))}]"
@@ -222,5 +223,5 @@ def describe_value(value: Any) -> str:
         return type(value).__name__
     try:
         return f"{type(value).__name__} of {len(value)}"
-    except Exception:  # its own code: whatever that raises, it has no length
+    except Exception:  # user code may raise anything
         return type(value).__name__

@@ -1,4 +1,4 @@
-"""Where large arrays are stored: recycled pages, the system's zeros, and a dense gradient cached between steps."""
+"""Allocation of large arrays, and GradBuffer, a dense gradient that is reused between steps."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from .._core import recycled, zeroed
 from ..errors import ResourceExhaustedError, shape_text
 from .arrays import NUMPY_DTYPE
 
-# -- Where large arrays live ------------------------------------------------------------------------------------------
-
-# Where large arrays live: in pages the process already has, or in zeros the system gives when they are touched.
-
 Array = np.ndarray[Any, Any]
-_LARGE = 1 << 20  # bytes from which an array's pages cost more than its bookkeeping
+_LARGE = 1 << 20  # from this size, page faults cost more than bookkeeping
 
 
 def new_array(shape: tuple[int, ...], dtype: np.dtype[Any], zeros: bool) -> Array:
-    """An array of zeros, or of anything."""
+    """Allocate an array, of zeros or uninitialized.
+
+    Large arrays reuse pages of the process, or are zero pages that the system maps on first access.
+    """
     size = math.prod(shape) * dtype.itemsize
     if size < _LARGE:
         return np.zeros(shape, dtype) if zeros else np.empty(shape, dtype)
@@ -32,10 +31,6 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype[Any], zeros: bool) -> Arra
         raise MemoryError(f"no memory for {size} bytes: shape {shape}, dtype {dtype}") from None
     return fresh.view(dtype).reshape(shape)
 
-
-# -- GradBuffer -------------------------------------------------------------------------------------------------------
-
-# GradBuffer: a dense gradient kept between steps.
 
 _NUMBERS = tuple(NUMPY_DTYPE[name] for name in (*REALS, *COMPLEX))
 
@@ -53,9 +48,9 @@ def _dtype(given: Any) -> np.dtype[Any]:
 class GradBuffer:
     """A dense gradient that remembers which rows it wrote and clears only those before the next one.
 
-    Pass it as `out=` to an op that gives a dense table from ids: `SparseSegment*Grad`, `WeightedSparseSegment*Grad`,
-    `ScatterRows`. A step then costs what its batch costs, not what the table costs. `array` is the gradient of
-    the last step; it is the same array every time, and is yours to read until the next call.
+    Pass it as `out=` to an op that returns a dense table from ids: `SparseSegment*Grad`, `WeightedSparseSegment*Grad`,
+    `ScatterRows`. The cost of a step then depends on its batch, not on the table. `array` is the
+    gradient of the last step; it is the same array every time, valid until the next call.
 
     >>> import numpy as np, rowgrad as rg
     >>> buffer = rg.GradBuffer((4, 1), np.float64)
@@ -71,7 +66,7 @@ class GradBuffer:
         good = bool(sizes) and all(
             isinstance(d, int | np.integer) and not isinstance(d, bool) and d >= 0 for d in sizes
         )
-        if not good or math.prod(max(int(d), 1) for d in sizes) >= 1 << 59:  # elements that no address reaches
+        if not good or math.prod(max(int(d), 1) for d in sizes) >= 1 << 59:  # more elements than can be addressed
             raise TypeError(f"GradBuffer: shape must be a tuple of sizes, rows first; got {shape!r}")
         kind = _dtype(dtype)
         try:
@@ -87,21 +82,21 @@ class GradBuffer:
 
     @property
     def written(self) -> Array:
-        """The rows the last step wrote, ascending (of a small table all of them); not to be changed."""
+        """The rows that the last step wrote, ascending (all rows of a small table); read-only."""
         return self._written
 
     def _remember(self, rows: Array) -> None:
-        """Take down which rows hold something now: the runner's business."""
+        """Record which rows are not zero; called by the runner."""
         rows.flags.writeable = False
         self._written = rows
 
     def clear(self) -> None:
-        """Zeros again, at the cost of the rows written."""
+        """Set the written rows to zero."""
         self._array[self._written] = 0
         self._written = self._written[:0]
 
     def __copy__(self) -> GradBuffer:
-        """Two buffers never share an array: each must know all that is written to it."""
+        """Copy the array too: a buffer must know all writes to its array."""
         return copy.deepcopy(self)
 
     def __repr__(self) -> str:

@@ -1,6 +1,7 @@
-"""The dense layer on NumPy arrays: its functions with NumPy as their array namespace.
+"""The dense ops on NumPy arrays: the functions of `rowgrad._runtime.dense` with NumPy as array namespace.
 
-What dtypes, shapes, host values and attributes decide is judged once for calls that are alike, as in `native`."""
+Calls with equal dtypes, shapes, host values and attributes are validated once, as in `numpy_runner`.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._catalog.spec import COMPLEX, FLOATS, REALS, Op, spread
-from .arrays import NUMPY_DTYPE, Array, admit, avals_of, host_value, own_sizes
-from .dense import FUNCTIONS, handed_types
-from .results import check_size, into
+from .arrays import NUMPY_DTYPE, Array, admit, avals_of, copy_host_inputs, host_value
+from .dense import FUNCTIONS, host_dtypes
+from .results import check_size, copy_to_out
 from .validation import infer
 
 Axes = tuple[int, ...]
 
 
 class Namespace:
-    """NumPy under the names `rowgrad._runtime.dense` knows: those of the array standard, and a few it lacks."""
+    """NumPy under the names of the array API standard, and a few more that `rowgrad._runtime.dense` uses."""
 
     dtype = staticmethod(NUMPY_DTYPE.__getitem__)
     bool, int64, float32 = (NUMPY_DTYPE[n] for n in ("bool", "int64", "float32"))
@@ -65,22 +66,22 @@ class Namespace:
 
     @staticmethod
     def device(x: Any) -> Any:
-        """Where x lies."""
+        """Return the device of x."""
         return x.device
 
     @staticmethod
     def astype(x: Any, dtype: Any) -> Any:
-        """x in another dtype."""
+        """Convert x to another dtype."""
         return x.astype(dtype)
 
     @staticmethod
     def copy(x: Any) -> Any:
-        """The same elements in memory of their own, contiguous."""
+        """Return a contiguous copy."""
         return np.array(x, order="C")
 
     @staticmethod
     def stop_gradient(x: Any) -> Any:
-        """x: NumPy differentiates nothing."""
+        """Return x: NumPy does not differentiate."""
         return x
 
     @staticmethod
@@ -91,27 +92,27 @@ class Namespace:
 
     @staticmethod
     def sum(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """The sum in the dtype of x."""
+        """Sum in the dtype of x."""
         return np.sum(x, axis=axis, dtype=x.dtype, keepdims=keepdims)
 
     @staticmethod
     def long_sum(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """The sum of integers in 64 bits."""
+        """Sum integers in 64 bits."""
         return np.sum(x, axis=axis, dtype=np.uint64 if x.dtype.kind == "u" else np.int64, keepdims=keepdims)
 
     @staticmethod
     def prod(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """The product in the dtype of x."""
+        """Multiply in the dtype of x."""
         return np.prod(x, axis=axis, dtype=x.dtype, keepdims=keepdims)
 
     @staticmethod
     def max(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """The largest."""
+        """Return the maximum."""
         return np.max(x, axis=axis, keepdims=keepdims)
 
     @staticmethod
     def min(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """The smallest."""
+        """Return the minimum."""
         return np.min(x, axis=axis, keepdims=keepdims)
 
     @staticmethod
@@ -121,38 +122,38 @@ class Namespace:
 
     @staticmethod
     def any(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """Whether one is true."""
+        """Whether any is true."""
         return np.any(x, axis=axis, keepdims=keepdims)
 
     @staticmethod
     def lowest(dtype: Any) -> Any:
-        """What every value of a dtype is at least."""
+        """Return the lowest value of a dtype."""
         return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
 
     @staticmethod
     def highest(dtype: Any) -> Any:
-        """What every value of a dtype is at most."""
+        """Return the highest value of a dtype."""
         return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
     @staticmethod
     def take(x: Any, indices: Any) -> Any:
-        """Rows by index."""
+        """Return rows by index."""
         return x[indices]
 
     @staticmethod
     def first_true(mask: Any) -> int:
-        """The first position that holds, counted in a row; -1 where none does."""
+        """Return the first true position in flat order; -1 if there is none."""
         return int(np.argmax(mask)) if np.any(mask) else -1
 
 
 class _Prepared(NamedTuple):
     function: Callable[..., Any]
-    host: tuple[tuple[int, Any], ...]  # inputs whose values the key holds, by position
+    host: tuple[tuple[int, Any], ...]  # host inputs by position; the key contains their values
     types: Mapping[str, Any]
 
 
 _PREPARED: dict[Any, _Prepared] = {}
-_MANY = 4096
+_MAX_PREPARED = 4096
 
 
 def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) -> tuple[Array, ...]:
@@ -164,7 +165,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         for i, value in prepared.host:
             given[i] = value
         return _run(prepared, given, attrs)
-    arguments = own_sizes(op, arguments)
+    arguments = copy_host_inputs(op, arguments)
     key = None if key is None else _key(op, arguments, attrs)
     arrays = admit(op, arguments)
     avals = avals_of(op, arrays)
@@ -174,20 +175,24 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         check_size(aval)
     values = {**arrays, **host}
     places = tuple((i, host[a.name]) for i, a in enumerate(op.inputs) if a.host)
-    prepared = _Prepared(FUNCTIONS[op.name], places, handed_types(op.name, outputs))
+    prepared = _Prepared(FUNCTIONS[op.name], places, host_dtypes(op.name, outputs))
     results = _run(prepared, list(values.values()), attrs)
     if key is not None and all(d in _PLAIN for d in key if isinstance(d, np.dtype)):
-        if len(_PREPARED) >= _MANY:
+        if len(_PREPARED) >= _MAX_PREPARED:
             _PREPARED.clear()
         _PREPARED[key] = prepared
-    return into(op, results, out, spread(op, arrays)[1] if op.has_lists else arrays) if out is not None else results
+    return (
+        copy_to_out(op, results, out, spread(op, arrays)[1] if op.has_lists else arrays) if out is not None else results
+    )
 
 
-_PLAIN = frozenset(dtype for name, dtype in NUMPY_DTYPE.items() if name != "string")  # a list of strings is looked at
+_PLAIN = frozenset(
+    dtype for name, dtype in NUMPY_DTYPE.items() if name != "string"
+)  # strings are validated in every call
 
 
 def _run(prepared: _Prepared, values: list[Any], attrs: Mapping[str, Any]) -> tuple[Array, ...]:
-    """Attributes are the call's own: 0.0 and -0.0 are judged alike, and are one key."""
+    """Run a prepared call with the attributes of this call: 0.0 and -0.0 have equal keys."""
     with np.errstate(all="ignore"):
         result = prepared.function(Namespace, *values, **attrs, **prepared.types)
     if type(result) is tuple:
@@ -196,12 +201,12 @@ def _run(prepared: _Prepared, values: list[Any], attrs: Mapping[str, Any]) -> tu
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether `admit` would give an array back as it is. NumPy's sums follow the order of memory: there is one."""
+    """Whether `admit` would return the array itself. NumPy sums in memory order, so it must be C-contiguous."""
     return type(value) is np.ndarray and value.flags.c_contiguous
 
 
 def _key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any:
-    """What decides a call apart from its data, or None where an argument is no plain array or number."""
+    """Return all that determines a call except its data; None if an argument is not a plain array or number."""
     key: list[Any] = [op.name]
     for arg, value in zip(op.inputs, arguments.values(), strict=True):
         if _is_plain(value):

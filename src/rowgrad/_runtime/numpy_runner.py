@@ -1,4 +1,4 @@
-"""The NumPy runner: admits arrays, asks `check`, allocates outputs, calls `_core`, words what it reports."""
+"""The NumPy runner: convert and validate arguments, allocate outputs, run the kernel, raise the faults it reports."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .._core import num_threads as _num_threads
 from .._core import set_num_threads as _set_num_threads
 from ..errors import OpError, make_error
 from . import numpy_dense
-from .arrays import NUMPY_DTYPE, Array, admit, aval_of, base_view, host_value, is_ndarray, own_sizes
+from .arrays import NUMPY_DTYPE, Array, admit, aval_of, base_view, copy_host_inputs, host_value, is_ndarray
 from .memory import GradBuffer, new_array
-from .results import buffers_of, check_size, into, outputs_given, too_large
+from .results import check_size, copy_to_out, out_buffers, out_views, too_large
 from .validation import infer
 
 KERNEL = {name: i for i, (name, _) in enumerate(kernels())}
@@ -27,14 +27,21 @@ CODE = {name: i for i, name in enumerate(CODE_NAME)}
 
 
 def set_num_threads(n: int) -> None:
-    """Use n threads from now on. The number never changes a result."""
+    """Set the number of threads that kernels use. It never changes a result.
+
+    Args:
+        n: From 1 to 1024.
+
+    Raises:
+        ValueError: If n is not an int from 1 to 1024.
+    """
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 1024:
         raise ValueError(f"set_num_threads: n must be an int from 1 to 1024; got {n!r}")
     _set_num_threads(n)
 
 
 def num_threads() -> int:
-    """How many threads kernels use."""
+    """Return the number of threads that kernels use."""
     return int(_num_threads())
 
 
@@ -59,38 +66,38 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     if prepared is not None:
         try:
             return _run_prepared(op, prepared, arguments)
-        except (BufferError, ValueError, MemoryError) as error:  # strided, unaligned or too large after all
+        except (BufferError, ValueError, MemoryError) as error:  # strided, unaligned or too large: take the full path
             if isinstance(error, OpError):
                 raise
-    kept = None
-    if isinstance(out, GradBuffer):  # a buffer's attributes and a list's items are read before any array is
-        kept, out = _Kept(out, out.written), out.array
+    buffer_out = None
+    if isinstance(out, GradBuffer):  # read attributes and list items, which may run user code, before any array
+        buffer_out, out = _BufferOut(out, out.written), out.array
     if out is not None:
-        out = buffers_of(out)
-    arguments = own_sizes(op, arguments)
+        out = out_buffers(out)
+    arguments = copy_host_inputs(op, arguments)
     key = None if key is None else call_key(op, arguments, attrs)
     arrays = admit(op, arguments)
     avals = {name: aval_of(a) for name, a in arrays.items()}
     host = {a.name: host_value(arrays[a.name]) for a in op.inputs if a.host and avals[a.name].dtype in CODE}
     outputs = infer(op, avals, host, attrs)
     texts = [a.name for a in op.inputs if avals[a.name].dtype == "string"]
-    if kept is not None and (texts or not KERNELS[op.kernel].writes_named_rows):
+    if buffer_out is not None and (texts or not KERNELS[op.kernel].writes_named_rows):
         raise make_error("out_unfit", argument=op.outputs[0].name, bound="an array", value="a GradBuffer")
     if texts:
-        return into(op, _launch_strings(op, arrays, attrs, avals, outputs, texts), out, arrays)
-    results = _launch(op, arrays, attrs, avals, outputs, out, kept)
-    if key is not None and _taken_as_they_came(op, arrays, arguments):
+        return copy_to_out(op, _launch_strings(op, arrays, attrs, avals, outputs, texts), out, arrays)
+    results = _launch(op, arrays, attrs, avals, outputs, out, buffer_out)
+    if key is not None and _is_unconverted(op, arrays, arguments):
         _remember(key, op, arrays, attrs, avals, outputs, results)
     return results
 
 
 def constants_of(op: Op, attrs: Mapping[str, Any]) -> list[int]:
-    """What the kernel is told besides the arrays: the record's constants, then the call's attributes."""
+    """Return the kernel's numeric parameters: the record's constants, then the call's attributes."""
     return [*op.constants, *(op.choices[k].index(attrs[k]) for k in op.passed)]
 
 
-class _Kept(NamedTuple):
-    """A GradBuffer given as `out`, and the rows it says it wrote."""
+class _BufferOut(NamedTuple):
+    """A GradBuffer passed as `out`, and its written rows."""
 
     buffer: GradBuffer
     written: Array
@@ -103,30 +110,30 @@ def _launch(
     avals: Mapping[str, Aval],
     outputs: Sequence[Aval],
     out: tuple[Any, ...] | None = None,
-    kept: _Kept | None = None,
+    buffer_out: _BufferOut | None = None,
 ) -> tuple[Array, ...]:
     inputs = _raw(arrays.values(), avals.values())
     try:
         job = Job(KERNEL[str(op.kernel)], constants_of(op, attrs), *inputs, tuple(a.shape for a in avals.values()))
-    except (BufferError, ValueError):  # none of these arrays is the one that was checked
+    except (BufferError, ValueError):  # an array changed after it was validated
         raise make_error("argument_changed") from None
     raise_fault(op, job.fault)
     sized = [Aval(o.dtype, tuple(job.rows if d is None else d for d in o.shape)) for o in outputs]
     for aval in sized:
         check_size(aval)
-    given = None if out is None else outputs_given(op, sized, out, arrays)
+    given = None if out is None else out_views(op, sized, out, arrays)
     results = given or tuple(_allocate(a, job.fills) for a in sized)
-    stale = _NOTHING if kept is None else _written(kept)
-    zeros = kept is not None or (given is None and not job.fills)
+    stale = _NOTHING if buffer_out is None else _stale_rows(buffer_out)
+    zeros = buffer_out is not None or (given is None and not job.fills)
     raise_fault(op, job.run(*_raw(results, sized), zeros, *stale))
-    if kept is not None and not (job.wrote_all and stale[0][0].shape[0] == results[0].shape[0]):
-        kept.buffer._remember(job.written())
+    if buffer_out is not None and not (job.wrote_all and stale[0][0].shape[0] == results[0].shape[0]):
+        buffer_out.buffer._remember(job.written())
     return out if out is not None else results
 
 
-def _written(kept: _Kept) -> tuple[tuple[Array, ...], bytes]:
-    """The rows a GradBuffer wrote, for the kernel to clear."""
-    rows = base_view(kept.written) if is_ndarray(kept.written) else None
+def _stale_rows(buffer_out: _BufferOut) -> tuple[tuple[Array, ...], bytes]:
+    """Return the rows that the kernel has to clear in a GradBuffer."""
+    rows = base_view(buffer_out.written) if is_ndarray(buffer_out.written) else None
     if rows is None or rows.ndim != 1 or rows.dtype not in (np.int32, np.int64) or not rows.flags.c_contiguous:
         raise make_error(
             "out_unfit", argument="out", bound="an intact GradBuffer", value="one whose `written` is not a list of rows"
@@ -135,7 +142,7 @@ def _written(kept: _Kept) -> tuple[tuple[Array, ...], bytes]:
 
 
 def _raw(arrays: Iterable[Array], avals: Iterable[Aval]) -> tuple[tuple[Array, ...], bytes]:
-    """Arrays in forms the buffer protocol knows, and their dtype codes."""
+    """Return the arrays as dtypes of the buffer protocol, and their dtype codes."""
     views, codes = [], bytearray()
     for a, aval in zip(arrays, avals, strict=True):
         name = aval.dtype
@@ -151,7 +158,7 @@ def _raw(arrays: Iterable[Array], avals: Iterable[Aval]) -> tuple[tuple[Array, .
 
 
 def raise_fault(op: Op, fault: tuple[str, int, int, int] | None) -> None:
-    """Put what a kernel found into words."""
+    """Raise the error of a fault that a kernel reported."""
     if fault is not None:
         key, position, value, bound = fault
         raise make_error(key, has=op.input_names, position=position, value=value, bound=bound)
@@ -162,7 +169,7 @@ def _allocate(aval: Aval, filled: bool) -> Array:
     try:
         # Strings stay in Python: kernels move their positions.
         return new_array(shape, np.dtype(np.int64) if aval.dtype == "string" else NUMPY_DTYPE[aval.dtype], not filled)
-    except (MemoryError, ValueError):  # NumPy calls a shape it cannot index a ValueError
+    except (MemoryError, ValueError):  # NumPy raises ValueError for a shape it cannot index
         raise too_large(aval) from None
 
 
@@ -174,9 +181,9 @@ def _launch_strings(
     outputs: Sequence[Aval],
     texts: list[str],
 ) -> tuple[Array, ...]:
-    """Run on positions 0, 1, 2, … in place of the strings, then put the strings there."""
-    form = arrays[texts[0]].dtype  # object or StringDType, whichever the values have
-    pool = np.concatenate([_strings_as(form, arrays[name].reshape(-1), name) for name in texts])
+    """Run the kernel on positions 0, 1, 2, … instead of strings, then look up the strings."""
+    dtype = arrays[texts[0]].dtype  # object or StringDType, as the values
+    pool = np.concatenate([_strings_as(dtype, arrays[name].reshape(-1), name) for name in texts])
     stand_in, start = dict(arrays), 0
     for name in texts:
         n = arrays[name].size
@@ -186,16 +193,16 @@ def _launch_strings(
     return tuple(pool[r] if o.dtype == "string" else r for r, o in zip(results, outputs, strict=True))
 
 
-def _strings_as(form: np.dtype[Any], strings: Array, argument: str) -> Array:
-    """Strings in the dtype of others, if that can hold them."""
-    if strings.dtype == form:
+def _strings_as(dtype: np.dtype[Any], strings: Array, argument: str) -> Array:
+    """Convert strings to this dtype; raise if it cannot represent one."""
+    if strings.dtype == dtype:
         return strings
-    if hasattr(strings.dtype, "na_object"):  # a missing one would become a text, or an object that is not a string
+    if hasattr(strings.dtype, "na_object"):  # a missing value would become text, or an object that is not a string
         for position, item in enumerate(strings.astype(object)):
             if not isinstance(item, str):
                 raise make_error("string_missing", argument=argument, position=position, value=repr(item))
     try:
-        return strings.astype(form)
+        return strings.astype(dtype)
     except UnicodeDecodeError:
         value = "bytes that are not UTF-8"
         raise make_error(
@@ -203,14 +210,14 @@ def _strings_as(form: np.dtype[Any], strings: Array, argument: str) -> Array:
         ) from None
 
 
-# -- calls seen before: dtypes, shapes and sizes were judged once, and the judgement holds for all such calls ---------
+# -- Prepared calls: validated once for equal dtypes, shapes, host values and attributes ------------------------------
 
 
 class _Prepared(NamedTuple):
     kernel: int
     constants: list[int]
-    views: tuple[np.dtype[Any] | None, ...] | None  # how inputs must be seen; None: as they are
-    host: tuple[tuple[int, Array], ...]  # inputs whose values the key holds, by position
+    views: tuple[np.dtype[Any] | None, ...] | None  # the view dtype of each input; None: none needs a view
+    host: tuple[tuple[int, Array], ...]  # host inputs by position; the key contains their values
     codes: bytes
     shapes: tuple[tuple[Any, ...], ...]
     outputs: tuple[tuple[tuple[Any, ...], np.dtype[Any], np.dtype[Any] | None], ...]
@@ -218,13 +225,13 @@ class _Prepared(NamedTuple):
 
 
 _PREPARED: dict[Any, _Prepared] = {}
-_MANY = 4096
+_MAX_PREPARED = 4096
 # Exact types: the value of a subclass may differ each time it is read.
 _INTEGERS = frozenset((int, bool, *(np.dtype(c).type for c in "bBhHiIlLqQ")))
 
 
 def call_key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any:
-    """What decides a call apart from its data, or None where an argument is no plain array or number."""
+    """Return all that determines a call except its data; None if an argument is not a plain array or number."""
     key: list[Any] = [op.name]
     for arg, value in zip(op.inputs, arguments.values(), strict=True):
         if type(value) is np.ndarray:
@@ -242,8 +249,8 @@ def call_key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any
     return tuple(key)
 
 
-def _taken_as_they_came(op: Op, arrays: dict[str, Array], arguments: dict[str, Any]) -> bool:
-    """Whether no argument was converted: only then may a later call like this one skip `admit`."""
+def _is_unconverted(op: Op, arrays: dict[str, Array], arguments: dict[str, Any]) -> bool:
+    """Whether no argument was converted: only then may later calls with this key skip `admit`."""
     return all(arg.host or arrays[arg.name] is arguments[arg.name] for arg in op.inputs)
 
 
@@ -256,7 +263,7 @@ def _remember(
     outputs: Sequence[Aval],
     results: Any,
 ) -> None:
-    if len(_PREPARED) >= _MANY:
+    if len(_PREPARED) >= _MAX_PREPARED:
         _PREPARED.clear()
     inputs, codes = _raw(arrays.values(), avals.values())
     views = tuple(None if i is a else i.dtype for i, a in zip(inputs, arrays.values(), strict=True))

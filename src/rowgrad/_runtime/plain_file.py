@@ -1,4 +1,4 @@
-"""Opening files for reading: regular files only, so that no pipe, device or folder of that name is waited for."""
+"""Open regular files only, so that reading never blocks on a pipe or device."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0
 
 
 def open_plain(path: str | os.PathLike[str], *, follow_links: bool = True) -> BufferedReader:
-    """Open a regular file; OSError for anything else, and for a symbolic link without `follow_links`.
+    """Open a regular file for reading.
 
-    The file that is checked is the file that is open: nothing can take its place in between.
+    The check is done on the open file, so no other file can replace it in between.
+
+    Raises:
+        OSError: If it is not a regular file, or is a symbolic link and `follow_links` is False.
     """
     try:
         handle = os.open(path, _FLAGS | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0)))

@@ -1,4 +1,4 @@
-"""Where results go: how large they may be, and the arrays a caller gives for them with `out=`."""
+"""Size limits of results, and results in the caller's `out=` arrays."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ADDRESSES = (1 << 63) - 1
 
 
 def check_size(aval: Aval, elsewhere: bool = False) -> None:
-    """Refuse at once what cannot exist: more elements than int64 counts, more bytes than the machine has.
+    """Raise for outputs with more elements than int64 counts or more bytes than the machine has.
 
-    `elsewhere`: on a device, or nowhere at all; then as many bytes as addresses count.
+    `elsewhere`: the output is on a device or abstract, so only the address space limits its bytes.
     """
     if None in aval.shape:
         return
@@ -31,7 +31,7 @@ def check_size(aval: Aval, elsewhere: bool = False) -> None:
 
 
 def too_large(aval: Aval) -> OpError:
-    """The error for an output that does not fit into memory."""
+    """Return the error for an output that does not fit into memory."""
     elements = math.prod(d for d in aval.shape if d is not None)
     return make_error(
         "out_of_memory_output",
@@ -42,12 +42,12 @@ def too_large(aval: Aval) -> OpError:
     )
 
 
-def outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
-    """Views of the caller's buffers, each exactly what the call returns and apart from every input.
+def out_views(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
+    """Return plain views of the caller's buffers; raise unless each has the output's dtype and shape and no overlap.
 
-    What a subclass says of itself is not read: the views are NumPy's own, and are what may be written to.
+    Attributes that a subclass overrides are not read.
     """
-    buffers = buffers_of(out)
+    buffers = out_buffers(out)
     if len(buffers) != len(avals):
         raise make_error("out_count", value=len(buffers), bound=len(avals))
     views = tuple(base_view(b) if is_ndarray(b) and not is_masked(b) else b for b in buffers)
@@ -67,16 +67,16 @@ def outputs_given(op: Op, avals: Sequence[Aval], out: Any, inputs: dict[str, Arr
     return views
 
 
-def buffers_of(out: Any) -> tuple[Any, ...]:
-    """The caller's buffers as a tuple of their own; a list that changes is read once."""
+def out_buffers(out: Any) -> tuple[Any, ...]:
+    """Return the caller's buffers as a tuple; a list that another thread changes is read once."""
     return out if type(out) is tuple else tuple(out) if isinstance(out, tuple | list) else (out,)
 
 
-def into(op: Op, results: tuple[Array, ...], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
-    """Copy results into the caller's buffers, where given."""
+def copy_to_out(op: Op, results: tuple[Array, ...], out: Any, inputs: dict[str, Array]) -> tuple[Array, ...]:
+    """Copy results into the caller's buffers, if given."""
     if out is None:
         return results
-    buffers = buffers_of(out)
-    for view, result in zip(outputs_given(op, [aval_of(r) for r in results], buffers, inputs), results, strict=True):
+    buffers = out_buffers(out)
+    for view, result in zip(out_views(op, [aval_of(r) for r in results], buffers, inputs), results, strict=True):
         view[...] = result
     return buffers

@@ -1,4 +1,4 @@
-"""Judgement from dtypes, shapes and host values: what a call gives, or why it is refused. Data is never seen."""
+"""Validate a call by dtypes, shapes, host values and attributes, and infer its outputs. Data is never read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from ..errors import OpError, make_error
 
 
 def infer(op: Op, avals: Mapping[str, Any], host: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Aval, ...]:
-    """The outputs of a call; dimensions that depend on data are None. Of a list there is a tuple of avals."""
+    """Return the avals of the outputs; data-dependent dimensions are None.
+
+    Args:
+        op: The record.
+        avals: The avals of the arguments; a tuple for a list.
+        host: The values of host inputs, where known.
+        attrs: The attributes.
+
+    Raises:
+        OpError: If the call is invalid.
+    """
     dtypes = output_dtypes(op, avals, attrs)
     try:
         shapes = op.shape(Known(avals, host, attrs))
@@ -23,14 +33,14 @@ def infer(op: Op, avals: Mapping[str, Any], host: Mapping[str, Any], attrs: Mapp
 
 
 def output_dtypes(op: Op, avals: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[str, ...]:
-    """The dtypes of a call's outputs, which take no shapes to know."""
+    """Return the dtypes of the outputs, which do not depend on shapes."""
     bound = bind_types(op, avals)
-    # An output's type may be the name of an attribute, which holds its dtype.
+    # The type of an output may be an attribute that names a dtype.
     return tuple(bound.get(o.type) or attrs.get(o.type, o.type) for o in op.outputs)
 
 
 def bind_types(op: Op, avals: Mapping[str, Any]) -> dict[str, str]:
-    """Type variables to dtypes, in the order of the arguments."""
+    """Return the dtype of each type variable; raise for the first argument that does not match."""
     bound: dict[str, str] = {}
     inputs, flat = spread(op, avals) if op.has_lists else (op.inputs, avals)
     for arg in inputs:
@@ -60,15 +70,15 @@ def bind_types(op: Op, avals: Mapping[str, Any]) -> dict[str, str]:
     return bound
 
 
-def settle_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes that hold one of the values they may hold, or else are of their default's kind.
+def validate_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return validated attributes: one of the allowed values, or a value of the default's type.
 
-    Numbers become Python's own: calls are remembered by them, and there 0, 0.0 and False would be one.
+    Numbers become plain Python numbers and bools are rejected as numbers: in cache keys, 0, 0.0 and False are equal.
     """
-    return {name: _settled(op, name, attrs[name]) for name in op.attrs}
+    return {name: _validate_attr(op, name, attrs[name]) for name in op.attrs}
 
 
-def _settled(op: Op, name: str, value: Any) -> Any:
+def _validate_attr(op: Op, name: str, value: Any) -> Any:
     choices = op.choices.get(name)
     if choices is not None:
         if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
@@ -105,12 +115,12 @@ def _is_whole(value: Any) -> bool:
 
 
 def _of_64_bits(name: str, value: Any) -> int:
-    """No dimension is further away, and words about it can be written."""
+    """Return an int; raise if it does not fit int64."""
     if not -(1 << 63) <= value < 1 << 63:
         raise make_error("integer_does_not_fit", argument=name, value=value_text(int(value)), bound="int64")
     return int(value)
 
 
 def _is_complex(op: Op) -> bool:
-    """Whether an op has complex numbers at all."""
+    """Whether an op accepts complex numbers."""
     return any("complex64" in listed for listed in op.types.values() if not isinstance(listed, Derived))

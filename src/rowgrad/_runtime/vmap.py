@@ -1,4 +1,18 @@
-"""vmap rules of the kernels: one call per batch, over an array namespace."""
+"""vmap rules of the kernels: a batch of calls as one call, over an array namespace `xp`.
+
+Each item's result has the same bits as the call on that item alone, and the batch raises what that call raises. A rule
+may get arrays of an outer transform or tracers, so no rule reads data to decide.
+
+`xp` has names of the array API standard (`where`, `concat`, `stack`, `reshape`, `broadcast_to`, `moveaxis`, `astype`,
+`all`, `ones_like`), the dtypes `int64` (the widest integers available) and `float32`, the set `short_floats`, and
+
+- `admit(op, arguments)`: the converted value of each argument and its aval, by name;
+- `sizes(value)`: sizes as shape rules read them; `is_array(value)`: whether it is not a size; `highest(dtype)`;
+- `numbers(stop, like, dtype)`: 0, 1, 2, … on the device of `like`; `zeros(shape, like)`: with the dtype of `like` too;
+- `count(ids)`: the last id plus one, as an int or an array;
+- `pick(pool, index)`: pool[b, index[b, i]];
+- `named(index, size)`: which of `size` positions each row of `index` names.
+"""
 
 from __future__ import annotations
 
@@ -11,53 +25,51 @@ from .._catalog.spec import CATALOG, PLAN, Aval, Op
 from ..errors import OpError, ResourceExhaustedError, UnimplementedError, make_error
 from .validation import infer
 
-# -- A call whose arguments have a batch dimension, as the rules of vmap see it ---------------------------------------
-
 Run = Callable[[Op, dict[str, Any], Mapping[str, Any]], tuple[Any, ...]]
-Outputs = tuple[tuple[Any, ...], tuple[int | None, ...]]  # and where each has the batch; None: it has none
+Outputs = tuple[tuple[Any, ...], tuple[int | None, ...]]  # and the batch dimension of each; None: not batched
 
 _INT32_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One op for all items of a batch."""
+    """One op with the arguments of all items of a batch."""
 
     xp: Any  # the namespace of its arrays
     op: Op
     attrs: Mapping[str, Any]
-    size: int  # how many items
-    arguments: Mapping[str, Any]  # arrays, those of `batched` with the items first; host values as they are
+    size: int  # the number of items
+    arguments: Mapping[str, Any]  # arrays, those of `batched` with the batch dimension first; host values
     batched: frozenset[str]
-    in_dims: Mapping[str, int | None]  # where the batch stood when the call came
-    outputs: tuple[Aval, ...]  # of one item; None where data decides
-    run: Run  # calls an op one level of vmap further down
+    in_dims: Mapping[str, int | None]  # the batch dimension in the original call
+    outputs: tuple[Aval, ...]  # of one item; data-dependent dimensions are None
+    run: Run  # calls an op one vmap level below
 
     def with_shared(self, **arguments: Any) -> Batch:
-        """The same call with arguments that are one for all items."""
+        """Return the batch with arguments that all items share."""
         changed = {**self.arguments, **arguments}
         return replace(self, arguments=changed, batched=self.batched - arguments.keys())
 
     def rows_of(self, name: str) -> Any:
-        """The first dimension of an item's argument."""
+        """Return the first dimension of an argument of one item."""
         return self.arguments[name].shape[1 if name in self.batched else 0]
 
     def each(self, name: str) -> Any:
-        """An argument with the items first, whether they share it or not."""
+        """Return an argument with the batch dimension first; a shared one is broadcast."""
         value = self.arguments[name]
         return value if name in self.batched else self.xp.broadcast_to(value, (self.size, *value.shape))
 
     def joined(self, rows: Any) -> Any:
-        """The rows of all items one after the other."""
+        """Concatenate the rows of all items."""
         return self.xp.reshape(rows, (rows.shape[0] * rows.shape[1], *rows.shape[2:]))
 
     def numbers(self, like: Any, dtype: Any = None) -> Any:
-        """0, 1, 2, … for the items, in a column on the device of another array; int64 unless told."""
+        """Return the item numbers as a column on the device of `like`; int64 by default."""
         return self.xp.numbers(self.size, like, dtype or self.xp.int64)[:, None]
 
     def dtype_for(self, name: str, count: Any) -> Any:
-        """The dtype of ids among `count` rows of every item: that of the argument where it holds them."""
-        if isinstance(count, int):  # no symbol, and known without data
+        """Return a dtype for ids among `count` rows per item: that of the argument if it is wide enough."""
+        if isinstance(count, int):  # not symbolic, and known without data
             total = count * self.size
             if count <= _INT32_MAX and total <= _INT32_MAX:
                 return self.arguments[name].dtype
@@ -66,45 +78,42 @@ class Batch:
         return self.xp.int64
 
     def check_count(self, name: str, total: Any) -> None:
-        """Refuse more rows in one call than the longest integers count: JAX may have those of 32 bits only."""
+        """Raise if the widest integers cannot count the rows: JAX may have only 32 bits."""
         longest = self.xp.highest(self.xp.int64)
         if isinstance(total, int) and total > longest:
             raise make_error("batch_too_large", argument=name, value=total, bound=longest)
 
     def call(self, arguments: dict[str, Any]) -> tuple[Any, ...]:
-        """The op itself, one level down."""
+        """Call this op one vmap level below."""
         return self.run(self.op, arguments, self.attrs)
 
     def call_other(self, name: str, *arguments: Any, **attrs: Any) -> Any:
-        """Another op of one output, one level down."""
+        """Call another op with one output one vmap level below."""
         op = CATALOG[name]
         return self.run(op, dict(zip(op.input_names, arguments, strict=True)), {**op.attrs, **attrs})[0]
 
     def item(self, number: int) -> dict[str, Any]:
-        """The arguments of one item."""
+        """Return the arguments of one item."""
         return {k: v[number] if k in self.batched else v for k, v in self.arguments.items()}
 
 
-# -- vmap for ops on rows ---------------------------------------------------------------------------------------------
-
-# vmap for ops on rows: all items in one call, their rows beside each other or one after the other.
+# -- Ops on rows ------------------------------------------------------------------------------------------------------
 #
-# *Beside each other* (`_wide`): rows get the items as another dimension, ids stay as they are. It serves where only
-# rows differ, and every column is worked on by itself.
+# Wide (`_wide`): the batch becomes another dimension of the rows, and ids stay unchanged. Used if only rows differ
+# between items and columns are independent.
 #
-# *One after the other* (`_stacked`): the tables of all items become one table and the batches of ids one batch, in
-# which the ids of item b are moved up by b times the size of what they are numbers of. An id that is outside of its
-# own item becomes -1, which every kernel refuses, so none reaches the rows of another item. Items keep their order
-# and so does everything inside them: additions are the same, bit for bit.
+# Stacked (`_stacked`): the tables of all items become one table, and their ids one list in which the ids of item b are
+# shifted by b times the number of rows per item. An id out of range for its item becomes -1, which every kernel
+# rejects, so it never reaches the rows of another item. The order of entries is preserved, so sums have the same bits.
 
 
 def batch_rows(batch: Batch) -> Outputs:
-    """An op on rows for all items in one call."""
+    """Run an op on rows for all items in one call."""
     return _wide(batch) if _is_wide(batch) else _stacked(batch)
 
 
 def _is_wide(batch: Batch) -> bool:
-    """Whether to put items beside each other: where that is right, and turns round no more rows than ids name."""
+    """Whether to use the wide layout: it must be valid, and transpose no more rows than there are ids."""
     if not KERNELS[str(batch.op.kernel)].columnwise or batch.batched != set(batch.op.linear):
         return False
     (name,) = batch.batched
@@ -124,58 +133,58 @@ def _wide(batch: Batch) -> Outputs:
 def _stacked(batch: Batch) -> Outputs:
     layout = KERNELS[str(batch.op.kernel)].layout
     assert layout is not None, batch.op.kernel
-    forms = {name: form for name, form in layout.arguments.items() if name in batch.arguments}
-    sizes = _sizes(batch, forms)
-    alone = {f.rows for name, f in forms.items() if f.shared and name not in batch.batched}
-    stacked = {name: _stack(batch, name, form, sizes, alone) for name, form in forms.items()}
+    stackings = {name: stacking for name, stacking in layout.arguments.items() if name in batch.arguments}
+    sizes = _sizes(batch, stackings)
+    alone = {f.rows for name, f in stackings.items() if f.shared and name not in batch.batched}
+    stacked = {name: _stack(batch, name, stacking, sizes, alone) for name, stacking in stackings.items()}
     outputs = batch.call({name: stacked[name] for name in batch.op.input_names})
-    parted = (_part(batch, o, sizes[form.rows]) for o, form in zip(outputs, layout.outputs, strict=True))
+    parted = (_part(batch, o, sizes[stacking.rows]) for o, stacking in zip(outputs, layout.outputs, strict=True))
     return tuple(parted), (0,) * len(outputs)
 
 
-def _sizes(batch: Batch, forms: dict[str, Stacking]) -> dict[str, Any]:
-    """How many rows of each kind an item has."""
+def _sizes(batch: Batch, stackings: dict[str, Stacking]) -> dict[str, Any]:
+    """Return the number of rows of each kind per item."""
     sizes: dict[str, Any] = {}
-    for name, form in forms.items():
-        if form.rows != ".":
+    for name, stacking in stackings.items():
+        if stacking.rows != ".":
             value = batch.arguments[name]
-            sizes.setdefault(form.rows, batch.rows_of(name) if batch.xp.is_array(value) else value)
-    if "segment_ids" in forms and "S" not in sizes:  # as many as the last id says, which no tracer may be asked for
+            sizes.setdefault(stacking.rows, batch.rows_of(name) if batch.xp.is_array(value) else value)
+    if "segment_ids" in stackings and "S" not in sizes:  # from the last id, which may be traced
         sizes["S"] = batch.xp.count(batch.arguments["segment_ids"])
     return sizes
 
 
-def _stack(batch: Batch, name: str, form: Stacking, sizes: dict[str, Any], alone: set[str]) -> Any:
+def _stack(batch: Batch, name: str, stacking: Stacking, sizes: dict[str, Any], alone: set[str]) -> Any:
     xp, value = batch.xp, batch.arguments[name]
     if not xp.is_array(value):
         return value * batch.size
-    if form.rows == ".":
-        return xp.concat([xp.zeros((1,), value), value], 0) if form.into == "#" else value
-    if form.rows in alone:
+    if stacking.rows == ".":
+        return xp.concat([xp.zeros((1,), value), value], 0) if stacking.into == "#" else value
+    if stacking.rows in alone:
         return value
-    if form.into == "#":
+    if stacking.into == "#":
         rows = batch.each(name)
         numbers = xp.broadcast_to(batch.numbers(value, value.dtype)[:, :, None], (*rows.shape[:2], 1))
         return batch.joined(xp.concat([numbers, rows], 2))
-    if form.into and form.into not in alone:
-        return batch.joined(_shifted(batch, name, sizes[form.into]))
-    return batch.joined(batch.each(name)[:, : sizes[form.rows]])
+    if stacking.into and stacking.into not in alone:
+        return batch.joined(_shifted(batch, name, sizes[stacking.into]))
+    return batch.joined(batch.each(name)[:, : sizes[stacking.rows]])
 
 
 def _shifted(batch: Batch, name: str, size: Any) -> Any:
-    """Ids among the rows of all items; -1 for those that are no rows of their own item."""
+    """Return ids among the rows of all items; -1 for ids out of range for their item."""
     xp, dtype = batch.xp, batch.dtype_for(name, size)
     ids = xp.astype(batch.arguments[name], dtype)
     return xp.where((ids >= 0) & (ids < size), ids + batch.numbers(ids, dtype) * size, -1)
 
 
 def batch_elements(batch: Batch) -> Outputs:
-    """Ops that work on every element by itself."""
+    """Run an elementwise op."""
     return batch.call(dict(batch.arguments)), (0,)
 
 
 def batch_offsets(batch: Batch) -> Outputs:
-    """SegmentIdsFromOffsets: the bags of all items one after the other. An end is one more bag, which has no ids."""
+    """SegmentIdsFromOffsets: concatenate the bags of all items. A last offset counts as one more, empty bag."""
     xp, given, ids = batch.xp, batch.arguments["offsets"], batch.arguments["num_ids"]
     bags = given.shape[1]
     for count in (ids, ids * batch.size, bags * batch.size):
@@ -186,32 +195,30 @@ def batch_offsets(batch: Batch) -> Outputs:
     if batch.attrs["include_last_offset"]:
         good = good & ((offsets == ids) | (column < bags - 1))
     number = batch.numbers(offsets)
-    stacked = xp.where(good, offsets + number * ids, -1)  # -1 falls, or does not begin at 0
+    stacked = xp.where(good, offsets + number * ids, -1)  # -1 is an error: offsets decrease or do not begin at 0
     (segments,) = batch.call({"offsets": batch.joined(stacked), "num_ids": ids * batch.size})
     return (xp.astype(xp.reshape(segments, (batch.size, ids)) - number * bags, given.dtype),), (0,)
 
 
 def _part(batch: Batch, rows: Any, size: Any) -> Any:
-    """The rows of each item."""
+    """Split rows by item."""
     if batch.xp.is_array(size):
         size = rows.shape[0] // batch.size if batch.size else int(size)
     return batch.xp.reshape(rows, (batch.size, size, *rows.shape[1:]))
 
 
-# -- vmap for ops that move the values of a list ----------------------------------------------------------------------
-
-# vmap for ops that move the values of a list: each value goes to a place that does not depend on it.
+# -- Ops that move values to places that do not depend on the values --------------------------------------------------
 
 
 def batch_moved(batch: Batch) -> Outputs:
-    """Ops that only move values: the kernel moves their positions, then every item's values are picked by these."""
+    """Run the kernel once on positions, then pick the values of each item by the moved positions."""
     xp = batch.xp
     columns: list[Any] = []
     positions: dict[str, Any] = {}
     first = 0
     for name in (a.name for a in batch.op.inputs if a.type == "T"):
         each = batch.each(name)
-        scalar = each.ndim == 1  # a default value: a list of one
+        scalar = each.ndim == 1  # a default value, treated as a list of one
         column = each[:, None] if scalar else each
         batch.check_count(name, first + column.shape[1])
         numbers = xp.numbers(column.shape[1], each, xp.int64) + first
@@ -226,12 +233,12 @@ def batch_moved(batch: Batch) -> Outputs:
 
 
 def batch_fill_grad(batch: Batch) -> Outputs:
-    """FillEmptyRowsGrad: the map picks values; those it does not name are added up, each item's by itself."""
+    """FillEmptyRowsGrad: pick the values that the map names, and sum the others per item."""
     xp, grad = batch.xp, batch.each("grad_values")
     batch.check_count("grad_values", batch.size * (grad.shape[1] + 1))
     grad = xp.concat([grad, xp.zeros((batch.size, 1), grad)], 1)
     map_, named, is_good = _read_map(batch)
-    # The zero at the end has the item's number only if the map is good: else the kernel refuses it.
+    # The zero at the end has the item's number only if the map is valid; otherwise -1, which the kernel rejects.
     item = batch.numbers(grad)
     every = xp.broadcast_to(item, (batch.size, grad.shape[1] - 1))
     items = xp.concat([every, xp.where(is_good, item, -1)], 1)
@@ -240,7 +247,7 @@ def batch_fill_grad(batch: Batch) -> Outputs:
 
 
 def batch_fill_grad_grad(batch: Batch) -> Outputs:
-    """FillEmptyRowsGradGrad: rows like any other; a default that differs is picked where the map names nothing."""
+    """FillEmptyRowsGradGrad: as an op on rows; a batched default value is picked where the map names no row."""
     if "dd_default_value" not in batch.batched:
         return batch_rows(batch)
     xp, default = batch.xp, batch.arguments["dd_default_value"]
@@ -252,7 +259,7 @@ def batch_fill_grad_grad(batch: Batch) -> Outputs:
 
 
 def _read_map(batch: Batch) -> tuple[Any, Any, Any]:
-    """The map with bad positions at the end, which positions it names, whether all were good; one row where shared."""
+    """Return the map with invalid positions set to the end, the named positions, and whether all are valid."""
     xp, size = batch.xp, batch.rows_of("grad_values")
     map_ = batch.arguments["reverse_index_map"]
     map_ = map_ if "reverse_index_map" in batch.batched else map_[None]
@@ -262,7 +269,7 @@ def _read_map(batch: Batch) -> tuple[Any, Any, Any]:
 
 
 def _add_up(batch: Batch, values: Any, items: Any) -> Any:
-    """Every item's sum in T itself, in order: for 16-bit floats only the weighted gradient rounds at every add."""
+    """Sum per item in T, in order: only the weighted gradient rounds 16-bit floats after each addition."""
     xp = batch.xp
     if values.dtype not in xp.short_floats:
         return batch.call_other("ScatterRows", values, items, batch.size)
@@ -272,23 +279,7 @@ def _add_up(batch: Batch, values: Any, items: Any) -> Any:
     return batch.call_other(name, values, items, ids, ones, batch.size, accumulate="T")
 
 
-# -- A batch of calls as one call -------------------------------------------------------------------------------------
-
-# A batch of calls as one call: what vmap does, by a rule per kernel, over whatever arrays `xp` stands for.
-#
-# What the rules promise: each item's result has the bits of the call on that item alone, and whatever that call
-# refuses is refused, in its words. A rule may meet arrays of an outer transform or of a tracer, so none looks at data
-# to decide.
-#
-# `xp` has names of the array standard (`where`, `concat`, `stack`, `reshape`, `broadcast_to`, `moveaxis`, `astype`,
-# `all`, `ones_like`), the dtypes `int64` (the longest integers there are) and `float32`, the set `short_floats`, and
-#
-# - `admit(op, arguments)`: by name the value as rules handle it, and its aval;
-# - `sizes(value)`: sizes as shape rules see them; `is_array(value)`: whether it is no size; `highest(dtype)`;
-# - `numbers(stop, like, dtype)`: 0, 1, 2, … on the device of `like`; `zeros(shape, like)`: of its dtype too;
-# - `count(ids)`: the last id plus one, as an int or an array;
-# - `pick(pool, index)`: pool[b, index[b, i]];
-# - `named(index, size)`: which of `size` positions each row of `index` names.
+# -- Entry point ------------------------------------------------------------------------------------------------------
 
 
 def batched(
@@ -300,17 +291,17 @@ def batched(
     in_dims: Sequence[Any],
     run: Run,
 ) -> Outputs:
-    """A kernel op for every item of a batch: outputs, and where each has the batch (None: it is one for all)."""
+    """Run a kernel op for each item; return the outputs and their batch dimensions (None: shared)."""
     dims = {n: d if isinstance(d, int) else None for n, d in zip(op.input_names, in_dims, strict=True)}
-    _refuse_fixed(op, dims)
-    if op.without_plan:  # the plan of one item's ids is not that of all items'
+    _reject_fixed_arguments(op, dims)
+    if op.without_plan:  # a plan of one item's ids is not valid for the batch
         without = CATALOG[op.without_plan]
         values = [v for n, v in zip(op.input_names, values, strict=True) if n in without.input_names]
         return batched(xp, without, attrs, batch_size, values, [dims[n] for n in without.input_names], run)
     rule = RULES[KERNELS[str(op.kernel)].vmap]
     admitted = xp.admit(op, dict(zip(op.input_names, values, strict=True)))
     batch = _batch(xp, op, attrs, batch_size, admitted, dims, run)
-    _refuse_deciding(batch)
+    _reject_data_dependent_sizes(batch)
     try:
         return rule(batch)
     except (ResourceExhaustedError, UnimplementedError):
@@ -330,20 +321,20 @@ def _batch(
 ) -> Batch:
     arguments: dict[str, Any] = {}
     avals: dict[str, Aval] = {}
-    for name, dim in dims.items():  # in the op's order, which admission does not keep
+    for name, dim in dims.items():  # in the op's order, which `admit` does not preserve
         value, aval = admitted[name]
         if dim is not None:
             value = xp.moveaxis(value, dim, 0)
             aval = Aval(aval.dtype, tuple(value.shape)[1:])
         arguments[name], avals[name] = value, Aval(aval.dtype, xp.sizes(aval.shape))
     host = {arg.name: xp.sizes(arguments[arg.name]) for arg in op.inputs if arg.host}
-    outputs = infer(op, avals, host, attrs)  # refuses what no item could be
+    outputs = infer(op, avals, host, attrs)  # raises for arguments that are invalid for every item
     named = frozenset(name for name, dim in dims.items() if dim is not None)
     return Batch(xp, op, attrs, size, arguments, named, dims, outputs, run)
 
 
-def _one_by_one(batch: Batch, refusal: OpError) -> Outputs:
-    """The call was refused. Whose fault was it? If no item's, only their number was too much for one call."""
+def _one_by_one(batch: Batch, first_error: OpError) -> Outputs:
+    """Run items separately after an error, to raise that of the first bad item; if all succeed, return the results."""
     results = []
     for number in range(batch.size):
         try:
@@ -352,11 +343,11 @@ def _one_by_one(batch: Batch, refusal: OpError) -> Outputs:
             error.add_note(f"in item {number} of the batch")
             raise error from None
     if not results:
-        raise refusal
+        raise first_error
     return tuple(batch.xp.stack(outputs) for outputs in zip(*results, strict=True)), (0,) * len(batch.op.outputs)
 
 
-# -- what cannot be batched --------------------------------------------------------------------------------------------
+# -- Unsupported batches ----------------------------------------------------------------------------------------------
 
 _FIXED = {
     **dict.fromkeys(PLAN, "use the op that takes ids in place of a plan"),
@@ -365,8 +356,8 @@ _FIXED = {
 }
 
 
-def _refuse_fixed(op: Op, dims: Mapping[str, int | None]) -> None:
-    """Arguments that are one for all items whatever the rest, and ops that have no rule at all."""
+def _reject_fixed_arguments(op: Op, dims: Mapping[str, int | None]) -> None:
+    """Raise if an argument that all items must share is batched, or the op has no rule."""
     kernel = KERNELS[str(op.kernel)]
     general = None if kernel.vmap else kernel.no_vmap
     for arg in op.inputs:
@@ -377,8 +368,8 @@ def _refuse_fixed(op: Op, dims: Mapping[str, int | None]) -> None:
             raise make_error("batch_unfit", argument=arg.name, bound=reason)
 
 
-def _refuse_deciding(batch: Batch) -> None:
-    """Ids that decide how many rows come out are one list for all items."""
+def _reject_data_dependent_sizes(batch: Batch) -> None:
+    """Raise if batched ids determine the number of output rows."""
     if any(d is None for aval in batch.outputs for d in aval.shape):
         for arg in batch.op.inputs:
             if arg.name in batch.batched and arg.role == "ids":
@@ -393,7 +384,7 @@ def _advice(op: Op) -> str:
     return "it decides how many rows come out"
 
 
-# By the name a KernelSpec has for it.
+# By the name in KernelSpec.vmap.
 RULES: dict[str, Callable[[Batch], Outputs]] = {
     "rows": batch_rows,
     "elements": batch_elements,

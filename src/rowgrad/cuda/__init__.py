@@ -1,5 +1,5 @@
-"""Kernels for CUDA: the catalogue's kernel ops on tensors of one GPU, already judged by their records.
+"""CUDA kernels: the catalogue's kernel ops on tensors of one GPU, after their records have validated the call.
 
-`rowgrad.torch` loads this room at the first CUDA tensor. The kernels are CUDA C++ in `source/`, compiled when they are
-first needed by the NVRTC that torch brings along; `docs/cuda.md` says what they promise.
+`rowgrad.torch` imports this package at the first CUDA tensor. The kernels are CUDA C++ in `source/`; NVRTC, which comes
+with torch, compiles each on first use. `docs/cuda.md` documents their guarantees.
 """

@@ -1,4 +1,4 @@
-"""One call of a kernel op on a device, and the table of who runs which kernel."""
+"""One call of a kernel op on a CUDA device, and the table of functions that run kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .._runtime.results import too_large
 from ..errors import UnimplementedError
 from .device import Device
 
-# The catalogue's dtypes as the kernels' texts name them.
+# The names of dtypes in CUDA sources.
 TYPE = {
     torch.float16: "half", torch.bfloat16: "bfloat16", torch.float32: "float", torch.float64: "double",
     torch.int8: "int8_t", torch.int16: "int16_t", torch.int32: "int32_t", torch.int64: "int64_t",
@@ -29,11 +29,10 @@ RUNNERS: dict[str, Runner] = {}
 
 @dataclass(slots=True)
 class Call:
-    """Arguments that fit the record, and what the outputs will be.
+    """Validated arguments, and the shapes and dtypes of the outputs.
 
-    `inputs` are in the order of the signature: contiguous tensors of this device, and ints or tuples of ints for host
-    inputs. `attrs` are the record's constants, then the call's attributes. Sizes that data decide are None in
-    `outputs`.
+    `inputs` are in the order of the signature: contiguous tensors on this device, and ints or tuples of ints for host
+    inputs. `attrs` are the record's constants, then the call's attributes. Data-dependent sizes are None in `outputs`.
     """
 
     op: Op
@@ -41,51 +40,51 @@ class Call:
     attrs: Sequence[int]
     outputs: Sequence[tuple[tuple[int | None, ...], torch.dtype]]
     device: Device
-    fault: int  # the address of this call's slot
-    captured: bool = False  # in a CUDA graph, so nothing may wait
-    keeps: list[Tensor] = field(default_factory=list)  # memory whose address alone is handed on, until all is queued
+    fault: int  # the address of this call's slot in the ledger
+    captured: bool = False  # in a CUDA graph: the call must not synchronize
+    keep_alive: list[Tensor] = field(default_factory=list)  # tensors that launches refer to by address only
 
     def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        """Memory for a workspace or a result."""
+        """Allocate a workspace or a result."""
         return self.device.empty(shape, dtype)
 
     def output(self, at: int, rows: int | None = None) -> Tensor:
-        """Memory for an output; `rows` stands in for the size that data decide."""
+        """Allocate an output; `rows` replaces a data-dependent size."""
         given, dtype = self.outputs[at]
         shape = tuple(rows if d is None else d for d in given)
         check_elements(shape)
         try:
             return self.device.empty(shape, dtype)  # type: ignore[arg-type]
-        except RuntimeError as error:  # torch's memory is full, or the size is none
-            if str(error).startswith("CUDA error"):  # of an earlier kernel, whoever's it was
+        except RuntimeError as error:  # torch is out of memory, or the size is not valid
+            if str(error).startswith("CUDA error"):  # reported for any earlier kernel
                 raise
             raise too_large(Aval(str(dtype).removeprefix("torch."), shape)) from None
 
     def checks(self) -> Tensor:
-        """The state of this call's checks, zeros."""
+        """Allocate the state of this call's checks, zeroed."""
         tensor = self.device.empty((2,), torch.int32)
         self.device.zero(tensor)
         return tensor
 
-    def told(self) -> dict[str, int]:
-        """What a checking kernel is told about where to report."""
+    def report_fields(self) -> dict[str, int]:
+        """Return the struct fields with the addresses to which a checking kernel reports faults."""
         return {"fault": self.fault, "alarm": self.device.ledger.alarm}
 
-    def cleared(self) -> dict[str, int]:
-        """The same for a kernel that clears the state of its checks itself: no other reads it."""
-        return {"checks": self.device.ledger.checks_of(self.fault, self.device.empty), **self.told()}
+    def report_and_check_fields(self) -> dict[str, int]:
+        """Return `report_fields` and the check state of a kernel that shares it with no other and resets it itself."""
+        return {"checks": self.device.ledger.checks_of(self.fault, self.device.empty), **self.report_fields()}
 
     def number(self, tensor: Tensor) -> int:
-        """One number off the device; waits for everything before it, and raises what was found there."""
+        """Copy one number to the host: synchronize, and raise a reported fault."""
         if self.captured:
             raise UnimplementedError("what comes out depends on data, so this call cannot be captured in a CUDA graph")
         value = int(tensor.item())
-        self.device.ledger.raise_told(self.fault)
+        self.device.ledger.raise_reported(self.fault)
         return value
 
 
 def runs(kernel: str) -> Callable[[Runner], Runner]:
-    """Enter a function into the table as the one that runs a kernel."""
+    """Register a function as the one that runs a kernel."""
 
     def enter(runner: Runner) -> Runner:
         assert kernel not in RUNNERS, kernel
@@ -96,15 +95,15 @@ def runs(kernel: str) -> Callable[[Runner], Runner]:
 
 
 def row_size(tensor: Tensor) -> int:
-    """Elements of one row."""
+    """Return the number of elements of one row."""
     return prod(tensor.shape[1:])
 
 
 def is_wide(tensor: Tensor) -> int:
-    """Whether ids are of 64 bits."""
+    """Return 1 for int64 ids, else 0."""
     return int(tensor.dtype == torch.int64)
 
 
 def blocks_for(items: int, per_block: int) -> int:
-    """How many blocks of so many items."""
+    """Return the number of blocks of `per_block` items that cover `items`."""
     return -(-items // per_block)

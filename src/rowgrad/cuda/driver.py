@@ -1,4 +1,7 @@
-"""CUDA's driver and NVRTC by ctypes: compile sources, load modules, launch kernels."""
+"""The CUDA driver and NVRTC through ctypes: compile sources, load modules, launch kernels.
+
+torch owns memory and streams. Compiled kernels are cached on disk.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,17 @@ from typing import Any
 from ..errors import InternalError, UnimplementedError
 from .kernel import Kernel, headers
 
-# -- The CUDA driver, as far as it is needed --------------------------------------------------------------------------
+# -- Driver -----------------------------------------------------------------------------------------------------------
 
-# The CUDA driver, as far as it is needed: modules, launches, memory set to a value. torch owns memory and streams.
-
-_BUFFER, _SIZE, _END = 1, 2, 0  # how cuLaunchKernel names the parts of `extra`
+_BUFFER, _SIZE, _END = 1, 2, 0  # tags of the parts of cuLaunchKernel's `extra`
 _MAX_DYNAMIC_SHARED = 8
-_MOST_TOLD = 1024  # bytes of a kernel's struct
-_PLAIN_SHARED = 48 * 1024  # what a block may have without asking
+_MAX_STRUCT = 1024  # bytes of a kernel's struct
+_PLAIN_SHARED = 48 * 1024  # available to a block without opting in
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """libcuda, which torch has initialised."""
+    """Load libcuda, which torch has initialized."""
     for name in ("libcuda.so.1", "nvcuda.dll"):
         try:
             return ctypes.CDLL(name)
@@ -39,7 +40,7 @@ def library() -> ctypes.CDLL:
 
 
 def ok(status: int) -> None:
-    """Raise what the driver reports."""
+    """Raise InternalError for a driver error."""
     if status:
         name = ctypes.c_char_p()
         library().cuGetErrorString(status, ctypes.byref(name))
@@ -47,30 +48,30 @@ def ok(status: int) -> None:
 
 
 def enter(device: int) -> None:
-    """Make a device's context, torch's own, the calling thread's."""
+    """Make a device's primary context, which torch uses, current in the calling thread."""
     context, handle = ctypes.c_void_p(), ctypes.c_int()
     ok(library().cuDeviceGet(ctypes.byref(handle), device))
     ok(library().cuDevicePrimaryCtxRetain(ctypes.byref(context), handle))
     ok(library().cuCtxSetCurrent(context))
 
 
-class _Told(threading.local):
-    """What a thread hands the driver: made once, since making it costs more than the launch."""
+class _Arguments(threading.local):
+    """A thread's argument buffer for the driver, allocated once because allocating it costs more than a launch."""
 
     def __init__(self) -> None:
-        self.memory = ctypes.create_string_buffer(_MOST_TOLD)
+        self.memory = ctypes.create_string_buffer(_MAX_STRUCT)
         self.size = ctypes.c_size_t()
         self.extra = (ctypes.c_void_p * 5)(
             _BUFFER, ctypes.addressof(self.memory), _SIZE, ctypes.addressof(self.size), _END
         )
 
 
-_told = _Told()
-_allowing = threading.Lock()
+_arguments = _Arguments()
+_shared_memory_lock = threading.Lock()
 
 
 class Function:
-    """A kernel that is loaded on a device."""
+    """A kernel loaded on a device."""
 
     def __init__(self, code: bytes, name: str) -> None:
         module, self.handle = ctypes.c_void_p(), ctypes.c_void_p()
@@ -80,31 +81,31 @@ class Function:
         self._shared = _PLAIN_SHARED
 
     def allow(self, shared: int) -> None:
-        """So many bytes of shared memory."""
+        """Allow launches with this many bytes of shared memory."""
         if shared > self._shared:
-            with _allowing:  # of two threads, the one that asks for less must not be the last to ask
+            with _shared_memory_lock:  # a smaller limit must not overwrite a larger one
                 if shared > self._shared:
                     ok(library().cuFuncSetAttribute(self.handle, _MAX_DYNAMIC_SHARED, shared))
                     self._shared = shared
 
     def launch(self, blocks: tuple[int, int], threads: int, shared: int, stream: int, packed: bytes) -> None:
-        """Queue it on a stream; the driver copies what it is told before this returns."""
+        """Queue it on a stream; the driver copies the arguments before this returns."""
         self.allow(shared)
-        told = _told
-        ctypes.memmove(told.memory, packed, len(packed))
-        told.size.value = len(packed)
+        arguments = _arguments
+        ctypes.memmove(arguments.memory, packed, len(packed))
+        arguments.size.value = len(packed)
         status = self._launch(
-            self.handle, blocks[0], blocks[1], 1, threads, 1, 1, shared, _pointer(stream), None, told.extra
+            self.handle, blocks[0], blocks[1], 1, threads, 1, 1, shared, _pointer(stream), None, arguments.extra
         )
         if status:
             ok(status)
 
 
 def extra_at(address: int, size: int) -> Any:
-    """How the driver is told of arguments that stand at an address; the caller keeps it and them alive."""
+    """Return the `extra` array for arguments stored at an address; the caller keeps both alive."""
     length = ctypes.c_size_t(size)
     extra = (ctypes.c_void_p * 5)(_BUFFER, address, _SIZE, ctypes.addressof(length), _END)
-    extra.length = length  # type: ignore[attr-defined]  # it lives as long
+    extra.length = length  # type: ignore[attr-defined]  # keeps `length` alive
     return extra
 
 
@@ -114,7 +115,7 @@ def _pointer(address: int) -> ctypes.c_void_p:
 
 
 def queue(launches: list[Any], stream: int) -> None:
-    """Queue kernels and zeros whose arguments stand where they were prepared to be."""
+    """Queue prepared kernels and memsets."""
     at, launch, zero = _pointer(stream), library().cuLaunchKernel, library().cuMemsetD32Async
     for handle, x, y, threads, shared, extra in launches:
         if handle is None:
@@ -131,49 +132,47 @@ def set_zero(address: int, size: int, stream: int) -> None:
 
 
 def new_event() -> ctypes.c_void_p:
-    """An event that takes no time."""
+    """Create an event without timing."""
     event = ctypes.c_void_p()
     ok(library().cuEventCreate(ctypes.byref(event), 2))
     return event
 
 
-def mark(event: ctypes.c_void_p, stream: int) -> None:
-    """Let an event stand for everything a stream holds now."""
+def record_event(event: ctypes.c_void_p, stream: int) -> None:
+    """Record an event on a stream."""
     ok(library().cuEventRecord(event, _pointer(stream)))
 
 
-def follow(stream: int, event: ctypes.c_void_p) -> None:
-    """Let a stream wait for an event."""
+def wait_event(stream: int, event: ctypes.c_void_p) -> None:
+    """Make a stream wait for an event."""
     ok(library().cuStreamWaitEvent(_pointer(stream), event, 0))
 
 
-# -- Source to machine code by NVRTC, the compiler that comes with torch ----------------------------------------------
+# -- NVRTC ------------------------------------------------------------------------------------------------------------
 
-# Source to machine code by NVRTC, the compiler that comes with torch; what was compiled once is kept on disk.
-
-# Exactness: no product is fused with a sum, divisions and roots are IEEE's, float32's subnormals are zeros.
+# For exact results: no fused multiply-add, IEEE division and square root, float32 subnormals flushed to zero.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=true", "--prec-div=true", "--prec-sqrt=true", "-default-device")
 
 
-def unit_of(kernel: Kernel, form: tuple[str, ...]) -> str:
-    """The text of one kernel in one form."""
+def unit_of(kernel: Kernel, variant: tuple[str, ...]) -> str:
+    """Return the translation unit of one variant of a kernel."""
     return (
         f'#include "{kernel.file}"\nusing namespace rowgrad;\n'
-        f'extern "C" __global__ void __launch_bounds__({kernel.threads}, {kernel.blocks_of(form)}) '
-        f"{kernel.entry}(const __grid_constant__ {kernel.struct} told) {{ {kernel.signature(form)}(told); }}\n"
+        f'extern "C" __global__ void __launch_bounds__({kernel.threads}, {kernel.blocks_of(variant)}) '
+        f"{kernel.entry}(const __grid_constant__ {kernel.struct} params) {{ {kernel.signature(variant)}(params); }}\n"
     )
 
 
-def cubin_of(kernel: Kernel, form: tuple[str, ...], architecture: str) -> bytes:
-    """Machine code for an architecture such as `sm_90`."""
+def cubin_of(kernel: Kernel, variant: tuple[str, ...], architecture: str) -> bytes:
+    """Return machine code for an architecture such as `sm_90`, from the disk cache if possible."""
     library, version = nvrtc()
-    unit = unit_of(kernel, form)
-    words = (unit, *headers().values(), *OPTIONS, architecture, str(version))
-    path = _folder() / (hashlib.sha256("\0".join(words).encode()).hexdigest() + ".cubin")
+    unit = unit_of(kernel, variant)
+    parts = (unit, *headers().values(), *OPTIONS, architecture, str(version))
+    path = _folder() / (hashlib.sha256("\0".join(parts).encode()).hexdigest() + ".cubin")
     with suppress(OSError):
         return path.read_bytes()
     code = compile_unit(library, unit, architecture)
-    with suppress(OSError):  # a cache that cannot be written is none
+    with suppress(OSError):  # a cache that cannot be written is not used
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(code)
@@ -182,7 +181,7 @@ def cubin_of(kernel: Kernel, form: tuple[str, ...], architecture: str) -> bytes:
 
 
 def compile_unit(library: ctypes.CDLL, unit: str, architecture: str) -> bytes:
-    """Compile with the headers of `source/` at hand."""
+    """Compile a translation unit against the headers of `source/`."""
     names = list(headers())
     texts = [headers()[name].encode() for name in names]
     program = ctypes.c_void_p()
@@ -208,7 +207,7 @@ def compile_unit(library: ctypes.CDLL, unit: str, architecture: str) -> bytes:
 
 @cache
 def nvrtc() -> tuple[ctypes.CDLL, tuple[int, int]]:
-    """The library and its version."""
+    """Load NVRTC; return the library and its version."""
     for name in _candidates():
         try:
             library = ctypes.CDLL(name)
@@ -223,7 +222,7 @@ def nvrtc() -> tuple[ctypes.CDLL, tuple[int, int]]:
 
 
 def _candidates() -> Iterator[str]:
-    """Beside torch first, then wherever the system looks."""
+    """Yield the paths of libraries installed beside torch, then names for the system's search."""
     for folder in sys.path:
         for found in sorted(Path(folder or ".").glob("nvidia/*/lib/libnvrtc.so.*[0-9]"), reverse=True):
             if "alt" not in found.name:

@@ -1,8 +1,8 @@
-"""Faults that kernels found, told without a stall.
+"""Faults that kernels report without a stall.
 
-A checking kernel that meets a bad id writes what it found into host memory, and everything queued after it for the same
-call does nothing. The host looks at one word at the beginning of each call: so an error is raised by the next call, or
-by `synchronize`; `validate("sync")` waits for every call instead.
+A checking kernel that finds a bad id writes a report to host memory, and later kernels of the same call do nothing. The
+host reads one word at the start of each call, so the next call or `synchronize` raises the error. With
+`validate("sync")`, every call waits for its kernels and raises its own errors.
 """
 
 from __future__ import annotations
@@ -17,17 +17,26 @@ from torch import Tensor
 from .._catalog.enums import Fault
 from ..errors import OpError, make_error
 
-_SLOTS = 1 << 14  # more than a queue holds: when one comes round again, its call is long over
+_SLOTS = 1 << 14  # more than a stream queues: when a slot is reused, its call has finished
 _FIELDS = 4
 
 _mode = "async"
 
 
 def validate(mode: str) -> str:
-    """When faults of CUDA calls are raised; gives the mode before.
+    """Set when faults of CUDA calls are raised; return the previous mode.
 
-    "sync": by the call itself, which waits for its kernels. "async": by the next call, or by `synchronize`. "off":
-    never. Bad ids lead to no access outside of memory in any mode.
+    Bad ids never cause out-of-bounds memory access, in any mode.
+
+    Args:
+        mode: "sync": the call waits for its kernels and raises its own faults. "async": the next call or `synchronize`
+            raises them. "off": never.
+
+    Returns:
+        The previous mode.
+
+    Raises:
+        ValueError: If the mode is unknown.
     """
     global _mode
     if mode not in ("sync", "async", "off"):
@@ -37,24 +46,24 @@ def validate(mode: str) -> str:
 
 
 def mode() -> str:
-    """The mode of now."""
+    """Return the current mode."""
     return _mode
 
 
 class Caller(Protocol):
-    """Who is named in an error: an op of the catalogue, or an update."""
+    """What an error names: an op of the catalogue, or an update."""
 
     @property
     def name(self) -> str:
-        """As users call it."""
+        """The name that users call."""
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Which arguments a fault may be about."""
+        """The arguments that a fault can name."""
 
 
 class Ledger:
-    """Host memory that a device's kernels write to: a slot for each call, and one word that says that any is used."""
+    """Host memory for the fault reports of a device: one slot per call, and one word that is set if any slot is."""
 
     def __init__(self, pinned: bool) -> None:
         memory = torch.zeros((_SLOTS + 1) * _FIELDS, dtype=torch.int64)
@@ -63,24 +72,24 @@ class Ledger:
         self.alarm: int = self._memory.data_ptr()
         self._ops: list[Caller | None] = [None] * _SLOTS
         self._order: list[int] = [0] * _SLOTS
-        self._kept: set[int] = set()  # slots that graphs of kernels write to whenever they are replayed
+        self._captured: set[int] = set()  # slots of calls in CUDA graphs, which write to them at each replay
         self._checks: Tensor | None = None
         self._taken = 0
         self._lock = threading.Lock()
 
-    def take(self, op: Caller, keep: bool) -> int:
-        """The address of a slot for a call of an op; `keep`: it is captured in a graph, which may run at any time."""
+    def take(self, op: Caller, captured: bool) -> int:
+        """Return the address of a slot for a call; a captured call keeps it, because its graph may run at any time."""
         with self._lock:
-            if keep and len(self._kept) >= _SLOTS // 2:
+            if captured and len(self._captured) >= _SLOTS // 2:
                 raise OpError(f"more than {_SLOTS // 2} calls were captured in CUDA graphs")
             slot = self._taken % _SLOTS
-            while slot in self._kept:
+            while slot in self._captured:
                 self._taken += 1
                 slot = self._taken % _SLOTS
             self._order[slot] = self._taken
             self._taken += 1
-            if keep:
-                self._kept.add(slot)
+            if captured:
+                self._captured.add(slot)
             self._ops[slot] = op
             self._words[(slot + 1) * _FIELDS] = 0
             return self._address(slot)
@@ -89,25 +98,26 @@ class Ledger:
         return self.alarm + (slot + 1) * _FIELDS * 8
 
     def checks_of(self, slot: int, empty: Callable[[Sequence[int], torch.dtype], Tensor]) -> int:
-        """The address of a slot's own state of checks on the device: zeros, which kernels leave as zeros."""
+        """Return the address of a slot's check state on the device: zero, and reset to zero by its kernels."""
         if self._checks is None:
             self._checks = empty((_SLOTS + 1,), torch.int64)
             self._checks.zero_()
         return int(self._checks.data_ptr()) + (slot - self.alarm) // (_FIELDS * 8) * 8
 
-    def raise_told(self, own: int = 0) -> None:
-        """Raise the oldest fault that was told; the others are dropped with it.
+    def raise_reported(self, own: int = 0) -> None:
+        """Raise the oldest reported fault and drop the others.
 
-        `own` is the slot of the call that asks: what is told there is no earlier call's, so the caller names it.
+        `own` is the slot of the current call. A fault reported there does not come from an earlier call, so the error
+        does not name one.
         """
         if self._words[0] == 0:
             return
         with self._lock:
             self._words[0] = 0
-            told = self._memory.numpy().reshape(-1, _FIELDS)[1:]
-            slots = sorted((i for i in told[:, 0].nonzero()[0].tolist()), key=self._order.__getitem__)
-            facts: list[Any] = [(i, self._ops[i], told[i].tolist()) for i in slots]
-            told[:, 0] = 0
+            reports = self._memory.numpy().reshape(-1, _FIELDS)[1:]
+            slots = sorted((i for i in reports[:, 0].nonzero()[0].tolist()), key=self._order.__getitem__)
+            facts: list[Any] = [(i, self._ops[i], reports[i].tolist()) for i in slots]
+            reports[:, 0] = 0
         if not facts or _mode == "off":
             return
         slot, op, (code, position, value, bound) = facts[0]

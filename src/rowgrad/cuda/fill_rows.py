@@ -1,4 +1,4 @@
-"""{Sparse,Ragged}FillEmptyRows, their gradient, and the gradient's transpose."""
+"""{Sparse,Ragged}FillEmptyRows on CUDA, their gradient, and the transpose of the gradient."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ADD_NAMED = Kernel(_FILE, "add_named", 256, [(t,) for t in ALL_NUMBERS])
 
 @runs("fill_empty_rows")
 def fill_empty_rows(call: Call) -> tuple[Tensor, ...]:
-    """Entries in the order of their rows move up past the empty ones; others are sorted first, which waits twice."""
+    """Move entries past the filled rows; entries not ordered by row are sorted first, which synchronizes twice."""
     indices, values, shape, default_value = call.inputs
     rows = shape if isinstance(shape, int) else shape[0]
     size, columns = indices.shape[0], indices.shape[1] if indices.dim() == 2 else 1
@@ -34,7 +34,7 @@ def fill_empty_rows(call: Call) -> tuple[Tensor, ...]:
     def count(ids: Tensor, step: int) -> None:
         _COUNT.launch(
             call.device, parts, ids=ids.data_ptr(), step=step, size=size, rows=rows, counts=counts.data_ptr(),
-            order=order.data_ptr(), checks=checks.data_ptr(), **call.told(),
+            order=order.data_ptr(), checks=checks.data_ptr(), **call.report_fields(),
         )  # fmt: skip
 
     ids, step, places = indices, columns, None
@@ -49,55 +49,61 @@ def fill_empty_rows(call: Call) -> tuple[Tensor, ...]:
         filled = call.number(counts[0, parts])
     total = size + rows - filled
     outputs = call.output(0, total), call.output(1, total), call.output(2), call.output(3)
-    told = {
+    fields = {
         "ids": ids.data_ptr(), "step": step, "size": size, "order": 0 if places is None else places.data_ptr(),
         "columns": columns, "to_indices": outputs[0].data_ptr(), "to_values": outputs[1].data_ptr(),
         "map": outputs[3].data_ptr(), "checks": checks.data_ptr(),
     }  # fmt: skip
     _ENTRIES.launch(
-        call.device, parts, unit, counts=counts.data_ptr(), indices=indices.data_ptr(), values=values.data_ptr(), **told
+        call.device,
+        parts,
+        unit,
+        counts=counts.data_ptr(),
+        indices=indices.data_ptr(),
+        values=values.data_ptr(),
+        **fields,
     )
     _ROWS.launch(
         call.device, grid_of(call, rows), unit, rows=rows, default_value=default_value.data_ptr(),
-        empty=outputs[2].data_ptr(), **told,
+        empty=outputs[2].data_ptr(), **fields,
     )  # fmt: skip
     return outputs
 
 
 def _name(call: Call, index_map: Tensor, positions: int) -> dict[str, Tensor]:
-    """Which positions the map names, whether one is named twice, and whether one is out of range."""
+    """Return which positions the map names, whether one is named twice, and whether one is out of range."""
     found = {"named": call.empty(positions, dtype=torch.int32), "twice": call.checks(), "checks": call.checks()}
     call.device.zero(found["named"])
     size = index_map.numel()
-    told = {name: tensor.data_ptr() for name, tensor in found.items()}
+    fields = {name: tensor.data_ptr() for name, tensor in found.items()}
     _NAME.launch(
         call.device,
         grid_of(call, size),
         map=index_map.data_ptr(),
         size=size,
         positions=positions,
-        **told,
-        **call.told(),
+        **fields,
+        **call.report_fields(),
     )
     return found
 
 
 @runs("fill_empty_rows_grad")
 def fill_empty_rows_grad(call: Call) -> tuple[Tensor, ...]:
-    """What nobody named is gathered, so that the one sum whose order is fixed runs over nothing else."""
+    """Gather the values that the map does not name, and sum them in their order."""
     index_map, grad = call.inputs
     positions = grad.numel()
     found = _name(call, index_map, positions)
     parts = parts_of(call, max(positions, index_map.numel()))
     counts, rest = counts_of(call, parts), call.empty(positions, dtype=grad.dtype)
     values, default_value = call.output(0), call.output(1)
-    told = {"named": found["named"].data_ptr(), "positions": positions, "counts": counts.data_ptr()}
-    _COUNT_UNNAMED.launch(call.device, parts, **told)
+    fields = {"named": found["named"].data_ptr(), "positions": positions, "counts": counts.data_ptr()}
+    _COUNT_UNNAMED.launch(call.device, parts, **fields)
     scan(call, counts)
     checks = found["checks"].data_ptr()
     _SPLIT.launch(
         call.device, parts, unit_of(grad), map=index_map.data_ptr(), size=index_map.numel(), grad=grad.data_ptr(),
-        values=values.data_ptr(), rest=rest.data_ptr(), checks=checks, **told,
+        values=values.data_ptr(), rest=rest.data_ptr(), checks=checks, **fields,
     )  # fmt: skip
     add = _ADD_REST_INTEGERS if TYPE[grad.dtype] in INTEGERS else _ADD_REST
     add.launch(
@@ -109,20 +115,20 @@ def fill_empty_rows_grad(call: Call) -> tuple[Tensor, ...]:
 
 @runs("fill_empty_rows_grad_grad")
 def fill_empty_rows_grad_grad(call: Call) -> tuple[Tensor, ...]:
-    """Copies, unless the map names a position twice: then values are added in order."""
+    """Copy values; if the map names a position twice, add its values in order."""
     index_map, values, default_value, grad = call.inputs
     positions, size = grad.numel(), index_map.numel()
     found = _name(call, index_map, positions)
     out = call.output(0)
     narrow = out.dtype in (torch.float16, torch.bfloat16)
     sums = call.empty(positions, dtype=torch.float32) if narrow else out
-    told = {
+    fields = {
         "map": index_map.data_ptr(), "size": size, "values": values.data_ptr(), "to": out.data_ptr(),
         **{name: tensor.data_ptr() for name, tensor in found.items()},
     }  # fmt: skip
     _FILL_NAMED.launch(
         call.device, grid_of(call, positions), unit_of(out), default_value=default_value.data_ptr(),
-        positions=positions, **told,
+        positions=positions, **fields,
     )  # fmt: skip
-    _ADD_NAMED.launch(call.device, min(size, 1), (TYPE[out.dtype],), sums=sums.data_ptr(), **told)
+    _ADD_NAMED.launch(call.device, min(size, 1), (TYPE[out.dtype],), sums=sums.data_ptr(), **fields)
     return (out,)

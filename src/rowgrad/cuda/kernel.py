@@ -1,4 +1,4 @@
-"""Kernels by name: where their text is, what they are told, for which types they exist."""
+"""The CUDA kernels by name: source file, struct fields and template variants."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ Blocks = int | Mapping[tuple[str, ...], int]
 
 
 class Kernel:
-    """One function in `source/`: `template <forms> void name(const Name& told)`.
+    """One function in `source/`: `template <variants> void name(const Name& params)`.
 
-    `threads` is the size of its blocks, `forms` the template arguments it is compiled for; `blocks` says how many
-    blocks a multiprocessor is to hold at least, of all forms or of each.
+    `threads` is the block size, `variants` are the template arguments it is compiled for, and `blocks` is the minimum
+    number of resident blocks per multiprocessor, for all variants or for each.
     """
 
     def __init__(
-        self, file: str, name: str, threads: int, forms: Iterable[tuple[str, ...]] = ((),), blocks: Blocks = 1
+        self, file: str, name: str, threads: int, variants: Iterable[tuple[str, ...]] = ((),), blocks: Blocks = 1
     ) -> None:
         self.file = file
         self.name = name
-        self.entry = f"rowgrad_{name}"  # what profilers show
+        self.entry = f"rowgrad_{name}"  # shown by profilers
         self.threads = threads
         self.blocks = blocks
-        self.forms = tuple(forms)
+        self.variants = tuple(variants)
         self.struct = "".join(part.capitalize() for part in name.split("_"))
         fields = _fields(file, self.struct)
         self.fields = tuple(fields)
@@ -51,26 +51,32 @@ class Kernel:
         KERNELS[name] = self
 
     def launch(
-        self, device: Device, grid: int | tuple[int, int], form: tuple[str, ...] = (), shared: int = 0, /, **told: Any
+        self,
+        device: Device,
+        grid: int | tuple[int, int],
+        variant: tuple[str, ...] = (),
+        shared: int = 0,
+        /,
+        **fields: Any,
     ) -> None:
-        """Queue it: `grid` blocks, `shared` bytes of shared memory each. Every field is told by its name."""
+        """Queue `grid` blocks with `shared` bytes of shared memory each; `fields` are all fields of the struct."""
         blocks = (grid, 1) if isinstance(grid, int) else grid
         if blocks[0] > 0 and blocks[1] > 0:
-            assert len(told) == len(self.fields), told.keys() ^ set(self.fields)
-            device.launch(self, form, blocks, shared, self._packing.pack(*[told[name] for name in self.fields]))
+            assert len(fields) == len(self.fields), fields.keys() ^ set(self.fields)
+            device.launch(self, variant, blocks, shared, self._packing.pack(*[fields[name] for name in self.fields]))
 
-    def blocks_of(self, form: tuple[str, ...]) -> int:
-        """How many blocks of a form a multiprocessor is to hold."""
-        return self.blocks if isinstance(self.blocks, int) else self.blocks[form]
+    def blocks_of(self, variant: tuple[str, ...]) -> int:
+        """Return the minimum number of resident blocks of a variant per multiprocessor."""
+        return self.blocks if isinstance(self.blocks, int) else self.blocks[variant]
 
-    def signature(self, form: tuple[str, ...]) -> str:
-        """The function with its template arguments."""
-        return f"{self.name}<{', '.join(form)}>" if form else self.name
+    def signature(self, variant: tuple[str, ...]) -> str:
+        """Return the function name with its template arguments."""
+        return f"{self.name}<{', '.join(variant)}>" if variant else self.name
 
 
 @cache
 def text_of(file: str) -> str:
-    """A file of `source/`, with `STEP_NUMBERS;` replaced by a field for each; `enums.cuh` is made from the records."""
+    """Return a file of `source/` with `STEP_NUMBERS;` expanded to fields; `enums.cuh` is generated from the records."""
     if file == ENUMS:
         return _enums()
     fields = "\n".join(f"  double {name};" for name in NUMBERS)
@@ -79,12 +85,12 @@ def text_of(file: str) -> str:
 
 @cache
 def headers() -> dict[str, str]:
-    """Everything a kernel's text may include, by name."""
+    """Return all files that a kernel may include, by name."""
     return {name: text_of(name) for name in (*sorted(p.name for p in SOURCE.glob("*.cuh")), ENUMS)}
 
 
 def _enums() -> str:
-    """The enums that kernels switch over, the facts of every rule, and the numbers of a step."""
+    """Return the source of the shared enums, the constants of each rule and the numbers of a step."""
 
     def enum(cls: type[IntEnum]) -> str:
         return f"enum class {cls.__name__} : int64_t {{ {', '.join(f'{m.name} = {int(m)}' for m in cls)} }};\n"
@@ -118,7 +124,7 @@ def _structs(file: str) -> dict[str, dict[str, str]]:
 
 
 def _fields(file: str, struct: str) -> dict[str, str]:
-    """The fields of a kernel's struct and their types: pointers, int64_t, uint64_t and double, nothing narrower."""
+    """Return the fields of a kernel's struct and their types, each 8 bytes: a pointer, int64_t, uint64_t or double."""
     fields = _structs(file)[struct]
     for name, kind in fields.items():
         assert kind.endswith("*") or kind in ("int64_t", "uint64_t", "double"), (struct, name, kind)

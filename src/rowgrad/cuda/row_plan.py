@@ -1,4 +1,4 @@
-"""RowPlan on CUDA, and the gradients that take one in place of ids."""
+"""RowPlan and PlannedIds on CUDA, and the gradients that take a plan instead of ids."""
 
 from __future__ import annotations
 
@@ -13,8 +13,18 @@ from .call import Call, blocks_for, is_wide, runs
 from .chains import Chain, key_of, queue_again, record
 from .device import Device
 from .kernel import Kernel
-from .sorting import CHUNK, Carving, SortedIds, check_limits, padded
-from .sparse_segment import HAS_DIVISOR, SCALE, Entries, Joins, Shape, accumulator, cleared, run_shift_of, sum_sorted
+from .sorting import CHUNK, MemoryLayout, SortedIds, check_limits, padded
+from .sparse_segment import (
+    HAS_DIVISOR,
+    SCALE,
+    Entries,
+    Joins,
+    Shape,
+    accumulator,
+    run_shift_of,
+    sum_sorted,
+    zero_output,
+)
 from .weighted_segment import Reserve, Weighting, weigh
 
 # -- RowPlan ----------------------------------------------------------------------------------------------------------
@@ -25,7 +35,7 @@ _WRITE = Kernel("row_plan.cuh", "write_plan", _THREADS)
 
 @runs("row_plan")
 def row_plan(call: Call) -> tuple[Tensor, ...]:
-    """Ids are sorted with their positions; how many rows they name is asked for once, at the end."""
+    """Sort ids with their positions; synchronize once, for the number of distinct rows."""
     indices, segment_ids, num_rows, num_segments = call.inputs
     size, device = indices.numel(), call.device
     segments, positions, counts = (call.output(i) for i in (2, 3, 4))
@@ -35,7 +45,7 @@ def row_plan(call: Call) -> tuple[Tensor, ...]:
     entries = SortedIds(device, size, num_rows, num_segments, counted=True)
     rows, starts = call.empty(size, dtype=indices.dtype), call.empty(size, dtype=torch.int64)
     entries.run(
-        indices, segment_ids, call.told(), by_segment=False, order=0, rows_out=rows, starts_out=starts
+        indices, segment_ids, call.report_fields(), by_segment=False, order=0, rows_out=rows, starts_out=starts
     )  # fmt: skip
     _WRITE.launch(
         device, min(blocks_for(max(size, num_segments), _THREADS), device.processors * 16),
@@ -47,9 +57,9 @@ def row_plan(call: Call) -> tuple[Tensor, ...]:
     return rows[:total].clone(), starts[:total].clone(), segments, positions, counts
 
 
-# -- Gradients that take a plan in place of the ids -------------------------------------------------------------------
+# -- Gradients with a plan --------------------------------------------------------------------------------------------
 
-_TILE = 1024  # entries of a block; `padded` gives whole ones
+_TILE = 1024  # entries per block; `padded` returns a multiple
 _EXPAND = Kernel("planned.cuh", "expand_plan", _THREADS, [("float",), ("double",)])
 _PLACE = Kernel("planned.cuh", "place_segments", _THREADS)
 _TAKE = Kernel("planned.cuh", "take_segments", _THREADS)
@@ -59,7 +69,7 @@ Queue = Callable[[Device], None]
 
 
 class PlanArrays(NamedTuple):
-    """A plan as an op gets it."""
+    """The plan arguments of an op."""
 
     rows: Tensor
     starts: Tensor
@@ -70,12 +80,12 @@ class PlanArrays(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many entries."""
+        """The number of entries."""
         return int(self.segments.shape[0])
 
 
 class PlanEntries:
-    """The entries of a plan as the sums of gradients read them. `at` is as that of `SortedIds`."""
+    """The entries of a plan in the format that `sum_sorted` reads; `at` has the addresses that `SortedIds.at` has."""
 
     def __init__(
         self, call: Call, plan: PlanArrays, grad: Tensor, reserve: Reserve, *, reduce: int, weighted: bool, unique: bool
@@ -88,35 +98,35 @@ class PlanEntries:
                 "plan_segments_not_in_grad", has=call.op.input_names, position=-1, value=num_segments, bound=grad_rows
             )
         check_limits(size, plan.num_rows, grad_rows)
-        self.room, self.total = padded(size), accumulator(grad.dtype)
-        zeros, rest = Carving(), Carving()
+        self.capacity, self.total = padded(size), accumulator(grad.dtype)
+        zeros, rest = MemoryLayout(), MemoryLayout()
         zeros.add("checks", 8)
         zeros.add("zeroed", reserve.zeroed)
-        rest.add("ids", 0 if unique else self.room * 4)
-        rest.add("values", self.room * 4)
-        rest.add("scales", self.room * self.total.itemsize if HAS_DIVISOR[reduce] and not weighted else 0)
-        rest.add("heads", self.room // 8)
-        rest.add("firsts", self.room // CHUNK * 4)
-        rest.add("begins", self.room // CHUNK * 4)
-        rest.add("kept", reserve.kept)
+        rest.add("ids", 0 if unique else self.capacity * 4)
+        rest.add("values", self.capacity * 4)
+        rest.add("scales", self.capacity * self.total.itemsize if HAS_DIVISOR[reduce] and not weighted else 0)
+        rest.add("heads", self.capacity // 8)
+        rest.add("firsts", self.capacity // CHUNK * 4)
+        rest.add("begins", self.capacity // CHUNK * 4)
+        rest.add("workspace", reserve.workspace)
         self.memory = call.empty(zeros.size + rest.size, dtype=torch.uint8)
         self._zeros = self.memory[: zeros.size]
         base = self.memory.data_ptr()
         self.at = zeros.addresses(base) | rest.addresses(base + zeros.size)
 
     def run(self, device: Device, rows_out: Tensor | None = None) -> None:
-        """Queue the checks and the lists. With weights values are positions; else segments, which may have scales."""
+        """Queue validation and expansion. Values are positions with weights, else segments, which may have scales."""
         call, plan, at = self.call, self.plan, self.at
         device.zero(self._zeros)
         _EXPAND.launch(
-            device, self.room // _TILE, ("double" if self.total == torch.float64 else "float",), 0,
+            device, self.capacity // _TILE, ("double" if self.total == torch.float64 else "float",), 0,
             rows=plan.rows.data_ptr(), wide_rows=is_wide(plan.rows), num_rows=plan.num_rows,
             starts=plan.starts.data_ptr(), listed=plan.rows.shape[0], segments=plan.segments.data_ptr(),
             wide_segments=is_wide(plan.segments), positions=plan.positions.data_ptr() if self.weighted else 0,
             counts=plan.counts.data_ptr(), num_segments=plan.counts.shape[0], size=self.size, reduce=self.reduce,
             ids=at["ids"], values=at["values"], scales=at["scales"], heads=at["heads"],
             firsts=at["firsts"], begins=at["begins"], rows_out=0 if rows_out is None else rows_out.data_ptr(),
-            checks=at["checks"], **call.told(),
+            checks=at["checks"], **call.report_fields(),
         )  # fmt: skip
 
 
@@ -129,9 +139,9 @@ def plan_entries(
     reserve: Reserve,
     unique: bool,
 ) -> tuple[Entries, int]:
-    """Queue the checks of a plan and its entries; also given is what sums do with them.
+    """Queue the validation and expansion of a plan; return its entries and the mode of their sums.
 
-    `unique`: rows are counted, not named.
+    `unique`: the output has one row per distinct row, so entries need no row ids.
     """
     planned = PlanEntries(
         call, plan, grad, reserve, reduce=how.reduce, weighted=weights is not None, unique=unique
@@ -143,47 +153,47 @@ def plan_entries(
     return weigh(call, planned, grad, segments, weights, how.reduce), how.mode(grad.dtype)
 
 
-class _Kind(NamedTuple):
-    """What gradients of one kind share: how much memory they take, and their launches."""
+class _Recording(NamedTuple):
+    """The recorded launches of gradients with one key, and the size of their workspace."""
 
     memory: int
     expand: Chain
     sum: Chain
 
 
-_KINDS: dict[Any, _Kind] = {}
-_MANY = 1024
+_RECORDINGS: dict[Any, _Recording] = {}
+_MAX_RECORDINGS = 1024
 
 
 @runs("planned_segment_grad")
 def planned_segment_grad(call: Call) -> tuple[Tensor, ...]:
-    """PlannedSparseSegment{Sum,Mean,SqrtN}Grad and GradV2: one kernel checks and expands the plan, one adds up."""
+    """PlannedSparseSegment{Sum,Mean,SqrtN}Grad and GradV2: one kernel validates and expands the plan, one sums."""
     (grad, *parts), (reduce, unique, order) = call.inputs, call.attrs
     plan, device, outputs = PlanArrays(*parts), call.device, tuple(call.output(i) for i in range(len(call.outputs)))
     given = (grad, plan.rows, plan.starts, plan.segments, plan.counts, *outputs)
     key = (device, plan.num_rows, reduce, order, unique, key_of(given))
-    kind = _KINDS.get(key)
-    if kind is None:
+    recording = _RECORDINGS.get(key)
+    if recording is None:
         how = Weighting(reduce, 1, order)
         memory, expand, add_up = _launches(call, plan, grad, how, outputs)
         tensors = (memory, *given)
-        with cleared(device, None if unique else outputs[0]):
+        with zero_output(device, None if unique else outputs[0]):
             expands = record(device, tensors, call.fault, expand)
-        if len(_KINDS) >= _MANY:
-            _KINDS.clear()
-        _KINDS[key] = _Kind(memory.numel(), expands, record(device, tensors, call.fault, add_up))
+        if len(_RECORDINGS) >= _MAX_RECORDINGS:
+            _RECORDINGS.clear()
+        _RECORDINGS[key] = _Recording(memory.numel(), expands, record(device, tensors, call.fault, add_up))
         return outputs
-    tensors = (device.empty((kind.memory,), torch.uint8), *given)
-    with cleared(device, None if unique else outputs[0]):
-        queue_again(device, kind.expand, tensors, call.fault)
-    queue_again(device, kind.sum, tensors, call.fault)
+    tensors = (device.empty((recording.memory,), torch.uint8), *given)
+    with zero_output(device, None if unique else outputs[0]):
+        queue_again(device, recording.expand, tensors, call.fault)
+    queue_again(device, recording.sum, tensors, call.fault)
     return outputs
 
 
 def _launches(
     call: Call, plan: PlanArrays, grad: Tensor, how: Weighting, outputs: Sequence[Tensor]
 ) -> tuple[Tensor, Queue, Queue]:
-    """Memory for a gradient, and what queues its launches before and after the zeros are there."""
+    """Return the workspace of a gradient, and functions that queue its launches before and after zeroing."""
     unique, shape, run_shift = len(outputs) > 1, Shape(grad, outputs[0]), run_shift_of(how.order)
     joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)
     entries = PlanEntries(call, plan, grad, joins, reduce=how.reduce, weighted=False, unique=unique)
@@ -205,7 +215,7 @@ def planned_weighted_grad(call: Call) -> tuple[Tensor, ...]:
     (grad, weights, *parts), how, out = call.inputs, Weighting(*call.attrs), call.output(0)
     plan, device, shape, run_shift = PlanArrays(*parts), call.device, Shape(grad, out), run_shift_of(how.order)
     joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)
-    with cleared(device, out):
+    with zero_output(device, out):
         entries, mode = plan_entries(call, plan, grad, weights, how, joins, unique=False)
     if plan.size:
         sum_sorted(device, entries, grad, out, shape, mode, run_shift, unique=False)
@@ -213,7 +223,7 @@ def planned_weighted_grad(call: Call) -> tuple[Tensor, ...]:
 
 
 def _segments_in_input_order(call: Call, plan: PlanArrays, checks: int) -> Tensor:
-    """The segment of every position of the batch, once the checks have passed."""
+    """Return the segment of each position of the batch, if the checks have passed."""
     size, device = plan.size, call.device
     blocks = min(blocks_for(size, _THREADS), device.processors * 16)
     placed, segments = call.empty(size, dtype=torch.int64), call.empty(size, dtype=torch.int32)
@@ -235,12 +245,13 @@ _COUNTS = Kernel("planned_ids.cuh", "check_plan_counts", _THREADS)
 
 @runs("planned_ids")
 def planned_ids(call: Call) -> tuple[Tensor, ...]:
-    """What becomes an address is checked, entries go back to their positions, then counts are compared."""
+    """Validate the arrays, restore the original order of entries, then compare counts."""
     rows, starts, segments, positions, counts, num_rows = call.inputs
     listed, size, num_segments = rows.numel(), segments.numel(), counts.numel()
     indices, segment_ids = call.output(0), call.output(1)
     most = call.device.processors * 8
-    state = call.empty(3 + num_segments + blocks_for(size, 2), dtype=torch.int64)  # checks, what is found, what is seen
+    # Three check states, the counts of segments, and a flag for each position.
+    state = call.empty(3 + num_segments + blocks_for(size, 2), dtype=torch.int64)
     call.device.zero(state)
     arrays, entries, totals, found = (state.data_ptr() + 8 * i for i in range(4))
     plan = {
@@ -250,15 +261,15 @@ def planned_ids(call: Call) -> tuple[Tensor, ...]:
     }  # fmt: skip
     _ARRAYS.launch(
         call.device, min(blocks_for(max(listed, size), _THREADS), most), num_rows=num_rows, num_segments=num_segments,
-        checks=arrays, **plan, **call.told(),
+        checks=arrays, **plan, **call.report_fields(),
     )  # fmt: skip
     _IDS.launch(
         call.device, min(blocks_for(size, _TILE), most), seen=found + 8 * num_segments, found=found,
         indices=indices.data_ptr(), segment_ids=segment_ids.data_ptr(), before=arrays, checks=entries, **plan,
-        **call.told(),
+        **call.report_fields(),
     )  # fmt: skip
     _COUNTS.launch(
         call.device, min(blocks_for(num_segments, _THREADS), most), counts=counts.data_ptr(), found=found,
-        num_segments=num_segments, arrays=arrays, entries=entries, checks=totals, **call.told(),
+        num_segments=num_segments, arrays=arrays, entries=entries, checks=totals, **call.report_fields(),
     )  # fmt: skip
     return indices, segment_ids

@@ -1,4 +1,4 @@
-"""Rows gathered, scattered and scaled on CUDA."""
+"""RowDot, SparseSegmentDot, RowPositions, GatherRows, ScatterRows and Sqrt on CUDA."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .._catalog.enums import Fault
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
 from .kernel import FLOATS, Kernel
 from .sorting import SortedIds
-from .sparse_segment import Shape, cleared, run_shift_of, sum_sorted
+from .sparse_segment import Shape, run_shift_of, sum_sorted, zero_output
 
 # -- RowDot, SparseSegmentDot, RowPositions ---------------------------------------------------------------------------
 
@@ -22,20 +22,20 @@ _POSITIONS = Kernel("row_ops.cuh", "row_positions", _THREADS)
 
 @runs("row_dot")
 def row_dot(call: Call) -> tuple[Tensor, ...]:
-    """Nothing is checked."""
+    """Multiply rows pairwise; nothing needs validation."""
     x, y = call.inputs
     return (_dots(call, x, None, y, None, x.shape[0], 0),)
 
 
 @runs("sparse_segment_dot")
 def sparse_segment_dot(call: Call) -> tuple[Tensor, ...]:
-    """Ids are checked pair by pair, then their rows multiplied."""
+    """Validate pairs of ids, then multiply their rows."""
     grad, data, indices, segments = call.inputs
     size, checks = indices.numel(), call.checks()
     _CHECK.launch(
         call.device, min(blocks_for(size, _THREADS), call.device.processors * 8), size=size, checks=checks.data_ptr(),
         indices=indices.data_ptr(), wide_indices=is_wide(indices), data_rows=data.shape[0],
-        segments=segments.data_ptr(), wide_segments=is_wide(segments), grad_rows=grad.shape[0], **call.told(),
+        segments=segments.data_ptr(), wide_segments=is_wide(segments), grad_rows=grad.shape[0], **call.report_fields(),
     )  # fmt: skip
     return (_dots(call, grad, segments, data, indices, size, checks.data_ptr()),)
 
@@ -56,13 +56,13 @@ def _dots(
 
 @runs("row_positions")
 def row_positions(call: Call) -> tuple[Tensor, ...]:
-    """One kernel, which looks for ids and at them."""
+    """Find each id in the sorted list; the same kernel validates."""
     listed, ids = call.inputs
     out, size, checks = call.output(0), ids.numel(), call.checks()
     _POSITIONS.launch(
         call.device, min(blocks_for(size, _THREADS), call.device.processors * 8), size=size, checks=checks.data_ptr(),
         list=listed.data_ptr(), wide_list=is_wide(listed), listed=listed.numel(),
-        ids=ids.data_ptr(), wide_ids=is_wide(ids), positions=out.data_ptr(), **call.told(),
+        ids=ids.data_ptr(), wide_ids=is_wide(ids), positions=out.data_ptr(), **call.report_fields(),
     )  # fmt: skip
     return (out,)
 
@@ -76,15 +76,15 @@ _GATHER = Kernel("gather_rows.cuh", "gather_rows", 256, [(unit,) for unit in _UN
 
 @runs("gather_rows")
 def gather_rows(call: Call) -> tuple[Tensor, ...]:
-    """Ids are checked by one kernel, rows copied by another."""
+    """Validate ids, then copy rows."""
     params, ids = call.inputs
     out = call.output(0)
     size, most = ids.numel(), call.device.processors * 8
     checks = call.checks()
-    told = {"ids": ids.data_ptr(), "wide": is_wide(ids), "size": size, "checks": checks.data_ptr()}
+    fields = {"ids": ids.data_ptr(), "wide": is_wide(ids), "size": size, "checks": checks.data_ptr()}
     _CHECK_GATHER.launch(
         call.device, min(blocks_for(size, 256), most), bound=params.shape[0],
-        code=Fault.index_not_in_params, **told, **call.told(),
+        code=Fault.index_not_in_params, **fields, **call.report_fields(),
     )  # fmt: skip
     row_bytes = row_size(params) * params.element_size()
     unit = gcd(row_bytes, params.data_ptr(), out.data_ptr(), 16)
@@ -92,7 +92,7 @@ def gather_rows(call: Call) -> tuple[Tensor, ...]:
         units = row_bytes // unit
         _GATHER.launch(
             call.device, min(blocks_for(size * units, 256), most * 16), (_UNITS[unit],),
-            source=params.data_ptr(), to=out.data_ptr(), row_units=units, **told,
+            source=params.data_ptr(), to=out.data_ptr(), row_units=units, **fields,
         )  # fmt: skip
     return (out,)
 
@@ -102,15 +102,15 @@ def gather_rows(call: Call) -> tuple[Tensor, ...]:
 
 @runs("scatter_rows")
 def scatter_rows(call: Call) -> tuple[Tensor, ...]:
-    """A gradient with one row per id: positions stand for segments."""
+    """Sum rows by id, as a gradient in which each position is its own segment."""
     grad, indices, num_rows = call.inputs
     out, size, device = call.output(0), indices.numel(), call.device
     if size == 0:
         device.zero(out)
         return (out,)
     entries = SortedIds(device, size, num_rows, 1)
-    with cleared(device, out):
-        entries.run(indices, None, call.told(), by_segment=False, order=0)
+    with zero_output(device, out):
+        entries.run(indices, None, call.report_fields(), by_segment=False, order=0)
     sum_sorted(device, entries, grad, out, Shape(grad, out), 0, run_shift_of(0), unique=False)
     return (out,)
 
@@ -122,7 +122,7 @@ _ROOTS = Kernel("elementwise.cuh", "roots", 256, [(t,) for t in FLOATS])
 
 @runs("sqrt")
 def sqrt(call: Call) -> tuple[Tensor, ...]:
-    """One kernel; every number is taken."""
+    """Compute square roots; nothing needs validation."""
     (x,) = call.inputs
     out, size = call.output(0), x.numel()
     _ROOTS.launch(

@@ -1,4 +1,4 @@
-"""Run an op on CUDA tensors: the table of kernels, and one call of one of them."""
+"""Run one kernel op on CUDA tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from .._catalog.spec import Op
 from ..errors import make_error
 
-# Importing a family enters its kernels into RUNNERS.
+# Importing a family registers its kernels in RUNNERS.
 from . import bag_ids as bag_ids
 from . import fill_rows as fill_rows
 from . import row_plan as row_plan
@@ -24,10 +24,6 @@ from .call import RUNNERS, Call
 from .device import Device
 from .faults import mode
 
-# -- A kernel op on a device ------------------------------------------------------------------------------------------
-
-# A kernel op on a device: the call is put together, faults of earlier calls are raised, its kernels are queued.
-
 
 def run(
     op: Op,
@@ -37,12 +33,12 @@ def run(
     device: Device,
     captured: bool = False,
 ) -> tuple[Tensor, ...]:
-    """Queue an op. `captured`: a CUDA graph is being recorded, so nothing may wait."""
+    """Raise faults of earlier calls, then queue an op. `captured`: a CUDA graph is captured, so do not synchronize."""
     runner = RUNNERS.get(str(op.kernel))
     if runner is None:
         raise make_error("no_kernel_for_device", argument=op.inputs[0].name, value="cuda", bound="cpu")
     ledger = device.ledger
-    ledger.raise_told()
+    ledger.raise_reported()
     slot = ledger.take(op, captured)
     try:
         results = runner(Call(op, inputs, attrs, outputs, device, slot, captured))
@@ -51,5 +47,5 @@ def run(
         raise make_error("out_of_memory", value=most, bound=device.memory) from error
     if mode() == "sync" and not captured:
         device.wait()
-        ledger.raise_told(slot)
+        ledger.raise_reported(slot)
     return results

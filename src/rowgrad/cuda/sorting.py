@@ -1,4 +1,4 @@
-"""Prefix sums and stable radix sort of row numbers on the device."""
+"""Prefix sums and stable radix sorts on the device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .call import Call, blocks_for, is_wide
 from .device import Device
 from .kernel import Kernel
 
-# -- Prefix sums over the parts of a list, a stable sort, and what else kernels on lists of entries share -------------
+# -- Prefix sums and sorts of lists of entries ------------------------------------------------------------------------
 
 THREADS = 256
 UNITS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "Block16"}
@@ -29,27 +29,27 @@ _PUT_AT_ONCE = 8
 
 
 def unit_of(tensor: Tensor) -> tuple[str]:
-    """The form of a kernel that moves this tensor's elements."""
+    """Return the variant of a kernel that copies elements of this tensor's size."""
     return (UNITS[tensor.element_size()],)
 
 
 def parts_of(call: Call, size: int) -> int:
-    """Into how many parts a list is cut: at least one, so that lists without entries have sums too."""
+    """Return the number of parts of a list: at least one, so that an empty list has a total too."""
     return max(1, min(blocks_for(size, THREADS), call.device.processors * 8))
 
 
 def grid_of(call: Call, size: int) -> int:
-    """Blocks for a loop over so many items."""
+    """Return the number of blocks for a loop over `size` items."""
     return min(blocks_for(size, THREADS), call.device.processors * 32)
 
 
 def counts_of(call: Call, parts: int, lists: int = 1) -> Tensor:
-    """Room for the counts of each part and their total."""
+    """Allocate the counts of each part and their total."""
     return call.empty(lists, parts + 1, dtype=torch.int64)
 
 
 def scan(call: Call, counts: Tensor, unless: Tensor | None = None) -> None:
-    """Turn counts into sums of the counts before; the last is the total, or -1 where `unless` is raised."""
+    """Replace counts by exclusive prefix sums; the last is the total, or -1 if the flag `unless` is set."""
     _SCAN.launch(
         call.device, counts.shape[0], counts=counts.data_ptr(), parts=counts.shape[1] - 1,
         unless=0 if unless is None else unless.data_ptr(),
@@ -57,18 +57,24 @@ def scan(call: Call, counts: Tensor, unless: Tensor | None = None) -> None:
 
 
 def sort(call: Call, keys: Tensor, step: int, size: int, bound: int) -> tuple[Tensor, Tensor]:
-    """Every `step`-th of `keys`, which are in [0, bound), in a stable order, and where each stood."""
+    """Sort every `step`-th of `keys`, all in [0, bound), stably; return the sorted keys and their positions."""
     parts = parts_of(call, size)
     counts = call.empty(1, (1 << _BITS) * parts + 1, dtype=torch.int64)
-    order, sorted_keys = 0, keys  # the first pass reads what it was given
+    order, sorted_keys = 0, keys  # the first pass reads the input
     pair: tuple[Tensor, Tensor] | None = None
     for shift in range(0, max(1, (bound - 1).bit_length()), _BITS):
         to = call.empty(size, dtype=torch.int64), call.empty(size, dtype=torch.int64)
-        told = {"keys": sorted_keys.data_ptr(), "step": step, "size": size, "shift": shift, "counts": counts.data_ptr()}
-        _SORT_COUNT.launch(call.device, parts, **told)
+        fields = {
+            "keys": sorted_keys.data_ptr(),
+            "step": step,
+            "size": size,
+            "shift": shift,
+            "counts": counts.data_ptr(),
+        }
+        _SORT_COUNT.launch(call.device, parts, **fields)
         scan(call, counts)
         _SORT_MOVE.launch(
-            call.device, parts, order=order, to_keys=to[0].data_ptr(), to_order=to[1].data_ptr(), **told
+            call.device, parts, order=order, to_keys=to[0].data_ptr(), to_order=to[1].data_ptr(), **fields
         )  # fmt: skip
         pair, sorted_keys, order, step = to, to[0], to[1].data_ptr(), 1
     assert pair is not None
@@ -76,79 +82,78 @@ def sort(call: Call, keys: Tensor, step: int, size: int, bound: int) -> tuple[Te
 
 
 def put(call: Call, to: Tensor, numbers: Sequence[int]) -> None:
-    """Write numbers the host knows, as arguments of a kernel: nothing is copied from memory that may change."""
+    """Write numbers of the host, passed as kernel arguments because an asynchronous copy would need stable memory."""
     for first in range(0, len(numbers), _PUT_AT_ONCE):
         some = [*numbers[first : first + _PUT_AT_ONCE]]
-        told = {f"n{i}": some[i] if i < len(some) else 0 for i in range(_PUT_AT_ONCE)}
-        _PUT.launch(call.device, 1, to=to[first:].data_ptr(), count=len(some), **told)
+        fields = {f"n{i}": some[i] if i < len(some) else 0 for i in range(_PUT_AT_ONCE)}
+        _PUT.launch(call.device, 1, to=to[first:].data_ptr(), count=len(some), **fields)
 
 
-# -- A batch of ids sorted by row on a device -------------------------------------------------------------------------
+# -- Ids sorted by row ------------------------------------------------------------------------------------------------
 
 CHUNK = 32
 _TILE_THREADS, _ROWS_TILE, _PAST = 512, 2048, 96
-_LOOKERS = 2  # blocks of a processor that look at ids
-_MOST_IDS, _MOST_ROWS = 1 << 30, 1 << 31
+_CHECK_BLOCKS = 2  # per processor, of the kernel that validates ids
+_MAX_IDS, _MAX_ROWS = 1 << 30, 1 << 31
 _ITEMS = (4, 8, 16)
 _LOOK = Kernel("sorting.cuh", "look_at_ids", 512)
-_FORMS = [(4, 1), (8, 1), (16, 1), (16, 2)]  # items of a thread, blocks of a multiprocessor
+_VARIANTS = [(4, 1), (8, 1), (16, 1), (16, 2)]  # items per thread, blocks per multiprocessor
 _PASS = Kernel(
     "sorting.cuh", "sort_pass", _TILE_THREADS,
-    [(str(n), a, str(b)) for n, b in _FORMS for a in ("float", "double")],
-    {(str(n), a, str(b)): b for n, b in _FORMS for a in ("float", "double")},
+    [(str(n), a, str(b)) for n, b in _VARIANTS for a in ("float", "double")],
+    {(str(n), a, str(b)): b for n, b in _VARIANTS for a in ("float", "double")},
 )  # fmt: skip
 _FIND = Kernel("sorting.cuh", "find_rows", 256, [("float",), ("double",)], 4)
 
 
 def padded(size: int) -> int:
-    """How many entries lists of them have memory for: kernels read some past the end."""
+    """Return the allocated length of a list of `size` entries: kernels read past the end."""
     return blocks_for(size + _PAST, _ROWS_TILE) * _ROWS_TILE
 
 
 def check_limits(size: int, rows: int, sources: int) -> None:
-    """Entries have 32 bits for a row of the table, and as many for what is added to it."""
-    if size >= _MOST_IDS or rows > _MOST_ROWS or sources > _MOST_ROWS:
-        raise ResourceExhaustedError(f"a CUDA call takes up to {_MOST_IDS - 1} ids of {_MOST_ROWS} rows")
+    """Raise if row ids or source ids do not fit the 32 bits that entries have for each."""
+    if size >= _MAX_IDS or rows > _MAX_ROWS or sources > _MAX_ROWS:
+        raise ResourceExhaustedError(f"a CUDA call takes up to {_MAX_IDS - 1} ids of {_MAX_ROWS} rows")
 
 
-class Carving:
-    """One piece of memory, handed out in parts that begin at multiples of 256 bytes."""
+class MemoryLayout:
+    """Named parts of one allocation, each aligned to 256 bytes."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, tuple[int, int]] = {}
         self.size = 0
 
     def add(self, name: str, size: int) -> None:
-        """A part of so many bytes."""
+        """Add a part of `size` bytes."""
         self._sizes[name] = (self.size, size)
         self.size += -(-size // 256) * 256
 
     def addresses(self, base: int) -> dict[str, int]:
-        """Where every part begins; 0 for parts of no bytes."""
+        """Return the address of each part; 0 for empty parts."""
         return {name: base + at if size else 0 for name, (at, size) in self._sizes.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """How the bits of row numbers are cut: as few passes as digits of at most ten bits allow."""
+    """The digits of a radix sort: as few passes as digits of at most ten bits allow."""
 
     passes: int
     bits: int
 
     @classmethod
     def of(cls, rows: int) -> Digits:
-        """For a table of so many rows."""
+        """Return the digits for row ids below `rows`."""
         total = max((rows - 1).bit_length(), 1)
         passes = -(-total // 10)
         return cls(passes, -(-total // passes))
 
 
 class SortedIds:
-    """The memory and the launches of one sort.
+    """The memory and the launches of one sort by row.
 
-    Entries are (row, value): `values` are what goes with the ids, or their positions where there are none. After `run`,
-    `at` has the addresses of what kernels that follow need: `ids`, `values`, `heads`, `firsts`, `begins`, `scales`,
-    `checks`, `total`.
+    Entries are pairs (row, value); a value is a segment id or a position. After `run`, `at` has the addresses that
+    later kernels read: `ids`, `values`, `heads`, `firsts`, `begins`, `scales`, `checks`, `total`.
     """
 
     def __init__(
@@ -161,7 +166,7 @@ class SortedIds:
         counted: bool = False,
         scales: torch.dtype | None = None,
         zeroed: int = 0,
-        kept: int = 0,
+        workspace: int = 0,
     ) -> None:
         check_limits(size, rows, sources)
         self.device, self.size, self.rows, self.sources = device, size, rows, sources
@@ -171,8 +176,8 @@ class SortedIds:
         self._blocks = "2" if self.tiles > 2 * device.processors else "1"
         self.row_tiles = blocks_for(size + _PAST, _ROWS_TILE)
         bins = 1 << digits.bits
-        room = padded(size)
-        zeros, rest = Carving(), Carving()
+        capacity = padded(size)
+        zeros, rest = MemoryLayout(), MemoryLayout()
         zeros.add("checks", 8)
         zeros.add("total", 8)
         zeros.add("histograms", digits.passes * bins * 4)
@@ -181,16 +186,16 @@ class SortedIds:
         zeros.add("counts", sources * 4 if counted else 0)
         zeros.add("zeroed", zeroed)
         for name in ("ids", "values"):
-            rest.add(name, room * 4)
+            rest.add(name, capacity * 4)
         for name in ("pairs", "pairs2"):
-            rest.add(name, room * 8 if digits.passes > 1 else 0)
-        rest.add("heads", room // 8)
-        rest.add("firsts", room // CHUNK * 4)
-        rest.add("begins", room // CHUNK * 4)
+            rest.add(name, capacity * 8 if digits.passes > 1 else 0)
+        rest.add("heads", capacity // 8)
+        rest.add("firsts", capacity // CHUNK * 4)
+        rest.add("begins", capacity // CHUNK * 4)
         self.scale_type = scales
-        rest.add("scales", room * scales.itemsize if scales else 0)
+        rest.add("scales", capacity * scales.itemsize if scales else 0)
         rest.add("segment_scales", sources * scales.itemsize if scales else 0)
-        rest.add("kept", kept)
+        rest.add("workspace", workspace)
         self.memory = device.empty((zeros.size + rest.size,), torch.uint8)
         self._zeros = self.memory[: zeros.size]
         base = self.memory.data_ptr()
@@ -200,7 +205,7 @@ class SortedIds:
         self,
         ids: Tensor,
         segments: Tensor | None,
-        told: dict[str, int],
+        report: dict[str, int],
         *,
         by_segment: bool = True,
         order: int = 1,
@@ -209,7 +214,7 @@ class SortedIds:
         rows_out: Tensor | None = None,
         starts_out: Tensor | None = None,
     ) -> None:
-        """Queue the sort. `by_segment`: entries carry their segment, else their position."""
+        """Queue validation and sort. `by_segment`: values are segment ids, else positions."""
         at, digits, device = self.at, self.digits, self.device
         device.zero(self._zeros)
         bins = 1 << digits.bits
@@ -217,11 +222,11 @@ class SortedIds:
         segment_list = 0 if segments is None else segments.data_ptr()
         segments_wide = 0 if segments is None else is_wide(segments)
         _LOOK.launch(
-            device, min(blocks_for(self.size, 2048), device.processors * _LOOKERS), (), digits.passes * bins * 16,
+            device, min(blocks_for(self.size, 2048), device.processors * _CHECK_BLOCKS), (), digits.passes * bins * 16,
             **given, segments=segment_list, segments_wide=segments_wide, size=self.size, rows=self.rows,
             sources=self.sources, passes=digits.passes, bits=digits.bits, histograms=at["histograms"],
             counts=at["counts"], order=order, id_code=Fault[codes[0]], segment_code=Fault[codes[1]],
-            checks=at["checks"], **told,
+            checks=at["checks"], **report,
         )  # fmt: skip
         shared = 34 * 8 + _TILE_THREADS * self._items * 8 + bins * 8 + _TILE_THREADS // 32 * bins * 2
         source, target = 0, at["pairs"]
@@ -248,6 +253,6 @@ class SortedIds:
         )  # fmt: skip
 
     def part(self, name: str, count: int, dtype: torch.dtype) -> Tensor:
-        """A part of the memory as a tensor."""
+        """Return a part of the memory as a tensor."""
         begin = self.at[name] - self.memory.data_ptr()
         return self.memory[begin : begin + count * dtype.itemsize].view(dtype)

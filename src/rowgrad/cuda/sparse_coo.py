@@ -1,4 +1,4 @@
-"""SparseSlice and SparseAdd on CUDA, with their gradients."""
+"""SparseSlice and SparseAdd on CUDA, their gradients, and the transposes of the gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .call import TYPE, Call, runs
 from .kernel import ALL_NUMBERS, Kernel
 from .sorting import BY_WIDTH, THREADS, counts_of, grid_of, parts_of, put, scan, unit_of
 
-# -- SparseSlice, its gradient, and the gradient's transpose ----------------------------------------------------------
+# -- SparseSlice ------------------------------------------------------------------------------------------------------
 
 _FILE = "sparse_slice.cuh"
 _COUNT = Kernel(_FILE, "slice_count", THREADS)
@@ -25,42 +25,42 @@ _PICK = Kernel(_FILE, "slice_pick", THREADS, BY_WIDTH)
 
 @runs("sparse_slice")
 def sparse_slice(call: Call) -> tuple[Tensor, ...]:
-    """Entries of the slice are counted, and moved when there is memory for them."""
+    """Count the entries of the slice, allocate the outputs, then copy them."""
     indices, values, shape, start, size = call.inputs
     out_shape = call.output(2)
     put(call, out_shape, [_extent(*dims) for dims in zip(shape, start, size, strict=True)])
     ends = [wrap_int64(begin + extent) for begin, extent in zip(start, size, strict=True)]
     entries, rank = indices.shape
-    if entries == 0 or any(end <= begin for begin, end in zip(start, ends, strict=True)):  # also where the end wraps
+    if entries == 0 or any(end <= begin for begin, end in zip(start, ends, strict=True)):  # also if an end wraps
         return call.output(0, 0), call.output(1, 0), out_shape
     box = call.empty(2, rank, dtype=torch.int64)
     put(call, box.view(-1), [*start, *(end - 1 for end in ends)])
     parts = parts_of(call, entries)
     counts = counts_of(call, parts)
-    told = {
+    fields = {
         "indices": indices.data_ptr(), "size": entries, "rank": rank, "start": box[0].data_ptr(),
         "last": box[1].data_ptr(), "counts": counts.data_ptr(),
     }  # fmt: skip
-    _COUNT.launch(call.device, parts, **told)
+    _COUNT.launch(call.device, parts, **fields)
     scan(call, counts)
-    kept = call.number(counts[0, parts])
-    out_indices, out_values = call.output(0, kept), call.output(1, kept)
+    total = call.number(counts[0, parts])
+    out_indices, out_values = call.output(0, total), call.output(1, total)
     _MOVE.launch(
-        call.device, parts if kept else 0, unit_of(values), values=values.data_ptr(),
-        to_indices=out_indices.data_ptr(), to_values=out_values.data_ptr(), **told,
+        call.device, parts if total else 0, unit_of(values), values=values.data_ptr(),
+        to_indices=out_indices.data_ptr(), to_values=out_values.data_ptr(), **fields,
     )  # fmt: skip
     return out_indices, out_values, out_shape
 
 
 def _extent(dim: int, start: int, size: int) -> int:
-    """One dimension of the slice: what lies beyond the shape is cut."""
+    """Return one dimension of the slice, clipped to the shape."""
     if start < wrap_int64(dim - size):
         return size
     return wrap_int64(dim - start) if start < dim else 0
 
 
 def _match(call: Call) -> dict[str, Tensor]:
-    """`taken`: which input entry each output entry was sliced from; `checks`: raised if one has none."""
+    """Return `taken`, the input entry of each output entry, and `checks`, which is set if one has none."""
     _, inputs, start, outputs = call.inputs
     size, rank, wanted = inputs.shape[0], inputs.shape[1], outputs.shape[0]
     found = {"taken": call.empty(wanted, dtype=torch.int64), "checks": call.checks()}
@@ -77,37 +77,37 @@ def _match(call: Call) -> dict[str, Tensor]:
     _BOX_COUNT.launch(call.device, parts, rank=rank, **given, **counted)
     scan(call, counts)
     _BOX_MATCH.launch(call.device, parts, **both, **given, **counted, **matched)
-    _WALK.launch(call.device, 1, checks=found["checks"].data_ptr(), **both, **given, **matched, **call.told())
+    _WALK.launch(call.device, 1, checks=found["checks"].data_ptr(), **both, **given, **matched, **call.report_fields())
     return found
 
 
-def _by(call: Call, kernel: Kernel, to: Tensor) -> None:
+def _launch_matched(call: Call, kernel: Kernel, to: Tensor) -> None:
     grad, wanted = call.inputs[0], call.inputs[3].shape[0]
     found = _match(call)
-    told = {name: tensor.data_ptr() for name, tensor in found.items()}
+    fields = {name: tensor.data_ptr() for name, tensor in found.items()}
     kernel.launch(
-        call.device, grid_of(call, wanted), unit_of(grad), size=wanted, grad=grad.data_ptr(), to=to.data_ptr(), **told
+        call.device, grid_of(call, wanted), unit_of(grad), size=wanted, grad=grad.data_ptr(), to=to.data_ptr(), **fields
     )
 
 
 @runs("sparse_slice_grad")
 def sparse_slice_grad(call: Call) -> tuple[Tensor, ...]:
-    """Zeros, but where an output entry came from."""
+    """Write each output entry's gradient to its input entry; zero elsewhere."""
     out = call.output(0)
     call.device.zero(out)
-    _by(call, _SPREAD, out)
+    _launch_matched(call, _SPREAD, out)
     return (out,)
 
 
 @runs("sparse_slice_grad_grad")
 def sparse_slice_grad_grad(call: Call) -> tuple[Tensor, ...]:
-    """Every output entry's value from where it came."""
+    """Read each output entry's value from its input entry."""
     out = call.output(0)
-    _by(call, _PICK, out)
+    _launch_matched(call, _PICK, out)
     return (out,)
 
 
-# -- SparseAdd, its gradient, and the gradient's transpose ------------------------------------------------------------
+# -- SparseAdd --------------------------------------------------------------------------------------------------------
 
 _ADD_FILE = "sparse_add.cuh"
 _BY_TYPE = [(t,) for t in ALL_NUMBERS]
@@ -120,7 +120,7 @@ _GRAD_GRAD = Kernel(_ADD_FILE, "add_grad_grad", THREADS, _BY_TYPE)
 
 
 def _check_order(call: Call, a: Tensor, b: Tensor, total: Tensor | None) -> Tensor:
-    """Raised where a list is not in order; in those with a sum no entry may repeat either."""
+    """Return a flag that is set if a list is not sorted or, when `total` is given, has duplicates."""
     order = call.checks()
     rows = max(len(a), len(b), 0 if total is None else len(total))
     _ORDER.launch(
@@ -133,11 +133,11 @@ def _check_order(call: Call, a: Tensor, b: Tensor, total: Tensor | None) -> Tens
 
 @runs("sparse_add")
 def sparse_add(call: Call) -> tuple[Tensor, ...]:
-    """What each step of the merge takes is found first; then steps are counted, and entries moved."""
+    """Find what each step of the merge takes, count the steps, then copy the entries."""
     a, a_values, shape, b, b_values, _, thresh = call.inputs
     out_shape = call.output(2)
     put(call, out_shape, shape)
-    size, form = len(a) + len(b), (TYPE[a_values.dtype],)
+    size, variant = len(a) + len(b), (TYPE[a_values.dtype],)
     parts = parts_of(call, size)
     order, steps = _check_order(call, a, b, None), call.empty(size, dtype=torch.uint8)
     counts = counts_of(call, parts, 3)
@@ -146,15 +146,15 @@ def sparse_add(call: Call) -> tuple[Tensor, ...]:
         "rank": a.shape[1], "steps": steps.data_ptr(),
     }  # fmt: skip
     _STEPS.launch(
-        call.device, parts, form, a_rows=len(a), b_rows=len(b), thresh=thresh.data_ptr(), order=order.data_ptr(),
+        call.device, parts, variant, a_rows=len(a), b_rows=len(b), thresh=thresh.data_ptr(), order=order.data_ptr(),
         **lists,
     )  # fmt: skip
     _ADD_COUNT.launch(call.device, parts, steps=steps.data_ptr(), size=size, counts=counts.data_ptr())
     scan(call, counts)
-    kept = call.number(counts[2, parts])
-    out_indices, out_values = call.output(0, kept), call.output(1, kept)
+    total = call.number(counts[2, parts])
+    out_indices, out_values = call.output(0, total), call.output(1, total)
     _ADD_MOVE.launch(
-        call.device, parts, form, size=size, counts=counts.data_ptr(), to_indices=out_indices.data_ptr(),
+        call.device, parts, variant, size=size, counts=counts.data_ptr(), to_indices=out_indices.data_ptr(),
         to_values=out_values.data_ptr(), **lists,
     )  # fmt: skip
     return out_indices, out_values, out_shape
@@ -169,7 +169,7 @@ def _lists(a: Tensor, b: Tensor, total: Tensor) -> dict[str, int]:
 
 @runs("sparse_add_grad")
 def sparse_add_grad(call: Call) -> tuple[Tensor, ...]:
-    """Every entry of the operands is searched in the sum."""
+    """Search each entry of the operands in the sum."""
     grad, a, b, total = call.inputs
     to_a, to_b, order = call.output(0), call.output(1), _check_order(call, a, b, total)
     _GRAD.launch(
@@ -181,7 +181,7 @@ def sparse_add_grad(call: Call) -> tuple[Tensor, ...]:
 
 @runs("sparse_add_grad_grad")
 def sparse_add_grad_grad(call: Call) -> tuple[Tensor, ...]:
-    """Every entry of the sum is searched in the operands."""
+    """Search each entry of the sum in the operands."""
     da, db, a, b, total = call.inputs
     out, order = call.output(0), _check_order(call, a, b, total)
     _GRAD_GRAD.launch(

@@ -1,4 +1,7 @@
-"""SparseSegment ops on CUDA: sums of bags, and gradients by ids sorted by row."""
+"""SparseSegment{Sum,Mean,SqrtN} on CUDA: bag sums, their gradients, and the transposes of the gradients.
+
+A gradient sorts ids by row, then sums the gradient rows of each table row.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,15 @@ from .device import Device
 from .kernel import COMPLEX, FLOATS, INTEGERS, Kernel
 from .sorting import CHUNK, SortedIds
 
-# -- SparseSegment gradients ------------------------------------------------------------------------------------------
+# -- Gradients --------------------------------------------------------------------------------------------------------
 
-# SparseSegment gradients: ids sorted by row, gradient rows added up.
-
+# Bits of the mode of `sum_sorted`.
 SCALE, DIVIDE, ROUND = 1, 2, 4
-SEVERAL = 8  # not the sums of rows of one entry
-WIDE = ("4", "4", "4", "2")  # neighbouring columns of a lane, by the dtypes of FLOATS
-_MOST = 4  # of those, at most
+SEVERAL = 8  # skip rows with a single entry
+WIDE = ("4", "4", "4", "2")  # adjacent columns per lane, for the dtypes of FLOATS
+_MAX_WIDTH = 4
 _ROW_BYTES = 1 << 32
-_ASIDE = 16 << 20  # bytes of an output from which its zeros are written beside the sort
+_SIDE_STREAM_BYTES = 16 << 20  # larger outputs are zeroed concurrently with the sort
 _RUN_SHIFT: dict[int, int] = {Order.sequential: 30, Order.blocked: 6}
 HAS_DIVISOR: dict[int, bool] = {Reduction.sum: False, Reduction.mean: True, Reduction.sqrtn: True}
 BLOCK = 128
@@ -35,7 +37,7 @@ _SUMS = [
       for m in ((0, 1, 3, 5, 7, 8, 9) if t in ("half", "bfloat16") else (0, 1, 3, 8, 9))),
     *((t, "1", "0") for t in (*INTEGERS, *COMPLEX)),
 ]  # fmt: skip
-_FEW = ("double", "complex<double>")  # blocks of these, and of divisions: they take many registers
+_FEW = ("double", "complex<double>")  # fewer resident blocks, as for divisions: these need many registers
 _SUM = Kernel(
     "segment_grad.cuh", "sum_rows", BLOCK, _SUMS, {(t, w, m): 4 if t in _FEW or int(m) & 6 else 5 for t, w, m in _SUMS}
 )  # fmt: skip
@@ -51,18 +53,18 @@ _PAD = Kernel("row_ops.cuh", "pad_rows", 256, [(u,) for u in _UNSIGNED.values()]
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """The type sums are held in."""
+    """Return the dtype in which sums are accumulated."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 class Shape:
-    """How the columns of a gradient are spread over lanes."""
+    """The assignment of columns to lanes."""
 
     def __init__(self, tensor: Tensor, *others: Tensor) -> None:
         self.columns = columns = row_size(tensor)
         if columns * tensor.element_size() >= _ROW_BYTES:
             raise ResourceExhaustedError(f"a CUDA call takes rows of fewer than {_ROW_BYTES} bytes")
-        wide = min(16 // tensor.element_size(), _MOST)
+        wide = min(16 // tensor.element_size(), _MAX_WIDTH)
         aligned = all(t.data_ptr() % (wide * t.element_size()) == 0 for t in (tensor, *others))
         is_wide = tensor.dtype.is_floating_point and columns % wide == 0 and aligned and columns > 0
         self.width = wide if is_wide else 1
@@ -72,11 +74,11 @@ class Shape:
 
 
 @contextmanager
-def cleared(device: Device, out: Tensor | None) -> Iterator[None]:
-    """Fill `out` with zeros; a large one beside what is queued meanwhile."""
-    is_large = out is not None and out.numel() * out.element_size() > _ASIDE
+def zero_output(device: Device, out: Tensor | None) -> Iterator[None]:
+    """Fill `out` with zeros; a large output concurrently with the work queued inside the `with` block."""
+    is_large = out is not None and out.numel() * out.element_size() > _SIDE_STREAM_BYTES
     if out is not None:
-        (device.zero_aside if is_large else device.zero)(out)
+        (device.zero_on_side_stream if is_large else device.zero)(out)
     try:
         yield
     finally:
@@ -85,7 +87,7 @@ def cleared(device: Device, out: Tensor | None) -> Iterator[None]:
 
 
 class Entries(Protocol):
-    """Entries sorted by row: how many, and where what `sum_rows` reads of them stands, padded as `SortedIds` has it."""
+    """Entries sorted by row, with the addresses that `sum_rows` reads, padded as in `SortedIds`."""
 
     @property
     def at(self) -> dict[str, int]:
@@ -93,32 +95,32 @@ class Entries(Protocol):
 
     @property
     def size(self) -> int:
-        """How many."""
+        """The number of entries."""
 
 
 def run_shift_of(order: int) -> int:
-    """How long runs are in this order, as a power of two."""
+    """Return log2 of the run length of a summation order."""
     return _RUN_SHIFT[order]
 
 
-class _Kind(NamedTuple):
-    """What gradients of one kind share: how much memory they take, and their launches before and after the zeros."""
+class _Recording(NamedTuple):
+    """The recorded launches of gradients with one key, before and after zeroing, and the size of their workspace."""
 
     memory: int
-    total: int  # where in it the number of rows stands
+    total: int  # offset of the number of rows
     sort: Chain
     sum: Chain
 
 
-_KINDS: dict[Any, _Kind] = {}
-_MANY = 1024
+_RECORDINGS: dict[Any, _Recording] = {}
+_MAX_RECORDINGS = 1024
 
 
 class Gradient:
-    """A gradient on memory of its own, to be run again and again: what a CUDA graph would record.
+    """A gradient with its own workspace that can run repeatedly; its launches are recorded like a CUDA graph.
 
-    `unique`: the rows that ids name, one after the other, and how many there are on the device; else the whole table.
-    `capacity`: how many such rows there is memory for at least.
+    `unique`: compute only the distinct rows, whose number stays on the device; else the whole table. `capacity`: the
+    minimum number of distinct rows to allocate.
     """
 
     def __init__(
@@ -134,10 +136,10 @@ class Gradient:
         unique: bool = False,
         out: Tensor | None = None,
         capacity: int = 0,
-        told: dict[str, int],
+        report: dict[str, int],
     ) -> None:
         self.device, self.grad, self.indices, self.segment_ids = device, grad, indices, segment_ids
-        self.num_rows, self.reduce, self.order, self.unique, self.told = num_rows, reduce, order, unique, told
+        self.num_rows, self.reduce, self.order, self.unique, self.report = num_rows, reduce, order, unique, report
         size = indices.numel()
         most = max(size, capacity) if unique else 0
         self.out = device.empty((most if unique else num_rows, *grad.shape[1:]), grad.dtype) if out is None else out
@@ -149,18 +151,18 @@ class Gradient:
         self._total = 0
 
     def run(self) -> None:
-        """Queue everything."""
-        kind, fault = _KINDS.get(self._key), self.told["fault"]
-        if kind is None:
+        """Queue all launches."""
+        recording, fault = _RECORDINGS.get(self._key), self.report["fault"]
+        if recording is None:
             self._record()
             return
         if self._memory is None:
-            self._memory = self.device.empty((kind.memory,), torch.uint8)
-            self._total = kind.total
+            self._memory = self.device.empty((recording.memory,), torch.uint8)
+            self._total = recording.total
         tensors = (self._memory, *self._given)
-        with cleared(self.device, None if self.unique else self.out):
-            queue_again(self.device, kind.sort, tensors, fault)
-        queue_again(self.device, kind.sum, tensors, fault)
+        with zero_output(self.device, None if self.unique else self.out):
+            queue_again(self.device, recording.sort, tensors, fault)
+        queue_again(self.device, recording.sum, tensors, fault)
 
     def _record(self) -> None:
         total, shape = accumulator(self.grad.dtype), Shape(self.grad, self.out)
@@ -168,14 +170,14 @@ class Gradient:
         joins = Joins(size, shape, total, run_shift)
         entries = SortedIds(
             self.device, size, self.num_rows, self.grad.shape[0], counted=HAS_DIVISOR[self.reduce],
-            scales=total if HAS_DIVISOR[self.reduce] else None, zeroed=joins.zeroed, kept=joins.kept,
+            scales=total if HAS_DIVISOR[self.reduce] else None, zeroed=joins.zeroed, workspace=joins.workspace,
         )  # fmt: skip
         segments_first = not self.unique and HAS_DIVISOR[self.reduce]
 
         def sort(device: Device) -> None:
             entries.device = device
             entries.run(
-                self.indices, self.segment_ids, self.told, order=2 if segments_first else 1, reduce=self.reduce,
+                self.indices, self.segment_ids, self.report, order=2 if segments_first else 1, reduce=self.reduce,
                 rows_out=self.rows if self.unique else None,
             )  # fmt: skip
 
@@ -185,54 +187,54 @@ class Gradient:
 
         self._memory = entries.memory
         self._total = entries.at["total"] - entries.memory.data_ptr()
-        tensors, fault = (self._memory, *self._given), self.told["fault"]
-        with cleared(self.device, None if self.unique else self.out):
+        tensors, fault = (self._memory, *self._given), self.report["fault"]
+        with zero_output(self.device, None if self.unique else self.out):
             sorts = record(self.device, tensors, fault, sort)
         sums = record(self.device, tensors, fault, add_up)
-        if len(_KINDS) >= _MANY:
-            _KINDS.clear()
-        _KINDS[self._key] = _Kind(entries.memory.numel(), self._total, sorts, sums)
+        if len(_RECORDINGS) >= _MAX_RECORDINGS:
+            _RECORDINGS.clear()
+        _RECORDINGS[self._key] = _Recording(entries.memory.numel(), self._total, sorts, sums)
 
     def total(self) -> Tensor:
-        """How many rows there are, on the device."""
+        """Return the number of distinct rows, on the device."""
         assert self._memory is not None
         return self._memory[self._total : self._total + 8].view(torch.int64)
 
 
 class Joins:
-    """Memory for sums of runs that are left to be added up: how much, and where its parts begin.
+    """The workspace sizes of partial sums that a second kernel joins.
 
-    `zeroed` bytes hold a counter, then how many sums have arrived where; `kept` bytes hold the sums and a list of them.
+    `zeroed` bytes hold a counter and the arrival counts; `workspace` bytes hold the partial sums and a list of them.
     """
 
     def __init__(self, size: int, shape: Shape, total: torch.dtype, run_shift: int) -> None:
         slots = 2 * (size // 64 + 1) if run_shift == _RUN_SHIFT[1] else 0
         self.sums = -(-slots * shape.columns * total.itemsize // 16) * 16
         self.zeroed = 16 + slots * shape.tiles * 8 if slots else 0
-        self.kept = self.sums + slots * 16
+        self.workspace = self.sums + slots * 16
         self.most = slots
 
 
 def sum_sorted(
     device: Device, entries: Entries, grad: Tensor, out: Tensor, shape: Shape, mode: int, run_shift: int, unique: bool
 ) -> None:  # fmt: skip
-    """Queue the sums of sorted entries, row by row of the table, or one after the other."""
+    """Queue the sums of sorted entries, into table rows or, if `unique`, into consecutive rows."""
     at = entries.at
     chunks, workers = blocks_for(entries.size, CHUNK), BLOCK // shape.lanes
     joins = Joins(entries.size, shape, accumulator(grad.dtype), run_shift)
-    form = (TYPE[grad.dtype], str(shape.width))
-    told = {"out": out.data_ptr(), "cols": shape.columns, "lanes": shape.lanes, "checks": at["checks"]}
-    left = {"partials": at["kept"], "lefts": at["kept"] + joins.sums, "left_count": at["zeroed"]}
+    variant = (TYPE[grad.dtype], str(shape.width))
+    fields = {"out": out.data_ptr(), "cols": shape.columns, "lanes": shape.lanes, "checks": at["checks"]}
+    left = {"partials": at["workspace"], "lefts": at["workspace"] + joins.sums, "left_count": at["zeroed"]}
     _SUM.launch(
-        device, (blocks_for(chunks, workers), shape.tiles), (*form, str(mode)), 0,
+        device, (blocks_for(chunks, workers), shape.tiles), (*variant, str(mode)), 0,
         grad=grad.data_ptr(), ids=at["ids"], segments=at["values"], scales=at["scales"],
         divisors=at.get("divisors", 0), heads=at["heads"], firsts=at["firsts"], begins=at["begins"], size=entries.size,
-        run_shift=run_shift, unique=int(unique), **told, **left,
+        run_shift=run_shift, unique=int(unique), **fields, **left,
     )  # fmt: skip
     if joins.most and entries.size > 64:
         _JOIN.launch(
             device, (min(blocks_for(joins.most, workers), 2 * device.processors), shape.tiles),
-            (*form, "true" if mode & ROUND else "false"), 0, arrivals=at["zeroed"] + 16, **told, **left,
+            (*variant, "true" if mode & ROUND else "false"), 0, arrivals=at["zeroed"] + 16, **fields, **left,
         )  # fmt: skip
 
 
@@ -241,13 +243,13 @@ def sparse_segment_grad(call: Call) -> tuple[Tensor, ...]:
     """SparseSegment{Sum,Mean,SqrtN}Grad and GradV2."""
     grad, indices, segment_ids, num_rows = call.inputs
     reduce, unique, order = call.attrs
-    if indices.numel() == 0 or num_rows == 0:  # then nothing else is looked at
+    if indices.numel() == 0 or num_rows == 0:  # as TensorFlow: nothing else is validated
         outputs = tuple(call.output(i, 0) for i in range(len(call.outputs)))
         call.device.zero(outputs[0])
         return outputs
     gradient = Gradient(
         call.device, grad, indices, segment_ids, num_rows, reduce=reduce, order=order, unique=bool(unique),
-        out=None if unique else call.output(0), told=call.told(),
+        out=None if unique else call.output(0), report=call.report_fields(),
     )  # fmt: skip
     gradient.run()
     if not unique:
@@ -258,16 +260,16 @@ def sparse_segment_grad(call: Call) -> tuple[Tensor, ...]:
 
 @runs("sparse_segment_grad_padded")
 def sparse_segment_grad_padded(call: Call) -> tuple[Tensor, ...]:
-    """PaddedSparseSegment{Sum,Mean,SqrtN}GradV2: how many rows there are stays on the device, so nothing waits."""
+    """PaddedSparseSegment{Sum,Mean,SqrtN}GradV2: the number of rows stays on the device, without synchronization."""
     grad, indices, segment_ids, num_rows, size, fill_id = call.inputs
     reduce, _, order = call.attrs
-    if indices.numel() == 0 or num_rows == 0:  # then nothing else is looked at
+    if indices.numel() == 0 or num_rows == 0:  # as TensorFlow: nothing else is validated
         out, rows, total = call.output(0), call.output(1), call.empty(1, dtype=torch.int64)
         call.device.zero(total)
     else:
         gradient = Gradient(
             call.device, grad, indices, segment_ids, num_rows, reduce=reduce, order=order, unique=True, capacity=size,
-            told=call.told(),
+            report=call.report_fields(),
         )  # fmt: skip
         gradient.run()
         out, rows, total = gradient.out, gradient.rows, gradient.total()
@@ -275,35 +277,35 @@ def sparse_segment_grad_padded(call: Call) -> tuple[Tensor, ...]:
     _PAD.launch(
         call.device, max(1, min(blocks_for(size * columns, _PAD.threads), 4 * call.device.processors)),
         (_UNSIGNED[grad.dtype.itemsize],), rows=out.data_ptr(), ids=rows.data_ptr(), wide_ids=is_wide(rows),
-        total=total.data_ptr(), size=size, cols=columns, fill_id=fill_id, **call.told(),
+        total=total.data_ptr(), size=size, cols=columns, fill_id=fill_id, **call.report_fields(),
     )  # fmt: skip
-    call.keeps.append(total)
+    call.keep_alive.append(total)
     return out[:size], rows[:size]
 
 
-# -- SparseSegment forwards, and the gradients' transposes ------------------------------------------------------------
+# -- Forward ops and transposes of gradients --------------------------------------------------------------------------
 
 _BLOCK = 128
-_WAVE = 7  # blocks of a multiprocessor
-_ROOM = 1.5  # times the ids a block of bags has on average
-_LIST = 4096  # ids of a block of threads that shared memory holds
-_FORMS = [
+_WAVE = 7  # blocks per multiprocessor
+_CAPACITY_FACTOR = 1.5  # relative to the average number of ids per block
+_LIST = 4096  # ids of a block in shared memory
+_VARIANTS = [
     *((t, w) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)),
     *((t, "1") for t in INTEGERS),
 ]
-_FORWARD_SUM = Kernel("segment_forward.cuh", "sum_bags", _BLOCK, _FORMS, _WAVE)
+_FORWARD_SUM = Kernel("segment_forward.cuh", "sum_bags", _BLOCK, _VARIANTS, _WAVE)
 _INT32, _INT64 = (1 << 31) - 1, (1 << 63) - 1
 
 
 class Forward:
-    """A forward on memory of its own, to be run again and again."""
+    """A forward op with its own output that can run repeatedly."""
 
     def __init__(
         self, device: Device, data: Tensor, indices: Tensor, segment_ids: Tensor, num_segments: int, *, reduce: int,
-        out: Tensor | None = None, told: dict[str, int],
+        out: Tensor | None = None, report: dict[str, int],
     ) -> None:  # fmt: skip
         self.device, self.data, self.indices, self.segment_ids = device, data, indices, segment_ids
-        self.reduce, self.bags, self.told = reduce, num_segments, told
+        self.reduce, self.bags, self.report = reduce, num_segments, report
         self.out = device.empty((num_segments, *data.shape[1:]), data.dtype) if out is None else out
 
     def run(self) -> None:
@@ -311,24 +313,24 @@ class Forward:
         sum_bags(
             self.device, self.data, self.out, (self.indices.data_ptr(), is_wide(self.indices)),
             (self.segment_ids.data_ptr(), is_wide(self.segment_ids)), self.indices.numel(), self.bags, self.reduce,
-            self.told,
+            self.report,
         )  # fmt: skip
 
 
-List = tuple[int, int]  # the address of ids, and whether they are of 64 bits
+List = tuple[int, int]  # the address of ids, and 1 if they are int64
 
 
 def sum_bags(
     device: Device, data: Tensor, out: Tensor, ids: List, segments: List, size: int, bags: int, reduce: int,
-    told: dict[str, int], earlier: int = 0,
+    report: dict[str, int], earlier: int = 0,
 ) -> None:  # fmt: skip
-    """Queue the checks of sorted segments and of their ids, and the sums of bags."""
+    """Queue the validation of sorted segments and their ids, and the sums of bags."""
     shape = Shape(data, out)
     workers = _BLOCK // shape.lanes
-    # As many bags a block as make one wave of blocks, but lists of ids that mostly fit.
+    # Enough bags per block for one wave of blocks, but few enough that their ids mostly fit in shared memory.
     rounds = min(blocks_for(bags, workers * _WAVE * device.processors), 3 * _LIST * bags // (4 * workers * (size + 1)))
     block_bags = workers * min(max(rounds, 1), 16)
-    capacity = min(_LIST, int(_ROOM * block_bags * (size // (bags + 1) + 8)))
+    capacity = min(_LIST, int(_CAPACITY_FACTOR * block_bags * (size // (bags + 1) + 8)))
     shared = (
         _BLOCK * shape.width * accumulator(data.dtype).itemsize + 8 * (block_bags + 2) + 4 * (capacity + block_bags)
     )
@@ -337,12 +339,12 @@ def sum_bags(
         shared,
         data=data.data_ptr(), out=out.data_ptr(), columns=shape.columns, lanes=shape.lanes, ids=ids[0],
         ids_wide=ids[1], segments=segments[0], segments_wide=segments[1], size=size, rows=data.shape[0], bags=bags,
-        block_bags=block_bags, capacity=capacity, reduce=reduce, earlier=earlier, **told,
+        block_bags=block_bags, capacity=capacity, reduce=reduce, earlier=earlier, **report,
     )  # fmt: skip
 
 
 def forward_rows(call: Call, segments: Tensor, wide_indices: bool, num_segments: int | None) -> int:
-    """How many bags a forward has. It reads the last segment off the device, but for a plain `num_segments`."""
+    """Return the number of bags; synchronize for the last segment unless `num_segments` fits int32."""
     size = segments.numel()
     if num_segments is not None and num_segments <= _INT32:
         return num_segments
@@ -366,19 +368,19 @@ def forward_rows(call: Call, segments: Tensor, wide_indices: bool, num_segments:
 
 
 def _low_half(number: int) -> int:
-    """The low 32 bits of a number, as an int32."""
+    """Return the low 32 bits of a number as an int32."""
     return (number + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 @runs("sparse_segment")
 def sparse_segment(call: Call) -> tuple[Tensor, ...]:
-    """SparseSegment{Sum,Mean,SqrtN}, also with the number of segments, also with a plan beside them."""
+    """SparseSegment{Sum,Mean,SqrtN}, the variants with `num_segments`, and those with a plan."""
     data, indices, segment_ids = call.inputs[:3]
     reduce, sized = call.attrs[:2]
     bags = forward_rows(call, segment_ids, bool(is_wide(indices)), call.inputs[3] if sized else None)
     out = call.output(0, bags)
     forward = Forward(
-        call.device, data, indices, segment_ids, bags, reduce=reduce, out=out, told=call.cleared()
+        call.device, data, indices, segment_ids, bags, reduce=reduce, out=out, report=call.report_and_check_fields()
     )  # fmt: skip
     forward.run()
     return (out,)
@@ -386,19 +388,19 @@ def sparse_segment(call: Call) -> tuple[Tensor, ...]:
 
 @runs("sparse_segment_grad_grad")
 def sparse_segment_grad_grad(call: Call) -> tuple[Tensor, ...]:
-    """The transposes of gradients: forwards of segments in any order."""
+    """Transposes of gradients: forward sums of segments in any order."""
     data, indices, segment_ids, bags = call.inputs
     (reduce,) = call.attrs
     out = call.output(0)
     size, rows = indices.numel(), data.shape[0]
-    if size == 0 or rows == 0:  # the gradient looked at no id either
+    if size == 0 or rows == 0:  # the gradient does not validate ids either
         call.device.zero(out)
         return (out,)
     entries = SortedIds(call.device, size, bags, rows)
-    entries.run(segment_ids, indices, call.told(), order=3, codes=("segment_not_in_grad", "index_not_in_data"))
+    entries.run(segment_ids, indices, call.report_fields(), order=3, codes=("segment_not_in_grad", "index_not_in_data"))
     at = entries.at
     sum_bags(
-        call.device, data, out, (at["values"], 0), (at["ids"], 0), size, bags, reduce, call.cleared(),
+        call.device, data, out, (at["values"], 0), (at["ids"], 0), size, bags, reduce, call.report_and_check_fields(),
         earlier=at["checks"],
     )  # fmt: skip
     return (out,)

@@ -33,37 +33,35 @@ from .sparse_segment import (
 )
 from .weighted_segment import Weighting, weighted_entries
 
-# -- Optimizer steps on rows of tables that lie on a device -----------------------------------------------------------
-
 if TYPE_CHECKING:
     from ..optim import Memory, UpdateCall
 
 _WIDEST = {"half": 8, "bfloat16": 8, "float": 4, "double": 2}  # columns in sixteen bytes
-_HOST = ("num_rows",)  # inputs that are numbers of the host
+_HOST = ("num_rows",)  # inputs that are host numbers
 THREADS = 256
 _LANES_OF_SUM = 8  # a sum over columns has eight lanes
 
 
-def forms_of(rules: Iterable[RuleSpec]) -> list[tuple[str, ...]]:
-    """A kernel's forms for these rules: every dtype, columns one by one and by sixteen bytes."""
+def rule_variants(rules: Iterable[RuleSpec]) -> list[tuple[str, ...]]:
+    """Return the kernel variants of these rules: each dtype, with one column or sixteen bytes of columns at a time."""
     return [(t, rule.class_name, str(width)) for rule in rules for t in FLOATS for width in (1, _WIDEST[t])]
 
 
 _CHECK = Kernel("updates.cuh", "check_row_ids", THREADS)
-_UPDATE = Kernel("updates.cuh", "update_rows", THREADS, forms_of(r for r in RULES.values() if r.per_row))
-_RESIDENT = 4  # blocks of a multiprocessor: each goes on with other rows, which it asks for ahead
+_UPDATE = Kernel("updates.cuh", "update_rows", THREADS, rule_variants(r for r in RULES.values() if r.per_row))
+_RESIDENT = 4  # blocks per multiprocessor; each loops over rows and prefetches
 _STEP = Kernel(
     "row_steps.cuh", "step_rows", BLOCK,
     [(t, r.class_name, w) for t, wide in zip(FLOATS, WIDE, strict=True) for r in RULES.values() for w in ("1", wide)],
     _RESIDENT,
 )  # fmt: skip
 _MARK = Kernel("updates.cuh", "mark_rows", THREADS)
-_FADE = Kernel("updates.cuh", "fade_rows", THREADS, forms_of(r for r in RULES.values() if r.fades))
+_FADE = Kernel("updates.cuh", "fade_rows", THREADS, rule_variants(r for r in RULES.values() if r.fades))
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """An update as errors name it."""
+class UpdateName:
+    """The name and arguments of an update, for errors."""
 
     name: str
     input_names: tuple[str, ...]
@@ -71,71 +69,71 @@ class Named:
 
 @dataclass(slots=True)
 class Update:
-    """One step of one table: arguments that fit, tensors of one device, and how rows are spread over lanes."""
+    """One step of one table: validated arguments on one device, and the assignment of rows to lanes."""
 
     rule: str
     step: Step
     table: Tensor
     slots: Sequence[Tensor]
-    inputs: Mapping[str, Any]  # tensors, and numbers of the host
-    constants: Sequence[int]  # what a kernel has of its own
+    inputs: Mapping[str, Any]  # tensors and host numbers
+    constants: Sequence[int]  # the kernel's own parameters
     call: Call
 
     @property
     def rows(self) -> int:
-        """Of the table."""
+        """The number of rows of the table."""
         return int(self.table.shape[0])
 
     @property
     def cols(self) -> int:
-        """Of a row, flat."""
+        """The number of elements of a row."""
         return row_size(self.table)
 
     @property
-    def looks_at_rows(self) -> bool:
+    def is_row_wise(self) -> bool:
         """Whether the step of a weight depends on its whole row."""
         return RULES[self.rule].per_row
 
     @property
-    def leaves_rest(self) -> bool:
-        """Whether rows without a gradient stay as they are."""
+    def skips_other_rows(self) -> bool:
+        """Whether rows without a gradient stay unchanged."""
         return self.step.lazy or not RULES[self.rule].fades
 
     def shape(self, *read: Tensor) -> Shape:
-        """How rows are spread over lanes by a kernel that also reads these."""
+        """Return the assignment of columns to lanes of a kernel that also reads these tensors."""
         return Shape(self.table, *self.slots, *read)
 
     def is_too_wide(self, shape: Shape) -> bool:
-        """Whether rows that are looked at as a whole are wider than a group of lanes."""
-        return self.looks_at_rows and shape.tiles > 1
+        """Whether the rule is row-wise and a row is wider than a group of lanes."""
+        return self.is_row_wise and shape.tiles > 1
 
     def width(self, *others: Tensor) -> int:
-        """How many columns are read at once: sixteen bytes, where the table and the others allow it, or one."""
+        """Return the number of columns read at once: sixteen bytes if all tensors are aligned, else one."""
         widest = _WIDEST[TYPE[self.table.dtype]]
         aligned = all(t.data_ptr() % 16 == 0 for t in (self.table, *self.slots, *others))
         return widest if aligned and self.cols % widest == 0 else 1
 
-    def form(self, width: int) -> tuple[str, ...]:
-        """The template arguments."""
+    def variant(self, width: int) -> tuple[str, ...]:
+        """Return the template arguments."""
         return TYPE[self.table.dtype], RULES[self.rule].class_name, str(width)
 
     def lanes(self, width: int) -> int:
-        """How many lanes share a row: many, but not so many that a quarter of them would have nothing to do."""
+        """Return the number of lanes per row: the most of which at least three quarters have work."""
         units = self.cols // width
         fitting = (n for n in (32, 16, 8, 4, 2) if units >= 0.75 * n * blocks_for(units, n))
         lanes = next(fitting, 1)
-        return max(lanes, _LANES_OF_SUM) if self.looks_at_rows else lanes
+        return max(lanes, _LANES_OF_SUM) if self.is_row_wise else lanes
 
     def blocks(self, rows: int, lanes: int) -> int:
-        """For so many rows."""
+        """Return the number of blocks for this many rows."""
         return min(blocks_for(rows, THREADS // lanes), self.call.device.processors * 32)
 
     def shared(self, width: int) -> int:
-        """Bytes of shared memory in which the squares of a row are put in order."""
-        return THREADS * width * (8 if self.table.dtype == torch.float64 else 4) * self.looks_at_rows
+        """Return the bytes of shared memory for the squares of a row."""
+        return THREADS * width * (8 if self.table.dtype == torch.float64 else 4) * self.is_row_wise
 
-    def told(self, lanes: int) -> dict[str, Any]:
-        """What every kernel that updates rows is told."""
+    def step_fields(self, lanes: int) -> dict[str, Any]:
+        """Return the struct fields that every kernel that updates rows has."""
         step = self.step
         slots = [slot.data_ptr() for slot in self.slots] + [0, 0]
         numbers = dict(zip(NUMBERS, step.numbers(), strict=True))
@@ -144,31 +142,31 @@ class Update:
             "random": int(step.stochastic_rounding), "seed": step.seed, "step": step.step, **numbers,
         }  # fmt: skip
 
-    def fade_rest(self, named: Tensor, checks: int, count: int = 0) -> None:
-        """Rows of the table that `named` does not name, once the checks have passed.
+    def fade_other_rows(self, named: Tensor, checks: int, count: int = 0) -> None:
+        """Queue the decay of moments for the rows that `named` does not list, if the checks have passed.
 
-        `count` is where the device says how many of them there are; 0: all.
+        `count` is the address of the length of `named` on the device; 0: its full length.
         """
-        if self.leaves_rest or self.table.numel() == 0:
+        if self.skips_other_rows or self.table.numel() == 0:
             return
         device = self.call.device
         marks = self.call.empty(blocks_for(self.rows, 32), dtype=torch.int32)
         device.zero(marks)
-        told = {"marks": marks.data_ptr(), "checks": checks}
+        fields = {"marks": marks.data_ptr(), "checks": checks}
         size = named.shape[0]
         blocks = min(blocks_for(size, THREADS), device.processors * 8)
-        _MARK.launch(device, blocks, ids=named.data_ptr(), wide=is_wide(named), size=size, count=count, **told)
+        _MARK.launch(device, blocks, ids=named.data_ptr(), wide=is_wide(named), size=size, count=count, **fields)
         width = self.width()
         lanes = self.lanes(width)
-        form, blocks = self.form(width), self.blocks(self.rows, lanes)
-        _FADE.launch(device, blocks, form, rows=self.rows, **told, **self.told(lanes))
+        variant, blocks = self.variant(width), self.blocks(self.rows, lanes)
+        _FADE.launch(device, blocks, variant, rows=self.rows, **fields, **self.step_fields(lanes))
 
 
 UPDATES: dict[str, Callable[[Update], None]] = {}
 
 
 def updates(kernel: str) -> Callable[[Callable[[Update], None]], Callable[[Update], None]]:
-    """Enter a function into the table as the one that runs an updating kernel."""
+    """Register a function as the one that runs an update kernel."""
 
     def enter(runner: Callable[[Update], None]) -> Callable[[Update], None]:
         assert kernel not in UPDATES, kernel
@@ -180,27 +178,27 @@ def updates(kernel: str) -> Callable[[Callable[[Update], None]], Callable[[Updat
 
 @updates("apply_rows")
 def apply_rows(update: Update) -> None:
-    """Ids are checked by one kernel, their rows updated by another; where moments fade, two more for the rest."""
+    """Validate ids, update their rows, then decay the moments of the other rows if the rule does."""
     grad, ids = update.inputs["grad"], update.inputs["row_ids"]
     call, size = update.call, ids.shape[0]
     checks = call.checks()
     _CHECK.launch(
         call.device, min(blocks_for(size, THREADS), call.device.processors * 8), ids=ids.data_ptr(), wide=is_wide(ids),
-        size=size, bound=update.rows, code=Fault.row_ids, checks=checks.data_ptr(), **call.told(),
+        size=size, bound=update.rows, code=Fault.row_ids, checks=checks.data_ptr(), **call.report_fields(),
     )  # fmt: skip
-    update_listed(update, grad, ids, size, checks.data_ptr())
-    update.fade_rest(ids, checks.data_ptr())
+    launch_steps(update, grad, ids, size, checks.data_ptr())
+    update.fade_other_rows(ids, checks.data_ptr())
 
 
 @updates("apply_all")
 def apply_all(update: Update) -> None:
-    """One kernel."""
-    update_listed(update, update.inputs["grad"], None, update.rows, 0)
+    """Update all rows."""
+    launch_steps(update, update.inputs["grad"], None, update.rows, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Singles:
-    """Sorted entries, by which rows of one entry find their gradient; those of the others are stored."""
+    """Sorted entries from which rows with a single entry read their gradient; other rows read a stored sum."""
 
     starts: Tensor
     entries: int
@@ -208,28 +206,28 @@ class Singles:
     segments: int
     scales: int
 
-    def told(self) -> dict[str, int]:
-        """To the kernel."""
+    def fields(self) -> dict[str, int]:
+        """Return them as struct fields of a kernel."""
         return {
             "starts": self.starts.data_ptr(), "entries": self.entries, "bags": self.bags.data_ptr(),
             "segments": self.segments, "scales": self.scales,
         }  # fmt: skip
 
 
-_NONE = {"starts": 0, "entries": 0, "bags": 0, "segments": 0, "scales": 0}
-_ROWS = 8  # a group of lanes takes at a time
+_NO_SINGLES = {"starts": 0, "entries": 0, "bags": 0, "segments": 0, "scales": 0}
+_ROWS = 8  # rows per group of lanes and iteration
 
 
-def update_listed(
+def launch_steps(
     update: Update, grad: Tensor, ids: Tensor | None, size: int, checks: int, count: int = 0,
     singles: Singles | None = None,
 ) -> None:  # fmt: skip
-    """Queue the steps of the rows that ids list, or of all; row k of `grad` is the gradient of the k-th.
+    """Queue the steps of the rows in `ids`, or of all rows if None; row k of `grad` is the gradient of the k-th row.
 
-    `count` is where the device says how many there are, of at most `size`; 0: all.
+    `count` is the address of the number of rows on the device, at most `size`; 0: `size` rows.
     """
     if update.cols == 0:
-        return  # no weights, and no mean of anything
+        return  # no weights
     device, read = update.call.device, (singles.bags,) if singles else ()
     shape = update.shape(grad, *read)
     listed = {
@@ -237,28 +235,29 @@ def update_listed(
         "wide": 0 if ids is None else is_wide(ids), "checks": checks,
     }  # fmt: skip
     if update.is_too_wide(shape):
-        assert singles is None, "rows of one entry are read by the other kernel"
+        assert singles is None, "the other kernel reads rows of single entries"
         width = update.width(grad)
         lanes = update.lanes(width)
         _UPDATE.launch(
-            device, update.blocks(size, lanes), update.form(width), update.shared(width), **listed, **update.told(lanes)
+            device, update.blocks(size, lanes), update.variant(width), update.shared(width), **listed,
+            **update.step_fields(lanes),
         )  # fmt: skip
         return
     itemsize = int(accumulator(update.table.dtype).itemsize)
     stride = (shape.lanes + (1 if shape.lanes < 8 else 8 // shape.width)) * shape.width
-    shared = BLOCK // shape.lanes * _ROWS * (stride * itemsize + itemsize + 16)  # as row_steps.cuh lays it out
+    shared = BLOCK // shape.lanes * _ROWS * (stride * itemsize + itemsize + 16)  # the layout in row_steps.cuh
     blocks = min(blocks_for(size, BLOCK // shape.lanes * _ROWS), device.processors * _RESIDENT)
     _STEP.launch(
-        device, (blocks, shape.tiles), update.form(shape.width), shared, **listed,
-        **(singles.told() if singles else _NONE), **update.told(shape.lanes),
+        device, (blocks, shape.tiles), update.variant(shape.width), shared, **listed,
+        **(singles.fields() if singles else _NO_SINGLES), **update.step_fields(shape.lanes),
     )  # fmt: skip
 
 
 def run_update(
     given: UpdateCall, state: Sequence[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int]
 ) -> None:
-    """Queue what an admitted call asks for, on the device its table lies on. `state` is the table, then the slots."""
-    from . import run as families  # noqa: F401  (it enters every update into the table)
+    """Queue a validated update on the device of its table. `state` is the table, then the slots."""
+    from . import run as families  # noqa: F401  (registers every update)
 
     device = given.table.device
     runner = UPDATES.get(given.kernel)
@@ -268,30 +267,30 @@ def run_update(
     for name, _, memory in (*state, *given.inputs):
         if memory.device is not device and name not in _HOST:
             raise make_error("not_here", argument=name, value="memory on another device", bound="on the table's device")
-    named = Named(given.kernel, given.names)
+    named = UpdateName(given.kernel, given.names)
     captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-    device.ledger.raise_told()
-    # A call without a record: of the op, runners of updates ask for nothing but its names.
+    device.ledger.raise_reported()
+    # Updates have no op record; their runners read only the names of the op.
     call = Call(cast(Op, named), (), (), (), device, device.ledger.take(named, captured), captured)
     table, *slots = (memory.tensor for _, _, memory in state)
     runner(Update(rule, step, table, slots, inputs, constants, call))
     if mode() == "sync" and not captured:
         device.wait()
-        device.ledger.raise_told(call.fault)
+        device.ledger.raise_reported(call.fault)
 
 
-# -- Optimizer steps with the gradient of bags ------------------------------------------------------------------------
+# -- Steps fused with the gradient of bags ----------------------------------------------------------------------------
 
 
 @updates("apply_bags")
 def apply_bags(update: Update) -> None:
-    """How many rows the ids name stays on the device: kernels that follow are launched for as many as there may be."""
+    """Sort ids, then step. The number of distinct rows stays on the device; kernels are launched for the maximum."""
     reduce, _, rounding, order = update.constants
     grad, indices, segment_ids = (update.inputs[name] for name in ("grad", "indices", "segment_ids"))
     weights, size, call = update.inputs.get("weights"), indices.shape[0], update.call
-    if size == 0 or update.rows == 0:  # as for a gradient: then nothing else is looked at
+    if size == 0 or update.rows == 0:  # as for a gradient: nothing else is validated
         checks = call.checks()
-        update.fade_rest(indices[:0], checks.data_ptr())
+        update.fade_other_rows(indices[:0], checks.data_ptr())
         return
     how = Weighting(reduce, rounding, order)
     joins = Joins(size, Shape(grad), accumulator(grad.dtype), run_shift_of(order))
@@ -299,9 +298,10 @@ def apply_bags(update: Update) -> None:
     if weights is None:
         entries = SortedIds(
             call.device, size, update.rows, grad.shape[0], counted=HAS_DIVISOR[reduce],
-            scales=accumulator(grad.dtype) if HAS_DIVISOR[reduce] else None, zeroed=joins.zeroed, kept=joins.kept,
+            scales=accumulator(grad.dtype) if HAS_DIVISOR[reduce] else None, zeroed=joins.zeroed,
+            workspace=joins.workspace,
         )  # fmt: skip
-        entries.run(indices, segment_ids, call.told(), reduce=reduce, rows_out=rows, starts_out=starts)
+        entries.run(indices, segment_ids, call.report_fields(), reduce=reduce, rows_out=rows, starts_out=starts)
         _step(update, entries, SCALE if HAS_DIVISOR[reduce] else 0, order, rows, starts, entries.at["total"])
     else:
         weighted = weighted_entries(
@@ -312,7 +312,7 @@ def apply_bags(update: Update) -> None:
 
 @updates("apply_planned")
 def apply_planned(update: Update) -> None:
-    """The plan says how many rows there are."""
+    """Expand the plan, then step; the plan has the number of rows."""
     reduce, _, rounding, order = update.constants
     plan, grad, call = PlanArrays(*(update.inputs[name] for name in PLAN)), update.inputs["grad"], update.call
     if plan.num_rows != update.rows:
@@ -326,10 +326,10 @@ def apply_planned(update: Update) -> None:
 def _step(
     update: Update, entries: Entries, mode: int, order: int, rows: Tensor, starts: Tensor, count: int
 ) -> None:  # fmt: skip
-    """The rows that entries name, and all others where moments fade.
+    """Step the rows of the entries, and decay the moments of the other rows if the rule does.
 
-    Sums of a row's entries are stored, one row after the other; rows of one entry need none. `count` is where the
-    device says how many rows there are; 0: all that are listed.
+    Sums are stored in consecutive rows; rows with a single entry need no sum. `count` is the address of the number of
+    rows on the device; 0: all of `rows`.
     """
     grad, call, at = update.inputs["grad"], update.call, entries.at
     shape = Shape(grad)
@@ -338,7 +338,7 @@ def _step(
         sums = call.empty(listed, shape.columns, dtype=grad.dtype)
         is_plain = mode in (0, SCALE) and not update.is_too_wide(update.shape(sums, grad))
         singles = Singles(starts, entries.size, grad, at["values"], at["scales"]) if is_plain else None
-        way = mode | SEVERAL if singles else mode
-        sum_sorted(call.device, entries, grad, sums, shape, way, run_shift_of(order), unique=True)
-        update_listed(update, sums, rows, listed, at["checks"], count, singles)
-    update.fade_rest(rows, at["checks"], count)
+        sum_mode = mode | SEVERAL if singles else mode
+        sum_sorted(call.device, entries, grad, sums, shape, sum_mode, run_shift_of(order), unique=True)
+        launch_steps(update, sums, rows, listed, at["checks"], count, singles)
+    update.fade_other_rows(rows, at["checks"], count)

@@ -15,7 +15,7 @@ import numpy as np
 from .._catalog.spec import QUANTIZED, Arg, Aval, Op
 from .._runtime.arrays import NUMPY_DTYPE, Array, admit, as_array, aval_of, fit, is_inexact
 from .._runtime.dispatch import describe_value
-from .._runtime.validation import infer, output_dtypes, settle_attrs
+from .._runtime.validation import infer, output_dtypes, validate_attrs
 from ..errors import make_error
 from ..sparse import SparseTensor
 from .nodes import Feed, Operation, Output, Placed, Sparse, describe
@@ -263,7 +263,7 @@ def full_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
     for name in attrs:
         if name not in op.attrs:
             raise make_error("attr_unknown", argument=name, bound=", ".join(op.attrs) or "none")
-    return settle_attrs(op, {**op.attrs, **attrs})
+    return validate_attrs(op, {**op.attrs, **attrs})
 
 
 # -- values in a dtype, without loss -----------------------------------------------------------------------------------

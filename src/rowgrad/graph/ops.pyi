@@ -1369,7 +1369,7 @@ def MatMul(
     transpose_a: bool = False,
     transpose_b: bool = False,
 ) -> Placed:
-    """The product of two matrices, each transposed first if asked for."""
+    """The product of two matrices, each transposed first if requested."""
 
 def Transpose(
     scope: Scope,
@@ -1864,4 +1864,4 @@ def RandomNormal(
 def NoOp(
     scope: Scope,
 ) -> Placed:
-    """Nothing; something to run where an operator is asked for."""
+    """Nothing; something to run where an operator is required."""

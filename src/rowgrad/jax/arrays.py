@@ -1,7 +1,7 @@
 """Convert arguments of calls with JAX arrays, and results to JAX arrays.
 
-JAX has no dtypes of 64 bits unless it is told to (`jax_enable_x64`). Where an op has int64 whatever its other types
-are, an array of int32 takes its place then, in and out; a number that does not fit is refused.
+JAX has no 64-bit dtypes unless `jax_enable_x64` is set. Without it, int32 arrays stand in for arguments and results
+that are always int64 in the op; a number that does not fit is an error.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from .._catalog.spec import COMPLEX, FLOATS, REALS, Op
-from .._runtime.dense import FUNCTIONS, handed_types
+from .._runtime.dense import FUNCTIONS, host_dtypes
 from .._runtime.validation import infer
 from .arrays import admit_arrays, canonical_dtype, check_sizes
 
@@ -187,5 +187,5 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
         tuple(map(jnp.asarray, values[n])) if n in lists else jnp.asarray(values[n]) if n in given.arrays else values[n]
         for n in op.input_names
     ]
-    result = FUNCTIONS[op.name](Namespace, *ordered, **{**attrs, **handed_types(op.name, outputs)})
+    result = FUNCTIONS[op.name](Namespace, *ordered, **{**attrs, **host_dtypes(op.name, outputs)})
     return result if isinstance(result, tuple) else (result,)

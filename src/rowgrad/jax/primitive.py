@@ -48,7 +48,7 @@ def arguments_of(op: Op, operands: Sequence[Any], params: Params) -> dict[str, A
 
 
 def outputs_of(op: Op, avals: Mapping[str, Aval], params: Params) -> tuple[Aval, ...]:
-    """The outputs as the op has them; a size that only data knows is refused, with the op that is told it."""
+    """The outputs as the op has them; a data-dependent size is an error that names the op with a size argument."""
     host: dict[str, Host] = dict(params["host"])
     outputs = infer(op, avals, {name: h.value for name, h in host.items()}, dict(params["attrs"]))
     check_sizes(outputs, _advice(op))

@@ -268,6 +268,6 @@ def _arithmetic(leaf: Any) -> Any:
 
 
 def wider(a: Any, b: Any) -> Any:
-    """The type that holds both, also where JAX was told to find none by itself."""
+    """The type that holds both, also where JAX is configured not to promote dtypes."""
     with jax.numpy_dtype_promotion("standard"):
         return jnp.promote_types(a, b)

@@ -237,11 +237,11 @@ class _Verbs:
         except OSError as error:  # such as a full disk: the user can do something about it
             return 500, _error(verbs.error_json(error))
         except BaseException as error:  # also SystemExit, which would end the event loop
-            return 500, error_bytes(_told_on_stderr(error, name))
+            return 500, error_bytes(_log_error(error, name))
         try:
             return 200, json.dumps(result, allow_nan=False, separators=(",", ":")).encode()
         except (ValueError, TypeError, RecursionError) as error:  # a bug of the verb, not an error of the client
-            return 500, error_bytes(_told_on_stderr(error, name))
+            return 500, error_bytes(_log_error(error, name))
 
 
 def _query(request: Request) -> dict[str, str]:
@@ -266,7 +266,7 @@ def _error(facts: dict[str, Any]) -> bytes:
     return json.dumps({"error": facts}, default=str).encode()
 
 
-def _told_on_stderr(error: BaseException, place: str) -> dict[str, Any]:
+def _log_error(error: BaseException, place: str) -> dict[str, Any]:
     """Answer an internal error: the client gets a number to search for in the log, and no details."""
     number = secrets.token_hex(4)
     sys.stderr.write(f"rowgrad studio: error {number} in {place}\n{''.join(traceback.format_exception(error))}")
@@ -290,4 +290,4 @@ async def _gone(request: Request, error: Exception) -> Response:
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    return _json(500, error_bytes(_told_on_stderr(error, request.url.path)))
+    return _json(500, error_bytes(_log_error(error, request.url.path)))

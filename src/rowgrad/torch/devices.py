@@ -99,7 +99,7 @@ def synchronize() -> None:
     """Wait for every GPU that rowgrad used, and raise the faults that its kernels found."""
     for index, device in list(_MET.items()):
         _wait(index)
-        device.ledger.raise_told()
+        device.ledger.raise_reported()
 
 
 def _wait(index: int) -> None:

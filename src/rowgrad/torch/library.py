@@ -15,7 +15,7 @@ from torch._functorch.utils import enable_single_level_autograd_function, unwrap
 
 from .._catalog.spec import CATALOG, Arg, Aval, Derived, Op
 from .._runtime.results import check_size
-from .._runtime.validation import infer, settle_attrs
+from .._runtime.validation import infer, validate_attrs
 from ..errors import OpError, make_error
 from .launch import launch
 from .saved_call import SavedCall, is_float, refuse_tangents, wanted
@@ -108,7 +108,7 @@ def _kernel(op: Op) -> Callable[..., Any]:
     def kernel(*args: Any) -> Any:
         arguments, attrs = _arguments(op, args)
         try:
-            attrs = settle_attrs(op, attrs)
+            attrs = validate_attrs(op, attrs)
             outputs = launch(op, arguments, attrs)
         except OpError as error:
             raise error.in_call(op.name, None, "") from None
@@ -277,7 +277,7 @@ def _batching(op: Op) -> Callable[..., Any]:
 
         arguments, attrs = _arguments(op, args)
         try:
-            attrs = settle_attrs(op, attrs)
+            attrs = validate_attrs(op, attrs)
             dims = in_dims[: len(op.inputs)]
             outputs, out_dims = batched(op, attrs, info.batch_size, tuple(arguments.values()), dims, call)
         except OpError as error:

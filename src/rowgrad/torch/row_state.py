@@ -14,7 +14,17 @@ from torch.nn.parameter import is_lazy
 
 from .._catalog.spec import FLOATS, INDEX, PLAN
 from ..errors import make_error
-from ..optim import RULES, Memory, Step, ready_all, ready_bags, ready_planned, ready_rows, slot_dtype, slot_shapes
+from ..optim import (
+    RULES,
+    Memory,
+    Step,
+    prepare_all,
+    prepare_bags,
+    prepare_planned,
+    prepare_rows,
+    slot_dtype,
+    slot_shapes,
+)
 from ..plan import Plan
 from . import devices
 from .launch import readable
@@ -98,7 +108,7 @@ def step_with_grad(rule: str, param: Tensor, slots: Mapping[str, Tensor], grad: 
         return
     grad = _read(grad, "grad")
     table, state = _lent(rule, param, slots)
-    launch = ready_all(rule, _memory(table, param), state, memory_of(grad, "grad", param.device), step)
+    launch = prepare_all(rule, _memory(table, param), state, memory_of(grad, "grad", param.device), step)
     yield
     _update(param, table, launch)
 
@@ -114,11 +124,11 @@ def _step_with_sparse(
     memory = _memory(table, param)
     memories = memory_of(values, "grad", param.device), memory_of(ids, "grad", param.device)
     if grad.is_coalesced():
-        launch = ready_rows(rule, memory, state, *memories, step)
+        launch = prepare_rows(rule, memory, state, *memories, step)
     else:
         each = torch.arange(ids.shape[0], device=ids.device)  # every entry is a bag of its own
         bags = memory_of(each, "segment_ids", ids.device)
-        launch = ready_bags(rule, memory, state, *memories, bags, step, order=devices.default_order(param))
+        launch = prepare_bags(rule, memory, state, *memories, bags, step, order=devices.default_order(param))
     yield
     _update(param, table, launch)
 
@@ -163,14 +173,14 @@ def step_with_bags(
     memory, bags = _memory(table, param), memory_of(grad, "grad", param.device)
     if not isinstance(ids, tuple):
         plan = ids if memory.device is None else _lent_plan(ids, param.device)
-        launch = ready_planned(rule, memory, state, bags, plan, step, **how)
+        launch = prepare_planned(rule, memory, state, bags, plan, step, **how)
     else:
         indices, segment_ids = _read(ids[0], "indices"), _read(ids[1], "segment_ids")
         named = (
             memory_of(indices, "indices", param.device),
             memory_of(segment_ids, "segment_ids", param.device),
         )
-        launch = ready_bags(rule, memory, state, bags, *named, step, **how)
+        launch = prepare_bags(rule, memory, state, bags, *named, step, **how)
     yield
     _update(param, table, launch)
 
@@ -212,4 +222,4 @@ def _update(param: Tensor, table: Tensor, launch: Callable[[], None]) -> None:
     if table.data_ptr() != param.data_ptr():
         param.detach().copy_(table)
     else:
-        torch.autograd.graph.increment_version(param)  # what autograd saved of it before is stale, and is told so
+        torch.autograd.graph.increment_version(param)  # marks what autograd saved of it before as stale

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .._catalog.spec import Op
-from .._runtime.dense import handed_types
+from .._runtime.dense import host_dtypes
 from .._runtime.results import check_size
 from .._runtime.validation import infer
 from ..errors import make_error
@@ -37,7 +37,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     if elsewhere and any(t.is_meta for _, t in tensors) and any(t.dtype in dense.BY_NUMPY for _, t in tensors):
         return tuple(torch.empty(o.shape, dtype=DTYPE[o.dtype], device="meta") for o in outputs)  # NumPy needs elements
     try:
-        return dense.call(op, {**admitted, **host}, {**attrs, **handed_types(op.name, outputs)})
+        return dense.call(op, {**admitted, **host}, {**attrs, **host_dtypes(op.name, outputs)})
     except RuntimeError as error:
         if "can't allocate memory" in str(error):
             raise make_error("out_of_memory_between") from None

@@ -11,8 +11,8 @@ Block = dict[str, Any]
 
 def made(name: str, op: str, at: tuple[int, int] = (0, 0), **fields: Any) -> Block:
     """A block: `wires` by pin, `values` by pin, `attrs`."""
-    told = {"in" if field == "wires" else field: what for field, what in fields.items()}
-    return {"id": name, "op": op, "at": list(at)} | told
+    entries = {"in" if field == "wires" else field: what for field, what in fields.items()}
+    return {"id": name, "op": op, "at": list(at)} | entries
 
 
 def array(dtype: str, data: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class Studio:
         self.folder, self.broken, self._page = folder, list(broken), page
         self._log = folder.parent / f"{folder.name}.log"
         self._process: BaseProcess | None = None
-        self._told: IO[str] | None = None
+        self._output: IO[str] | None = None
         self.port = 0
 
     def start(self, token: str | None = TOKEN) -> Studio:
@@ -42,12 +42,12 @@ class Studio:
         self._process = SERVERS.Process(target=launcher.launch, args=given)
         self._process.start()
         writing.close()
-        self._told = os.fdopen(os.dup(reading.fileno()))
+        self._output = os.fdopen(os.dup(reading.fileno()))
         reading.close()
-        line = self._told.readline()
-        told = json.loads(line) if line else {}
-        assert "url" in told, f"the server did not start: {line}{self.log()}"
-        self.port = told["port"]
+        line = self._output.readline()
+        message = json.loads(line) if line else {}
+        assert "url" in message, f"the server did not start: {line}{self.log()}"
+        self.port = message["port"]
         return self
 
     @property
@@ -78,7 +78,7 @@ class Studio:
 
     def _end(self, number: int) -> None:
         process, self._process = self._process, None
-        if process is None or process.pid is None or self._told is None:
+        if process is None or process.pid is None or self._output is None:
             return
         if process.is_alive():
             os.kill(process.pid, number)
@@ -86,7 +86,7 @@ class Studio:
         if process.is_alive():
             process.kill()
             process.join()
-        self._told.close()
+        self._output.close()
 
     def log(self) -> str:
         """What the servers of this folder have written to stderr."""

@@ -216,7 +216,7 @@ def test_automatic_layout(desk: Desk) -> None:
 
 @pytest.mark.feature("hiddenWires")
 def test_hidden_wires_are_dashes(desk: Desk) -> None:
-    """Hidden wires: drawn as dashes, told in the file, shown again."""
+    """Hidden wires: drawn as dashes, saved in the file, shown again."""
     wires = {"x": "x.output"}
     name = desk.put_page("work", const("x", (0, 0), [1.0]), block("neg", "Neg", (340, 0), wires=wires, hidden=["x"]))
     desk.open(name)

@@ -94,7 +94,7 @@ def test_a_message_leads_to_its_block(desk: Desk) -> None:
 
 @pytest.mark.feature("errors")
 @pytest.mark.broken("rowgrad.studio.project_verbs:summary", "lambda *given: original(*given) | {'errors': {}}")
-def test_an_unknown_op_is_shown_and_told_and_the_page_opens(desk: Desk) -> None:
+def test_an_unknown_op_is_shown_and_reported_and_the_page_opens(desk: Desk) -> None:
     odd = block("odd", "SparseSegmentMaen", {"scale": 2}, data="a.output")
     drawn = page("p", const("a", [1.0]), odd, block("minus", "Neg", x="a.output"), session("minus.y"))
     bring(desk, drawn)

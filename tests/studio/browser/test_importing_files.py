@@ -18,8 +18,8 @@ NO_PAGE = "lambda *given: (_ for _ in ()).throw(PageError('file', 'no'))"
 
 def take(desk: Desk, file: str) -> None:
     """Drop a file, see the report of its reader, and open it."""
-    told = (f"{line.level} {line.place} {line.text}" for line in read_enuspace(SAMPLES / file).report)
-    wanted = sorted(" ".join(line.split()) for line in told)
+    lines = (f"{line.level} {line.place} {line.text}" for line in read_enuspace(SAMPLES / file).report)
+    wanted = sorted(" ".join(line.split()) for line in lines)
     assert wanted
     drop(desk, SAMPLES / file)
     dialog = desk.window.get_by_role("dialog", name=f"Import {file}")

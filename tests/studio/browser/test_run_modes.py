@@ -158,8 +158,8 @@ def test_engine_choice_with_versions(desk: Desk) -> None:
     desk.press("reset")
     desk.wait_run("idle")
     field.select_option("torch")
-    with desk.window.expect_response("**/api/run") as told:
+    with desk.window.expect_response("**/api/run") as response:
         desk.press("run")
-    assert told.value.json()["engine"] == "torch"
+    assert response.value.json()["engine"] == "torch"
     desk.wait_run("done")
     assert desk.result("mean", "output") == by_numpy

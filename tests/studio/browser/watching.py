@@ -1,4 +1,4 @@
-"""Windows that are watched: errors in the console, requests that fail and requests that go elsewhere are told."""
+"""Browser windows that record console errors, failed requests and requests to other hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Watch:
         self._browser, self._milliseconds, self._script = browser, seconds * 1000, script
         self._contexts: list[BrowserContext] = []
         self._forgiven: list[re.Pattern[str]] = []
-        self._told: list[str] = []
+        self._messages: list[str] = []
         self._leaving = False
 
     def new_window(self, beside: Page | None = None, **settings: Any) -> Page:
@@ -50,7 +50,7 @@ class Watch:
 
     @property
     def troubles(self) -> list[str]:
-        return [text for text in self._told if not any(pattern.search(text) for pattern in self._forgiven)]
+        return [text for text in self._messages if not any(pattern.search(text) for pattern in self._forgiven)]
 
     def take_pictures(self, stem: Path) -> list[Path]:
         stem.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ class Watch:
 
     def _tell(self, text: str) -> None:
         if not self._leaving:
-            self._told.append(text)
+            self._messages.append(text)
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):

@@ -9,7 +9,7 @@ from ..._catalog.arrangement import filled
 from ...errors import make_error
 from .shared import place, product
 
-# -- The same elements in other shapes, put together and taken apart --------------------------------------------------
+# -- Shapes, concatenation and slices ---------------------------------------------------------------------------------
 
 
 def _reshape(xp: Any, tensor: Any, shape: int | tuple[int, ...]) -> Any:
@@ -73,7 +73,7 @@ def _slice(xp: Any, input: Any, begin: tuple[int, ...], size: tuple[int, ...]) -
 
 
 def _pad_like(xp: Any, x: Any, begin: tuple[int, ...], like: Any) -> Any:
-    if not begin:  # one number: NumPy wants a width for some axis
+    if not begin:  # a scalar: NumPy requires a width for an axis
         return xp.copy(x)
     after = tuple(n - b - s for b, s, n in zip(begin, x.shape, like.shape, strict=True))
     return xp.pad(x, tuple(zip(begin, after, strict=True)))
@@ -97,7 +97,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-# -- Elements by index, indices as rows, and where something is so ----------------------------------------------------
+# -- Indexing, one-hot and where --------------------------------------------------------------------------------------
 
 
 def _gather(xp: Any, params: Any, indices: Any) -> Any:
@@ -115,7 +115,7 @@ def _one_hot(xp: Any, indices: Any, depth: int, on_value: Any, off_value: Any, a
     shape = tuple(indices.shape)
     at = axis % (len(shape) + 1)
     ids = xp.reshape(xp.astype(indices, xp.int64), (*shape[:at], 1, *shape[at:]))
-    if 0 in shape:  # nothing to compare the numbers below depth with, however many they are
+    if 0 in shape:  # nothing to compare, however large depth is
         none = xp.where(ids == 0, on_value, off_value)
         return xp.copy(xp.broadcast_to(none, (*shape[:at], depth, *shape[at:])))
     numbers = xp.arange(0, depth, 1, dtype=xp.int64, device=xp.device(indices))
@@ -130,7 +130,7 @@ PICKING_FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-# -- Shapes as numbers, and arrays made of numbers --------------------------------------------------------------------
+# -- Shapes, fills and ranges -----------------------------------------------------------------------------------------
 
 
 def _numbers(xp: Any, values: Any, dtype: Any, like: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Element by element, over an array namespace."""
+"""Elementwise ops over an array namespace."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from ...errors import make_error
 from .shared import narrow, place, wide
 
-# -- Sums, products and quotients of two arrays that broadcast, and the sums that undo a broadcast --------------------
+# -- Binary arithmetic, and sums over broadcast dimensions ------------------------------------------------------------
 
 
 def div_no_nan(xp: Any, x: Any, y: Any) -> Any:
-    """The quotient, 0 where y is 0; its gradient there is 0 too."""
+    """Return the quotient, 0 where y is 0; its gradient there is 0 too."""
     zero = y == 0
     quotient = x / xp.where(zero, xp.ones_like(y), y)
     return xp.where(zero, xp.zeros_like(quotient), quotient)
@@ -58,7 +58,7 @@ def _pow(xp: Any, x: Any, y: Any) -> Any:
             raise make_error("negative_power", argument="y", position=place(at, y.shape), value="a negative number")
         return xp.pow(x, y)
     base, exponent = wide(xp, x), wide(xp, y)
-    # The gradient for y is 0 where x is not positive: its logarithm would be none.
+    # The gradient for y is 0 where x is not positive: its logarithm is undefined.
     positive = base > 0
     smooth = xp.pow(xp.where(positive, base, xp.ones_like(base)), exponent)
     other = xp.pow(base, xp.stop_gradient(exponent))
@@ -122,16 +122,16 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-# -- Functions of one array, element by element -----------------------------------------------------------------------
+# -- Unary functions --------------------------------------------------------------------------------------------------
 
 
 def relu(xp: Any, x: Any) -> Any:
-    """The larger of x and 0. NaN stays; its gradient, as that at 0, is 0."""
+    """Return the larger of x and 0. NaN stays NaN; its gradient is 0, as at 0."""
     return xp.where(x > 0, x, xp.where(x != x, xp.stop_gradient(x), xp.zeros_like(x)))
 
 
 def softplus(xp: Any, x: Any) -> Any:
-    """log(1 + exp(x)), which neither overflows nor loses small values."""
+    """Return log(1 + exp(x)) without overflow or loss of small values."""
     return xp.logaddexp(x, xp.zeros_like(x))
 
 
@@ -163,7 +163,7 @@ UNARY_FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-# -- Comparisons, logic and the choice between two arrays -------------------------------------------------------------
+# -- Comparisons, logic and Select ------------------------------------------------------------------------------------
 
 COMPARISON_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Equal": lambda xp, x, y: x == y,
@@ -179,11 +179,11 @@ COMPARISON_FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-# -- Other dtypes, and arrays as they are -----------------------------------------------------------------------------
+# -- Casts and Identity -----------------------------------------------------------------------------------------------
 
 
 def convert(xp: Any, x: Any, dtype: Any) -> Any:
-    """x in another dtype: floats lose their fraction towards zero, complex numbers their imaginary part."""
+    """Convert x to another dtype: floats are truncated towards zero, complex numbers lose their imaginary part."""
     if x.dtype in xp.complexes and dtype not in xp.complexes:
         x = xp.real(x)
     return xp.astype(x, dtype)

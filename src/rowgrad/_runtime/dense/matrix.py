@@ -1,4 +1,4 @@
-"""Products, losses and scaled rows, over an array namespace."""
+"""Matrix products, losses and per-row scaling over an array namespace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from .elementwise import div_no_nan
 from .shared import column, narrow, wide
 
-# -- Products of matrices and orders of dimensions --------------------------------------------------------------------
+# -- Matrix products and transposes -----------------------------------------------------------------------------------
 
 
 def _matmul(xp: Any, a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> Any:
@@ -33,7 +33,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def _log_softmax(xp: Any, x: Any) -> Any:
-    """Along the last dimension; the largest is taken off first, so that nothing overflows."""
+    """Compute along the last dimension; subtract the maximum first to avoid overflow."""
     if not x.shape[-1]:
         return x
     shifted = x - xp.stop_gradient(xp.max(x, (x.ndim - 1,), True))
@@ -70,9 +70,7 @@ LOSSES_FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-# -- Rows with a number each, and bounds ------------------------------------------------------------------------------
-
-# Rows with a number each, and bounds: what the gradients of weights and of max_norm are made of.
+# -- Per-row scaling and clipping, for the gradients of weights and of max_norm ---------------------------------------
 
 _LONG = 1 << 64
 
@@ -88,7 +86,7 @@ def _div_rows(xp: Any, rows: Any, by: Any) -> Any:
 
 
 def _full(xp: Any, x: Any, value: Any) -> Any:
-    """An attribute's number, as often as x has elements. Integers beyond 64 bits are floats: x is of such then."""
+    """Return an array like x filled with an attribute. Integers beyond 64 bits become floats, as x is then."""
     is_long = isinstance(value, int) and not -_LONG < value < _LONG
     return xp.full_like(x, float(value) if is_long else value)
 

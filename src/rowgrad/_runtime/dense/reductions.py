@@ -1,4 +1,4 @@
-"""Sums, means, extremes and their positions along dimensions."""
+"""Sums, means, products, minima, maxima and their positions, over an array namespace."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _mean(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:
 
 
 def _part(xp: Any, total: Any, count: int) -> Any:
-    """Integers divided towards zero, as C divides; of nothing, 0."""
+    """Divide integers towards zero, as C does; 0 for an empty mean."""
     by = xp.full_like(total, max(count, 1))
     return xp.floor_divide(total - xp.fmod(total, by), by)
 

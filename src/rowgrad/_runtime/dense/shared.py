@@ -1,4 +1,4 @@
-"""What the functions of the dense layer share."""
+"""Helpers of the dense functions."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 
 def wide(xp: Any, x: Any) -> Any:
-    """16-bit floats as float32, everything else as it is."""
+    """Convert 16-bit floats to float32; return other arrays unchanged."""
     return xp.astype(x, xp.float32) if x.dtype in xp.short_floats else x
 
 
 def narrow(xp: Any, x: Any, dtype: Any) -> Any:
-    """x in the dtype that `wide` left."""
+    """Convert x back to the dtype before `wide`."""
     return x if x.dtype == dtype else xp.astype(x, dtype)
 
 
 def product(sizes: Iterable[Any]) -> Any:
-    """Sizes multiplied; a compiler that traces this may have symbols among them."""
+    """Multiply sizes, which may be symbolic in a tracing compiler."""
     total = 1
     for size in sizes:
         total = total * size
@@ -25,7 +25,7 @@ def product(sizes: Iterable[Any]) -> Any:
 
 
 def place(flat: int, shape: Any) -> int | str:
-    """A position in an array of this shape: a number for a vector, else its coordinates."""
+    """Return a flat position as a number for a vector, else as coordinates."""
     if len(shape) == 1:
         return flat
     found: list[str] = []
@@ -36,5 +36,5 @@ def place(flat: int, shape: Any) -> int | str:
 
 
 def column(xp: Any, numbers: Any, rows: Any) -> Any:
-    """One number per row, of the rank of the rows."""
+    """Reshape one number per row to the rank of the rows."""
     return xp.reshape(numbers, (-1,) + (1,) * (rows.ndim - 1))

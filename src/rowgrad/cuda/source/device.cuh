@@ -1,4 +1,4 @@
-// What every kernel here stands on: types, number formats and their arithmetic, lists of ids, and faults.
+// Shared by all kernels: types, number formats and their arithmetic, lists of ids, and faults.
 //
 // The same text is compiled twice: by NVRTC for a GPU, and by a host compiler for the tests, which run blocks and threads
 // one after the other (there `emulated.h` stands in for CUDA). So nothing beyond this file may be included.
@@ -285,7 +285,7 @@ DEVICE A over_no_nan(A a, A b) {
 DEVICE float root(float a) { return sqrtf(a); }
 DEVICE double root(double a) { return sqrt(flushed(a)); }
 
-// A number of any float format brought to the accumulator's type A, rounded once. Subnormals are flushed here, whatever
+// Converts a number of any float format to the accumulator type A, rounded once. Subnormals are flushed here, whatever
 // a conversion does with them: a double is too small for float32 if it would be after rounding to 24 bits.
 DEVICE float brought_to(float x, float) { return x; }
 DEVICE double brought_to(double x, double) { return x; }
@@ -329,7 +329,7 @@ struct IdsOut {
 
 DEVICE bool is_below(int64_t value, int64_t bound) { return uint64_t(value) < uint64_t(bound); }
 
-// What went wrong, as facts; the numbers stand in Python's list of faults, and the words are Python's.
+// A fault report; the codes are those of Python's Fault enum, and Python has the messages.
 // `raised` is the device's own: kernels that follow see it and do nothing. The rest is the host's, in its memory.
 struct Fault {
   int64_t code;
@@ -348,11 +348,11 @@ DEVICE bool is_raised(const Checks* checks) { return *static_cast<const volatile
 
 // `alarm` is the one word the host looks at.
 DEVICE void report(Fault* fault, int64_t* alarm, int64_t code, int64_t position, int64_t value, int64_t bound) {
-  volatile Fault* told = fault;
-  told->position = position;
-  told->value = value;
-  told->bound = bound;
-  told->code = code;
+  volatile Fault* report = fault;
+  report->position = position;
+  report->value = value;
+  report->bound = bound;
+  report->code = code;
   __threadfence_system();
   *static_cast<volatile int64_t*>(alarm) = 1;
 }
@@ -368,7 +368,7 @@ DEVICE bool must_name(Checks* checks, bool found) {
   return atomicAdd(&checks->finished, 1u) + 1 == gridDim.x * gridDim.y && is_raised(checks);
 }
 
-// The same where no kernel follows that asks: the state is left as it was found, zeros.
+// The same if no later kernel reads the state: it is reset to zeros.
 DEVICE bool must_name_and_clear(Checks* checks, bool found) {
   if (found) atomicOr(&checks->raised, 1u);
   __threadfence();

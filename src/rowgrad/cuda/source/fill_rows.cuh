@@ -185,7 +185,7 @@ struct SplitGrad {
   const Checks* checks;
 };
 
-// The grid of `count_unnamed`. Entries pick their values; what nobody named goes to `rest`, in order.
+// The grid of `count_unnamed`. Entries pick their values; values that the map does not name go to `rest`, in order.
 template <class U>
 DEVICE void split_grad(const SplitGrad& p) {
   if (is_raised(p.checks)) return;
@@ -270,7 +270,7 @@ struct FillNamed {
   const Checks* checks;
 };
 
-// Positions that nobody named get the default, all others their value; those of a map that names one twice are left to
+// Positions not in the map get the default, all others their value; those of a map that names one twice are left to
 // `add_named`.
 template <class U>
 DEVICE void fill_named(const FillNamed& p) {

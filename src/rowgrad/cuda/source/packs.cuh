@@ -93,7 +93,7 @@ struct LaneOfRows {
       : first(static_cast<unsigned char*>(const_cast<void*>(rows)) + column * int64_t(sizeof(T))),
         row_bytes(uint32_t(cols * int64_t(sizeof(T)))) {
 #ifdef __CUDACC_RTC__
-    asm volatile("" : "+l"(first));  // else the column would be added anew for every row
+    asm volatile("" : "+l"(first));  // else the compiler would add the column again for every row
 #endif
   }
 

@@ -53,13 +53,13 @@ DEVICE void name_bad_plan(const ExpandPlan& p) {
 }
 
 // Everything that becomes an address is checked, and on the way the lists are written that `find_rows` has for sorted
-// ids: `heads`, `firsts` and `begins`, the row of each entry in `ids` (null: nobody asks), and in `values` its segment, or
+// ids: `heads`, `firsts` and `begins`, the row of each entry in `ids` (null: unused), and in `values` its segment, or
 // its position where `positions` is not null. `scales`, of type A, are what segments of so many ids are multiplied by
-// (null: nothing). `rows_out` gets a copy of the rows (null: nobody asks).
+// (null: nothing). `rows_out` gets a copy of the rows (null: not requested).
 //
 // A block has a tile of entries. One warp looks for the row of the first of them; the rows that follow set a bit each
 // where they begin, and an entry's row is a matter of counting bits. Whatever a plan holds, no row is looked at beyond
-// those listed: every bit stands for one of them.
+// those listed: each bit represents one of them.
 template <class A>
 DEVICE void expand_plan(const ExpandPlan& p) {
   constexpr int kThreads = 256, kWarps = kThreads / 32, kItems = 4, kTile = kThreads * kItems;
@@ -178,7 +178,7 @@ struct TakeSegments {
   const Checks* checks;
 };
 
-// The lower halves. Where checks have raised something nobody reads them, but they are in range all the same.
+// The lower halves. If a check failed, nothing reads them, but they are in range all the same.
 DEVICE void take_segments(const TakeSegments& p) {
   const bool raised = is_raised(p.checks);
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;

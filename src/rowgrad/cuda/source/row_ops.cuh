@@ -105,7 +105,7 @@ struct RowPositions {
   int64_t* alarm;
 };
 
-// Where each id stands in the list; an id that is not there is a fault.
+// The position of each id in the list; an id that is not in it is a fault.
 DEVICE void row_positions(const RowPositions& p) {
   const Ids list{p.list, p.wide_list != 0}, ids{p.ids, p.wide_ids != 0};
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
@@ -134,7 +134,7 @@ struct PadRows {
   int64_t* alarm;
 };
 
-// Zeros, and an id that is no row's, from the last row that is named to the end. U is as wide as an element.
+// Writes zeros and the fill id after the last named row. U is as wide as an element.
 template <class U>
 DEVICE void pad_rows(const PadRows& p) {
   const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, stride = int64_t(gridDim.x) * blockDim.x;

@@ -40,7 +40,7 @@ struct RowsOfGroup {
   int64_t *ids, *sources;
 
   explicit DEVICE RowsOfGroup(int lanes)
-      : stride((lanes + (lanes < 8 ? 1 : 8 / W)) * W) {  // rows lie in other banks than their neighbours
+      : stride((lanes + (lanes < 8 ? 1 : 8 / W)) * W) {  // neighbouring rows are in different banks
     SHARED;
     constexpr int kNumbers = kRowsAtOnce * 2 * sizeof(int64_t) / sizeof(A);
     sums = reinterpret_cast<A*>(shared_memory) +
@@ -107,7 +107,7 @@ struct RowSteps {
     rows.sources[j] = source;
   }
 
-  // Rows k and following take their steps, and those after the next `stride` are asked for: `ahead` is one of them.
+  // Rows k and following take their steps, and those after the next `stride` are prefetched: `ahead` is one of them.
   DEVICE void take_from(const StepRows& p, int64_t k, int64_t stride, int64_t count, Listed& ahead) {
     waiting = count - k < kRowsAtOnce ? int(count - k) : kRowsAtOnce;
     if (group.lanes >= kRowsAtOnce) {

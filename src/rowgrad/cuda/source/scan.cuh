@@ -89,7 +89,7 @@ struct SortCount {
 };
 
 // A stable sort of non-negative keys, eight bits at a time from the lowest. Both kernels have 256 threads, one for each
-// value of the eight bits. First: how often every value stands in every part.
+// value of the eight bits. First: how often each value occurs in each part.
 DEVICE void sort_count(const SortCount& p) {
   __shared__ uint32_t seen[256];
   seen[threadIdx.x] = 0;
@@ -112,7 +112,7 @@ struct SortMove {
   int64_t* to_order;
 };
 
-// Then keys and where they came from move to their places. `order` null: keys stand where they always stood.
+// Then keys and where they came from move to their places. `order` null: keys are in their original order.
 DEVICE void sort_move(const SortMove& p) {
   __shared__ int64_t next[256];
   __shared__ uint32_t seen[8][256];

@@ -53,7 +53,7 @@ DEVICE int first_block(int64_t n) {
   return n < 10 ? int(n) : rest < 2 ? rest + 8 : rest;
 }
 
-// How many segments are below a bag, of ascending ones; a whole warp asks. Whatever the segments are, at most `size`.
+// How many segments are below a bag, of ascending ones; for a whole warp. Whatever the segments are, at most `size`.
 // Bags are often of about one size: the first round looks near `guess`, farther away in ever larger steps.
 template <class S>
 DEVICE int64_t segments_below(const S* segments, int64_t size, int64_t bag, int64_t guess) {
@@ -91,7 +91,7 @@ struct BlockOfBags {
   bool is_listed;
 };
 
-// Finds the bags of a block and looks at their segments and ids. Gives whether a segment was found that falls or is no
+// Finds the bags of a block and looks at their segments and ids. Returns if a segment was found that falls or is no
 // bag's, or an id that names no row: every entry is looked at by the block whose bags it should belong to.
 template <class S, class I>
 DEVICE bool find_bags(const SumBags& p, int64_t first, BlockOfBags& block) {

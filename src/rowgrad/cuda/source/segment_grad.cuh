@@ -1,12 +1,12 @@
 // Gradient rows added up by the row of the table they belong to.
 //
-//   sum_rows   the entries of a batch stand sorted by row. A row's entries are cut into runs of 64 (of all its entries, in
+//   sum_rows   the entries of a batch, sorted by row. A row's entries are cut into runs of 64 (of all its entries, in
 //              sequential order); a run is added up left to right from +0. A chunk of 32 entries is one worker's: it adds
 //              up the runs that begin in the chunk, also past its end. A worker is a group of lanes, side by side over the
 //              columns. Sums of rows of one run are written, those of the others left in memory.
 //   join_runs  what was left is added up by the same law, 64 sums at a time, until one is left. Above the first level
-//              workers count themselves in, and whoever completes 64 sums, or the row's last, adds those up: so it is open
-//              who does it, but not in which order.
+//              workers count their arrival, and the one that completes 64 sums, or the row's last, adds those up: which
+//              worker does it may vary, but not the order.
 #pragma once
 #include "packs.cuh"
 #include "sorting.cuh"
@@ -284,13 +284,13 @@ DEVICE void join_runs(const JoinRuns& p) {
       __syncwarp(mask);
       unsigned arrived = 0;
       if (lane == 0) {
-        // Seven bits count to 64, whoever is last counting for those that are not there; seven more say how many are.
-        const unsigned told = is_last ? (unsigned(child + 1) << 7) + unsigned(64 - child) : 1u;
+        // Seven bits count to 64, where the last group also counts for the missing ones; seven more hold their number.
+        const unsigned arrival = is_last ? (unsigned(child + 1) << 7) + unsigned(64 - child) : 1u;
         uint64_t* counter =
             &p.arrivals[slot_of(left.row_begin, (group << 6) << (shift + 6)) * gridDim.y + blockIdx.y];
         const uint64_t before =
-            atomicAdd(reinterpret_cast<unsigned long long*>(counter), (unsigned long long)(told) << (14 * level));
-        arrived = (unsigned(before >> (14 * level)) + told) & 0x3fffu;
+            atomicAdd(reinterpret_cast<unsigned long long*>(counter), (unsigned long long)(arrival) << (14 * level));
+        arrived = (unsigned(before >> (14 * level)) + arrival) & 0x3fffu;
       }
       arrived = __shfl_sync(mask, arrived, 0, int(lanes));
       if ((arrived & 127u) != 64u) break;

@@ -60,7 +60,7 @@ DEVICE void name_bad_id(const LookAtIds& p) {
   }
 }
 
-// Looks at the ids of a block; gives whether one was bad. I and S are the types of ids and of segments.
+// Looks at the ids of a block; returns whether one was bad. I and S are the types of ids and of segments.
 template <class I, class S>
 DEVICE bool count_ids(const LookAtIds& p, uint32_t* found) {
   constexpr int kAtOnce = 8;  // loads in flight
@@ -202,7 +202,7 @@ DEVICE uint32_t count_before(const uint32_t* states, int64_t tile, int64_t bins,
   return sum;
 }
 
-// Bytes of shared memory of a pass; Python asks for as many.
+// Bytes of shared memory of a pass; Python computes the same number.
 //   counts of warps [warps][bins] 16 bit | starts [bins] | offsets [bins] | scratch [33] 64 bit | staged [tile] 64 bit
 // The first pass also makes segment_scales, of type A, out of the counts. A thread has so many ITEMS; a multiprocessor
 // holds so many BLOCKS.
@@ -332,7 +332,7 @@ struct FindRows {
   const Checks* checks;
 };
 
-// States of tiles here: two bits of what is told, the number of rows that begin up to the tile's end (31 bits), and one
+// States of tiles here: two status bits, the number of rows that begin up to the tile's end (31 bits), and one
 // more than the place where the last of them begins, 0 where none does (31 bits).
 constexpr uint64_t kOwnRows = 1ull << 62, kAllRows = 2ull << 62;
 constexpr uint64_t kPlace = (1ull << 31) - 1ull;
@@ -342,7 +342,7 @@ DEVICE uint64_t joined(uint64_t before, uint64_t after) {
   return rows << 31 | ((after & kPlace) ? after & kPlace : before & kPlace);
 }
 
-// Rows and their last beginning in all tiles before this one; a whole warp asks.
+// Rows and their last beginning in all tiles before this one; called by a whole warp.
 DEVICE uint64_t rows_before(const uint64_t* states, int64_t tile) {
   const unsigned lane = lane_of_thread();
   uint64_t sum = 0;
@@ -353,7 +353,7 @@ DEVICE uint64_t rows_before(const uint64_t* states, int64_t tile) {
     const unsigned ends = __ballot_sync(kAllLanes, (state & kAllRows) != 0);
     const unsigned last = ends ? unsigned(__ffs(int(ends)) - 1) : 31u;
     state = lane <= last ? state & ~(3ull << 62) : 0;
-    for (unsigned d = 1; d < 32; d *= 2) {  // lanes stand in reverse order of tiles
+    for (unsigned d = 1; d < 32; d *= 2) {  // lanes are in reverse order of tiles
       const uint64_t other = __shfl_down_sync(kAllLanes, state, d);
       if (lane + d < 32) state = joined(other, state);
     }
@@ -365,8 +365,8 @@ DEVICE uint64_t rows_before(const uint64_t* states, int64_t tile) {
 
 // heads: a bit for every entry, set where a row begins, and everywhere past the end.
 // firsts, begins: of each chunk, the number of the row its first entry belongs to, and where that row begins.
-// rows, starts: the distinct rows and where they begin, if asked for; total: how many there are.
-// scales: what each entry's gradient row is multiplied by, if asked for; of type A.
+// rows, starts: the distinct rows and where they begin, if requested; total: how many there are.
+// scales: what each entry's gradient row is multiplied by, if requested; of type A.
 template <class A>
 DEVICE void find_rows(const FindRows& p) {
   constexpr int kThreads = 256, kWarps = kThreads / 32, kWords = 8, kTile = kThreads * kWords;

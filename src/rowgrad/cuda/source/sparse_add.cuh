@@ -1,7 +1,7 @@
 // SparseAdd, its gradient, and the gradient's transpose.
 //
 // All three are walks along lists that pair equal entries. Where the lists are in order, where an entry stands in the
-// walk is found by searching, for all entries at once. Lists in no order give what TensorFlow's walk gives, step by
+// walk is found by searching, for all entries at once. Unsorted lists produce what TensorFlow's walk produces, step by
 // step: there one thread makes it, which is slow.
 #pragma once
 #include "coordinates.cuh"
@@ -275,7 +275,7 @@ struct Bracket {
     const int64_t after = first + blockDim.x < of.rows ? first + blockDim.x : of.rows;
     ends[lane] = count_before(in, of[lane == 0 ? first : after - 1], 0, in.rows);
   }
-  // Where x stands, or -1.
+  // The position of x, or -1.
   DEVICE int64_t place(const int64_t* x, const Coordinates& in) const {
     const int64_t k = count_before(in, x, ends[0], ends[1]);
     return k < in.rows && relate(in[k], x, in.rank) == 0 ? k : -1;

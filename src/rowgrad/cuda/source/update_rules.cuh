@@ -35,7 +35,7 @@ DEVICE uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Out of what a kernel is told, under the same names in every kernel that updates rows.
+// Reads the fields of a kernel's struct, which have the same names in every kernel that updates rows.
 template <class T, class P>
 DEVICE RowUpdate<T> row_update_of(const P& p) {
   typedef Accumulator<T> A;
@@ -311,7 +311,7 @@ DEVICE Accumulator<T> row_factor(const RowUpdate<T>& u, const LaneGroup& group, 
   return __shfl_sync(group.mask, factor, 0, group.lanes);
 }
 
-// A whole row by all lanes of a group. `grad(c, g)` gives the gradients of columns [c, c + W); `staged` is
+// A whole row by all lanes of a group. `grad(c, g)` returns the gradients of columns [c, c + W); `staged` is
 // RowSquares's, or null where the rule does not look at whole rows.
 template <class Rule, int W, class T, class Grad>
 DEVICE void update_row(const RowUpdate<T>& u, const LaneGroup& group, int64_t row, const Grad& grad,

@@ -53,7 +53,7 @@ struct BringWeights {
 };
 
 // Weights of format W in the accumulator's type, in the order of `positions`, and with them indices, if there are any;
-// where `positions` is null, weights alone, as they stand.
+// where `positions` is null, weights alone, in their order.
 template <class W, class A>
 DEVICE void bring_weights(const BringWeights& p) {
   if (is_raised(p.checks)) return;
@@ -139,7 +139,7 @@ struct WeightedBags {
 };
 
 // The products of a bag in the order of SegmentSum, in the accumulator's type, over its total (null: no quotient).
-// Ids and weights stand in the order of segments. 2^log_lanes threads take a bag, V columns each; long bags are left.
+// Ids and weights are in the order of segments. 2^log_lanes threads take a bag, V columns each; long bags are left.
 template <class T, int V>
 DEVICE void weighted_bags(const WeightedBags& p) {
   if (is_raised(p.checks)) return;

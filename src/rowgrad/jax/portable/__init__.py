@@ -2,7 +2,7 @@
 
 Same rules as the kernels, within the tolerance of floats: 16-bit floats are summed in float32 and rounded once, or at
 every addition where the kernel does so. The order of a sum is XLA's: input order on a CPU; on a GPU the order of its
-atomic adds, which may change from run to run unless XLA is told to be deterministic. So the attribute `order` changes
+atomic adds, which may change from run to run unless XLA is set to be deterministic. So the attribute `order` changes
 nothing here.
 
 A compiled program cannot raise. Where the CPU kernel would refuse a call for its data, the whole output is poisoned:
