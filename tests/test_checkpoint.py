@@ -28,7 +28,7 @@ from rowgrad.errors import (
     TensorNotFoundError,
     UnimplementedError,
 )
-from rowgrad.sharding.rule import locate
+from rowgrad.sharding.div_mod import locate
 
 GOLDEN = Path(__file__).parent / "golden/checkpoints"
 PREFIXES = {path.parent.name: path.with_suffix("") for path in sorted(GOLDEN.glob("*/*.index"))}

@@ -12,7 +12,7 @@ import rowgrad as rg
 from golden_cases import same_bits
 from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.graph import AddSymbolicGradients, ClientSession, Scope, ops
-from rowgrad.sharding.rule import locate
+from rowgrad.sharding.div_mod import locate
 
 ROWS, WIDTH = 13, 3
 LOOKUPS = (rg.embedding_lookup_sparse, rg.safe_embedding_lookup_sparse)

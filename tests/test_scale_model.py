@@ -30,7 +30,7 @@ from bench.scale.workloads import (
     routed,
 )
 from bench.scale.world import OWN, WALL, World, bytes_off, compare, listen, pooled_sends_less
-from rowgrad.sharding.rule import STRATEGIES, locate
+from rowgrad.sharding.div_mod import STRATEGIES, locate
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from rowgrad.sharding.rule import shard_sizes
+from rowgrad.sharding.div_mod import shard_sizes
 
 from ..cpu.cases import Array
 

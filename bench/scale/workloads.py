@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rowgrad.sharding.rule import STRATEGIES
+from rowgrad.sharding.div_mod import STRATEGIES
 
 from .model import Feature, Setting
 

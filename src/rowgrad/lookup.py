@@ -17,7 +17,7 @@ from ._runtime.arrays import NUMPY_DTYPE, canonical, plain_array
 from ._runtime.dispatch import describe_value, is_traced, load_runner
 from .errors import OpError, make_error, shape_text
 from .raw_ops import OPS
-from .sharding.rule import check_strategy, group_by_shard, inverse_permutation, locate
+from .sharding.div_mod import check_strategy, group_by_shard, inverse_permutation, locate
 from .sparse import SparseTensor
 
 # -- Options and arguments, validated alike for every array library ---------------------------------------------------

@@ -22,7 +22,7 @@ from rowgrad._catalog.rules import RULES
 from rowgrad.errors import InvalidArgumentError, UnimplementedError
 from rowgrad.jax import Table, optim, sharded
 from rowgrad.jax.sharded.table import locate, places_of
-from rowgrad.sharding.rule import locate as rule
+from rowgrad.sharding.div_mod import locate as rule
 
 MESH = Mesh(np.array(jax.devices()[:1]), ("x",))
 SPLIT = PartitionSpec("x")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import make_error, shape_text
-from ..sharding.rule import check_strategy, shard_sizes, shard_slice
+from ..sharding.div_mod import check_strategy, shard_sizes, shard_slice
 from .bundle import Array, check_memory
 from .reader import OBJECT_SUFFIX, Checkpoint
 

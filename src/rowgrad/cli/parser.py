@@ -170,7 +170,7 @@ def _reshard_options(parser: Parser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a folder, which is created")
     how = parser.add_argument_group("partitioning")
     how.add_argument("--parts", metavar="N", type=_count, required=True, help="number of shards in the target")
-    strategies = ("div", "mod")  # as in sharding.rule, which is not imported here
+    strategies = ("div", "mod")  # as in sharding.div_mod, which is not imported here
     text = "div: consecutive rows; mod: row i in shard i mod N"
     how.add_argument("--strategy", choices=strategies, required=True, help=text)
     text = "strategy of the source (default: from its manifest)"

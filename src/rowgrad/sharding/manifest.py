@@ -11,8 +11,8 @@ from typing import Any
 
 from .._runtime.plain_file import open_plain
 from ..errors import make_error
+from .div_mod import STRATEGIES
 from .files import DTYPES, SHAPE, is_shape
-from .rule import STRATEGIES
 
 FORMATS = ("npy", "safetensors")
 MANIFEST = "parts.json"

@@ -14,7 +14,7 @@ from .._core import memory_limit
 from .._runtime.arrays import as_array, fit, is_masked, plain_array
 from .._runtime.dispatch import describe_value, is_traced
 from ..errors import OpError, ResourceExhaustedError, make_error
-from .rule import Array, check_strategy, first_id, group_by_shard, id_step, inverse_permutation, locate, shard_size
+from .div_mod import Array, check_strategy, first_id, group_by_shard, id_step, inverse_permutation, locate, shard_size
 
 # -- Split and join ids -----------------------------------------------------------------------------------------------
 

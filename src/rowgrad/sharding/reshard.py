@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import OpError, make_error, shape_text
+from .div_mod import check_strategy, id_step, locate_valid, shard_sizes, shard_slice
 from .files import Array, InFile, row_bytes, rows_of, size_of
 from .manifest import FORMATS, MAX_PARTS, Layout, TensorLayout
-from .rule import check_strategy, id_step, locate_valid, shard_sizes, shard_slice
 from .shards import Part, Source, Target, new_target, open_source
 
 # -- The layout of the source -----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import make_error
+from .div_mod import shard_sizes
 from .files import (
     CODES,
     DTYPES,
@@ -32,7 +33,6 @@ from .files import (
     temporary_folder,
 )
 from .manifest import FORMATS, MANIFEST, TABLE, Layout, check_name, parse_name, part_name, read_manifest
-from .rule import shard_sizes
 
 # -- Reading: a folder of files, a single file, or tensors of a TensorFlow checkpoint ---------------------------------
 

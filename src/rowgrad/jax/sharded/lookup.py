@@ -16,8 +16,8 @@ from ..._catalog.spec import CATALOG, Aval
 from ...errors import make_error
 from ...lookup import combiner_suffix, row_number
 from ...raw_ops import OPS
+from ...sharding.div_mod import check_strategy
 from ...sharding.partition import dense_gradient, plain_scales, weighted_scales
-from ...sharding.rule import check_strategy
 from .. import custom_call, masked_bags
 from ..arrays import is_jax
 from ..bags import Bags, active_mask, read_bags, read_ignore_id, to_jax

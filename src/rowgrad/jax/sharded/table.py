@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import make_error
 from ...lookup import row_number
-from ...sharding.rule import check_strategy, locate_valid, shard_slice
+from ...sharding.div_mod import check_strategy, locate_valid, shard_slice
 from ..arrays import register_for_export
 from ..bags import active_mask, as_integers, read_ignore_id
 from ..table import Table

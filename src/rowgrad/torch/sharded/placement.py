@@ -13,7 +13,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from ...sharding.rule import check_strategy, div_shard, locate_valid, run_lengths, shard_sizes, shard_slice
+from ...sharding.div_mod import check_strategy, div_shard, locate_valid, run_lengths, shard_sizes, shard_slice
 
 
 class Part:
