@@ -1,4 +1,8 @@
-"""Read and write pages and projects as JSON files; docs/pages.md describes the format."""
+"""Read and write pages and projects as JSON files; docs/pages.md describes the format.
+
+Modules here import each other by full names. `from . import fields` would wait until this package is imported, which
+another thread may be doing and which waits for the module in turn; Python then lets one of them see half a module.
+"""
 
 from .files import write_atomically as write_atomically
 from .store import browser_tree as browser_tree

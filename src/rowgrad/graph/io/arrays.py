@@ -20,11 +20,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+import rowgrad.graph.io.fields as fields
+
 from ..._catalog.spec import COMPLEX, FLOATS, QUANTIZED
 from ..._runtime.arrays import NUMPY_DTYPE, Array, aval_of, canonical, is_inexact, is_masked
 from ...errors import InvalidArgumentError
 from ..page import PageError
-from . import fields
 from .files import read_regular
 from .strict_json import MAX_DEPTH, MAX_DIGITS, parse_bytes
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import rowgrad.graph.io.fields as fields
+import rowgrad.graph.io.plain as plain
+
 from ..page import NAME, Block, End, Note, Page, PageError, Project
-from . import fields, plain
 from .arrays import SAFE, Writer
 
 # -- decode ------------------------------------------------------------------------------------------------------------

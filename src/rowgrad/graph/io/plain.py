@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+import rowgrad.graph.io.arrays as arrays
+import rowgrad.graph.io.fields as fields
+
 from ..page import PageError
-from . import arrays, fields
 from .strict_json import MAX_DEPTH, MAX_DIGITS
 
 ArrayReader = Callable[[Any, str], Any]  # (object, its place) -> array

@@ -19,12 +19,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+import rowgrad.graph.io.arrays as arrays
+import rowgrad.graph.io.fields as fields
+import rowgrad.graph.io.plain as plain
+
 from ..._catalog.spec import QUANTIZED
 from ..._runtime.arrays import Array, aval_of
 from ..._runtime.plain_file import open_plain
 from ...errors import make_error
 from ..page import PageError
-from . import arrays, fields, plain
 from .files import write_atomically
 from .strict_json import parse_bytes
 

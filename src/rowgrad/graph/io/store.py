@@ -13,9 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import rowgrad.graph.io.arrays as arrays
+import rowgrad.graph.io.files as files
+
 from ..._runtime.plain_file import open_plain
 from ..page import Page, PageError, Project
-from . import arrays, files
 from .page_json import decode, encode, text_of
 from .strict_json import parse, parse_bytes
 
