@@ -84,9 +84,10 @@ def exceptions() -> str:
     from rowgrad import _core
 
     thrown = {
-        ValueError: (0, [], (bytearray(4),), b""),  # by rowgrad
+        ValueError: (0, [0, 0], (bytearray(4),), b""),  # by rowgrad
+        RuntimeError: (0, [], (), b""),  # by rowgrad: too few numbers
         IndexError: (1_000_000, [], (), b""),  # by the C++ library
-        TypeError: (0, [], (object(),), b"\0"),  # by Python
+        TypeError: (0, [0, 0], (object(),), b"\0"),  # by Python
     }
     for kind, given in thrown.items():
         try:
