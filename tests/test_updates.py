@@ -550,3 +550,15 @@ def test_slots_that_no_machine_holds() -> None:
 def test_slots_do_not_begin_below_zero() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="initial must be a finite number of at least 0; got -1"):
         optim.new_slots("adagrad", np.ones((2, 2), np.float32), initial=-1.0)
+
+
+def test_slots_start_as_the_rule_says() -> None:
+    """FTRL would divide 0 by 0 at the first gradient of 0 if its accumulator began with 0."""
+    table = np.ones((2, 3), np.float32)
+    accumulator, linear = optim.new_slots("ftrl", table)
+    assert accumulator.tolist() == np.full((2, 3), 0.1, np.float32).tolist()
+    assert not linear.any()
+    assert not optim.new_slots("adagrad", table)[0].any()
+    optim.apply_all("ftrl", table, (accumulator, linear), np.zeros((2, 3), np.float32), STEP)
+    assert table.tolist() == np.zeros((2, 3)).tolist()
+    assert optim.new_slots("ftrl", table, initial=0.5)[0].tolist() == [[0.5] * 3] * 2

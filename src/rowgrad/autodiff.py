@@ -351,7 +351,7 @@ def _zero(result: Any) -> Any:
 
 
 def _sum(parts: list[Any]) -> Any:
-    """Add the gradients of a value: rows are concatenated as in TensorFlow, others summed; None if there are none."""
+    """Add the gradients of a value: rows are concatenated as in TensorFlow, others summed. An empty list gives None."""
     if len(parts) < 2:
         return parts[0] if parts else None
     if len({part.dtype for part in parts}) > 1:  # Python numbers got the dtypes of other arguments

@@ -22,7 +22,7 @@ class OpError(Exception):
     Attributes:
         message: the text by itself.
         argument, position, value, bound: the argument that is wrong, the index into it, the value found there and the
-            limit it violates; None where there is none.
+            limit it violates; None where not applicable.
         op, name, call: the op that raised the error, the `name=` of that call, and a summary of its arguments.
     """
 

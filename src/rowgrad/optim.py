@@ -327,14 +327,14 @@ def _value_text(value: Any) -> str:
 # -- Public functions -------------------------------------------------------------------------------------------------
 
 
-def new_slots(rule: str, table: Array | Memory, initial: float = 0.0) -> tuple[Array, ...]:
+def new_slots(rule: str, table: Array | Memory, initial: float | None = None) -> tuple[Array, ...]:
     """Allocate the slots of a table before the first step.
 
     Args:
         rule: The name of an optimizer rule, a key of `RULES`.
         table: The table; only its dtype and shape are read.
-        initial: The value of slots that do not always start as zeros. FTRL divides by a power of its accumulator: pass
-            0.1, TensorFlow's default, or another number above 0.
+        initial: The value of slots that do not always start as zeros. By default that of the rule: 0.1 for FTRL, which
+            divides by a power of its accumulator, and 0 for all others.
 
     Returns:
         The slots of the rule, in its order.
@@ -350,6 +350,8 @@ def new_slots(rule: str, table: Array | Memory, initial: float = 0.0) -> tuple[A
     """
     with UpdateCall("new_slots", table=table, initial=initial) as call:
         dtype, shape = call.table_of(table)
+        if initial is None:
+            initial = rule_named(rule).state_defaults.get("initial_accumulator_value", 0.0)
         check_number("initial", initial, least=0.0)  # rules take the square root
         slot = NUMPY_DTYPE[slot_dtype(dtype)]
         with np.errstate(over="ignore"):

@@ -256,7 +256,7 @@ _ALIASES: dict[str, str] = {}
 
 
 def find_op(name: str) -> Op | None:
-    """Return the op of this name or alias; None if there is none."""
+    """Return the op of this name or alias, or None."""
     return CATALOG.get(_ALIASES.get(name, name))
 
 

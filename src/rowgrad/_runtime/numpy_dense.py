@@ -142,7 +142,7 @@ class Namespace:
 
     @staticmethod
     def first_true(mask: Any) -> int:
-        """Return the first true position in flat order; -1 if there is none."""
+        """Return the first true position in flat order, or -1."""
         return int(np.argmax(mask)) if np.any(mask) else -1
 
 

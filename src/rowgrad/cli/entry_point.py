@@ -48,7 +48,7 @@ def tour(chosen: argparse.Namespace) -> int:
 
 
 def command_of(args: Sequence[str]) -> str:
-    """The name of the command, "" if there is none."""
+    """The name of the command, or ""."""
     name = next((w for w in args if not w.startswith("-")), "")
     return name if name in MODULES else ""
 

@@ -129,7 +129,7 @@ def _is_same(target: Path, source: str) -> bool:
 def scope_of(page: Page, names: Iterable[str], say: Callable[[str], None]) -> Scope:
     """The page's scope; raises if a block that must run has an error, and only reports errors of other blocks.
 
-    The blocks or pins `names` must run, or every session if there are none.
+    The blocks or pins `names` must run, or every session if `names` is empty.
     """
     checked = check(page)
     requested = list(names)

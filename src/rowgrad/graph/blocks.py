@@ -36,7 +36,7 @@ def checked_dtype(p: BlockExpansion) -> str | None:
 
 
 def checked_shape(p: BlockExpansion, is_open: bool = False) -> tuple[int | None, ...] | None:
-    """Return the attribute `shape`, or None if there is none. With `is_open`, a size of -1 becomes None."""
+    """Return the attribute `shape`, or None if it is not set. With `is_open`, a size of -1 becomes None."""
     shape = p.attrs["shape"]
     if shape is None:
         return None

@@ -111,7 +111,7 @@ class Page:
 
     Args:
         name: The page's name.
-        blocks: The blocks; `page[id]` finds one and raises PageError if there is none.
+        blocks: The blocks; `page[id]` finds one and raises PageError for an unknown id.
         notes: Texts and frames.
 
     >>> page = Page("net", [Block("a", "Const", values={"val": [1.0, 2.0]})])

@@ -213,7 +213,7 @@ def _fetch_names(scope: Scope, block: Block) -> list[str]:
 
 
 def _value(scope: Scope, block: Block, op: Op, pin: str, end: End, suggests: bool) -> Any:
-    """Return the value at the beginning of a wire; raise PageError if there is none."""
+    """Return the value at the beginning of a wire; raise PageError if it is missing."""
     place_ = f"{block.id}.{pin}"
     source = scope.graph.blocks.get(end.block)
     if source is None:

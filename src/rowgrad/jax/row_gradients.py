@@ -189,7 +189,7 @@ class Modules:
 
     @classmethod
     def of(cls, params: Any) -> Modules | None:
-        """Return the modules in a tree of parameters; None if there are none."""
+        """Return the modules in a tree of parameters, or None."""
         nnx = sys.modules.get("flax.nnx")
         if nnx is None or not hasattr(nnx, "to_flat_state"):
             return None

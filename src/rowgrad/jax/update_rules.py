@@ -171,7 +171,9 @@ def _ftrl(n: Numbers, g: Any, w: Any, a: Any, l: Any) -> tuple[Any, ...]:  # noq
 
     after = a + _rounded(g * g)
     moved = _rounded((powered(after) - powered(a)) / lr * w)
-    linear = l + (g + _rounded(w * (two * as_type(n.l2_shrinkage, g))) - moved)
+    shrinks = not isinstance(n.l2_shrinkage, int | float) or n.l2_shrinkage != 0  # 0·w is NaN for an infinite w
+    shrunk = g + _rounded(w * (two * as_type(n.l2_shrinkage, g))) if shrinks else g
+    linear = l + (shrunk - moved)
     inside = jnp.clip(linear, -l1, l1)
     new = (inside - linear) / (powered(after) / lr + _rounded(two * as_type(n.l2, g)))
     return new - w, after, linear

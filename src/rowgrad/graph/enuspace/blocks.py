@@ -44,7 +44,7 @@ _DTYPES = ("dtype", "DstT", "SrcT", "out_type", "output_type")  # attributes tha
 
 
 def value_of(pin: DrawnPin, dtype: str | None, holds_text: bool, data: DataFile) -> Array | None:
-    """Return the array typed into an input pin, or None if there is none.
+    """Return the array typed into an input pin, or None.
 
     A pin of a numeric host type has flat elements and a shape. A string pin contains a literal, or strings if it
     `holds_text`. `dtype`, from the block or the op, overrides the pin's.
