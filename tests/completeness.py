@@ -20,11 +20,12 @@ from rowgrad._catalog.enums import Fault, Order, Reduction, Rounding
 from rowgrad._catalog.kernels import KERNELS, KernelSpec
 from rowgrad._catalog.rules import RULES, RuleSpec
 from rowgrad._catalog.spec import CATALOG, Op
+from rowgrad._error_messages import MESSAGES
 from rowgrad._runtime import vmap
-from rowgrad.errors import MESSAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 CPP = ROOT / "cpp"
+CATALOGUE = ROOT / "src/rowgrad/_catalog"
 CUDA = ROOT / "src" / "rowgrad" / "cuda" / "source"
 
 
@@ -44,6 +45,13 @@ def formulas() -> ModuleType:
     return module
 
 
+@cache
+def family_of(name: str) -> str:
+    """The module of the catalogue that declares a kernel or an op, or the recipes' word for it."""
+    declaring = [file.stem for file in sorted(CATALOGUE.glob("*.py")) if f'"{name}"' in text_of(file)]
+    return declaring[0] if declaring else "<family>"
+
+
 def missing_for_kernel(spec: KernelSpec) -> list[str]:
     """A kernel has C++, a vmap rule, CUDA, a portable JAX form, a fuzz target."""
     from rowgrad.cuda import run as _families  # noqa: F401  importing it enters every kernel
@@ -56,13 +64,15 @@ def missing_for_kernel(spec: KernelSpec) -> list[str]:
     if spec.vmap and spec.vmap not in vmap.RULES:
         missing.append(f"src/rowgrad/_runtime/vmap.py: write the rule {spec.vmap} for {spec.name}")
     if "cuda" in spec.devices and spec.name not in RUNNERS:
-        missing.append(f"src/rowgrad/cuda/: write a function with @runs({spec.name!r}) in the module of its family")
+        missing.append(f"src/rowgrad/cuda/{family_of(spec.name)}.py: write a function with @runs({spec.name!r})")
     sized = [op.name for op in CATALOG.values() if op.kernel == spec.name and not op.is_data_sized]
     if (sized or not spec.data_sized) and spec.name not in portable.KERNELS:
-        missing.append(f"src/rowgrad/jax/portable/: enter {spec.name} into the KERNELS of its family")
+        file = "segments" if "reduction" in spec.parameters else "rows"
+        missing.append(f"src/rowgrad/jax/portable/{file}.py: write {spec.name} and enter it into the KERNELS there")
     target = CPP / "fuzz" / f"fuzz_{spec.fuzz}.cpp"
     if not spec.fuzz or not target.exists():
-        missing.append(f"src/rowgrad/_catalog/: name a fuzz target of cpp/fuzz for the kernel {spec.name}")
+        file = f"src/rowgrad/_catalog/{family_of(spec.name)}.py"
+        missing.append(f"{file}: name a fuzz target of cpp/fuzz for the kernel {spec.name}")
     elif not any(f'"{spec.name}"' in text_of(file) for file in (CPP / "fuzz").glob("*.*")):
         missing.append(f"{target.relative_to(ROOT)}: call the kernel {spec.name}")
     return missing
@@ -74,7 +84,8 @@ def missing_for_op(op: Op) -> list[str]:
 
     missing = []
     if op.kernel is not None and op.kernel not in KERNELS:
-        missing.append(f"src/rowgrad/_catalog/: declare kernel({op.kernel!r}) beside {op.name}")
+        file = f"src/rowgrad/_catalog/{family_of(op.name)}.py"
+        missing.append(f"{file}: declare kernel({op.kernel!r}) beside {op.name}")
     if op.layer == "kernel" and op.name not in reference.OPS:
         missing.append(f"tests/reference/checks.py: enter {op.name} into OPS")
     if op.layer == "dense" and op.kernel is None and op.name not in dense.FUNCTIONS:
@@ -86,7 +97,7 @@ def missing_for_op(op: Op) -> list[str]:
             missing.append(f"tools/docs_formulas.py: write the formula of {op.name}")
     for other in (op.planned, op.without_plan, op.padded, op.sized, op.dense):
         if other and other not in CATALOG:
-            missing.append(f"src/rowgrad/_catalog/: declare {other}, which {op.name} refers to")
+            missing.append(f"src/rowgrad/_catalog/{family_of(op.name)}.py: declare {other}, which {op.name} refers to")
     return missing
 
 
@@ -163,4 +174,4 @@ def incomplete_switches(text: str, file: str) -> list[str]:
 
 def missing_messages() -> list[str]:
     """Every fault of a kernel has a message."""
-    return [f"src/rowgrad/errors.py: word the fault {f.name}" for f in Fault if f and f.name not in MESSAGES]
+    return [f"src/rowgrad/_error_messages.py: word the fault {f.name}" for f in Fault if f and f.name not in MESSAGES]

@@ -18,7 +18,7 @@ from checkpoint_files import block, entry, header, index_of, part, varint, write
 from rowgrad.checkpoint import Checkpoint, read_table
 from rowgrad.checkpoint.bundle import read_bytes
 from rowgrad.checkpoint.crc32c import crc32c
-from rowgrad.checkpoint.encoding import decompress
+from rowgrad.checkpoint.snappy import decompress
 from rowgrad.errors import (
     CheckpointError,
     CheckpointNotFoundError,

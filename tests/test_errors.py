@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from rowgrad.errors import MESSAGES, OWN_MESSAGES, TENSORFLOW_MESSAGES, OpError, make_error, with_notes
+from rowgrad._error_messages import MESSAGES, OWN_MESSAGES, TENSORFLOW_MESSAGES
+from rowgrad.errors import OpError, make_error, with_notes
 from rowgrad.graph import PageError
 
 GRAD = np.ones((2, 3), np.float32)

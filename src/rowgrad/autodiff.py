@@ -23,6 +23,8 @@ from .errors import OpError, make_error, shape_text
 from .raw_ops import OPS
 from .sparse import SparseTensor
 
+__all__ = ("vjp",)
+
 _levels = itertools.count()
 
 

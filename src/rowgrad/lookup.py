@@ -20,6 +20,8 @@ from .raw_ops import OPS
 from .sharding.div_mod import check_strategy, group_by_shard, inverse_permutation, locate
 from .sparse import SparseTensor
 
+__all__ = ("embedding_lookup_sparse", "safe_embedding_lookup_sparse")
+
 # -- Options and arguments, validated alike for every array library ---------------------------------------------------
 
 Array = np.ndarray[Any, Any]

@@ -10,6 +10,8 @@ from ._catalog.spec import PLAN
 from .errors import OpError
 from .raw_ops import OPS
 
+__all__ = ("Plan",)
+
 
 class Plan:
     """The ids of a batch sorted by row, with its distinct rows and the size of every segment.

@@ -14,6 +14,8 @@ from ._runtime.results import check_size, too_large
 from .errors import OpError, make_error, shape_text
 from .raw_ops import OPS
 
+__all__ = ("Filled", "SparseTensor", "add", "fill_empty_rows", "segment_mean", "segment_sqrt_n", "segment_sum", "slice")
+
 Array = np.ndarray[Any, Any]
 _MAX_RANK = 64  # NumPy's
 

@@ -12,7 +12,7 @@ import pytest
 import rowgrad as rg
 from rowgrad import _core
 from rowgrad._catalog.spec import ALL_DTYPES, CATALOG, Op
-from rowgrad.errors import MESSAGES
+from rowgrad._error_messages import MESSAGES
 from rowgrad.raw_ops import OPS
 from samples import sample
 

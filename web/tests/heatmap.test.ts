@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { NO_NUMBER, between, projectionFrom, scaleOf, surfaceOf } from "../src/heatmap/heat";
+import { NO_NUMBER, between, scaleOf } from "../src/heatmap/colours";
+import { projectionFrom, surfaceOf } from "../src/heatmap/surface";
 
 describe("colours", () => {
   const light = ([r, g, b]: readonly number[]) => 0.2126 * r! + 0.7152 * g! + 0.0722 * b!;

@@ -46,18 +46,4 @@ static inline A gradient_scale(Reduction kind, std::int64_t n) {
   return A(1.0 / exact_divisor(kind, n));
 }
 
-// What one weight adds to the total of its segment: Σw of a mean, Σw² of a sqrtn.
-template <class A>
-static inline A weight_term(Reduction kind, A w) {
-  switch (kind) {
-    case Reduction::sum:
-      return A(0);
-    case Reduction::mean:
-      return w;
-    case Reduction::sqrtn:
-      return w * w;
-  }
-  __builtin_unreachable();
-}
-
 }  // namespace rowgrad

@@ -20,12 +20,17 @@ class Weights {
     if (!has_divisor(kind) || segments.size == 0) return;
     total_ = Scratch<A>(num_segments);
     total_.clear();
-    segments.typed([&](auto* p) { add_up(p, segments.size, num_segments, kind, non_decreasing(segments)); });
+    const auto add_terms = [&](auto term) {
+      segments.typed([&](auto* p) { add_up(p, segments.size, num_segments, term, non_decreasing(segments)); });
+    };
     switch (kind) {
       case Reduction::sum:
+        break;
       case Reduction::mean:
+        add_terms([](A w) { return w; });
         break;
       case Reduction::sqrtn:
+        add_terms([](A w) { return w * w; });
         for (std::int64_t s = 0; s < num_segments; ++s) total_[s] = std::sqrt(total_[s]);
         break;
     }
@@ -47,8 +52,8 @@ class Weights {
   }
 
   // In input order. Where segments are sorted, parts that begin with a segment share none.
-  template <class S>
-  void add_up(const S* segment, std::int64_t n, std::int64_t num_segments, Reduction kind, bool sorted) {
+  template <class S, class Term>
+  void add_up(const S* segment, std::int64_t n, std::int64_t num_segments, Term term, bool sorted) {
     const auto last = last_id<S>(num_segments);
     const A* w = value_;
     A* total = total_.data();
@@ -59,7 +64,7 @@ class Weights {
         const std::int64_t s = bounded_id(segment + i, last);
         A sum = total[s];
         do {
-          sum += weight_term(kind, w[i]);
+          sum += term(w[i]);
         } while (++i < end && segment[i] == S(s));
         total[s] = sum;
       }

@@ -13,7 +13,8 @@ import numpy as np
 from .._runtime.plain_file import open_plain
 from ..errors import make_error, shape_text
 from .crc32c import check_checksum, crc32c
-from .encoding import Cursor, Message, decompress
+from .encoding import Cursor, Message
+from .snappy import decompress
 
 # -- The header and the entries ---------------------------------------------------------------------------------------
 

@@ -18,6 +18,10 @@ from .row_optimizer import apply_updates as apply_updates
 from .row_optimizer import make_optimizer
 from .row_optimizer import unique_rows as unique_rows
 
+__all__ = [
+    "Rate", "RowState", "RowTransformation", "apply_updates", "unique_rows", *RULES
+]  # fmt: skip
+
 
 def _factory(spec: RuleSpec) -> Callable[..., RowTransformation]:
     options = {**spec.defaults, **spec.state_defaults}

@@ -5,3 +5,5 @@ from __future__ import annotations
 from .manifest import Layout as Layout
 from .manifest import TensorLayout as TensorLayout
 from .reshard import reshard as reshard
+
+__all__ = ("Layout", "TensorLayout", "reshard")

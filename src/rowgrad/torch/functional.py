@@ -17,6 +17,8 @@ from ..raw_ops import OPS
 from .bags import Bags, check_storages, drop_padding, fill_empty_bags, read_bags, refuse_batched
 from .devices import is_captured
 
+__all__ = ("embedding_bag",)
+
 GRADIENTS = ("dense", "rows")
 
 

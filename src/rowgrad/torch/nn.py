@@ -16,6 +16,8 @@ from .embeddings import Table as Table
 from .fused import FusedWeight, TableModule, fused_bags, is_trained_fused
 from .tensors import check_table_size, from_numpy, new_table
 
+__all__ = ("EmbeddingBag", "Embeddings", "Table")
+
 
 class EmbeddingBag(TableModule):
     """A table, and lookups that combine its rows by bag.

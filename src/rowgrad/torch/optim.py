@@ -11,5 +11,7 @@ from .._catalog.rules import RULES
 from .row_optimizer import RowOptimizer as RowOptimizer
 from .row_optimizer import make_class
 
+__all__ = ["RowOptimizer", *(_spec.class_name for _spec in RULES.values())]
+
 for _spec in RULES.values():
     globals()[_spec.class_name] = make_class(_spec, __name__)

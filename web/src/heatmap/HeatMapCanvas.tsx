@@ -5,7 +5,8 @@ import { useStudio } from "../app/store";
 import type { Cells, HeatMap } from "../transport/protocol";
 import { useRequest, useThrottled } from "../ui/useRequest";
 import { useSize } from "../ui/useSize";
-import type { Scale, View } from "./heat";
+import type { Scale } from "./colours";
+import type { View } from "./surface";
 import { cellSize, paintMap, paintSurface, paletteOf } from "./paint";
 
 interface Props {

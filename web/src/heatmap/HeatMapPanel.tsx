@@ -11,8 +11,8 @@ import type { HeatMap } from "../transport/protocol";
 import { shortNumber } from "../trend/points";
 import { LeadingIndices, useLeadingIndices } from "../ui/LeadingIndices";
 import { tickOf, useRequest, useThrottledDoc } from "../ui/useRequest";
-import type { Scale } from "./heat";
-import { cssColour, scaleOf } from "./heat";
+import type { Scale } from "./colours";
+import { cssColour, scaleOf } from "./colours";
 import { HeatMapCanvas, SurfaceCanvas } from "./HeatMapCanvas";
 
 const MOST = 256;

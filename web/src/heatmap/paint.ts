@@ -1,7 +1,9 @@
 // Painting heat maps and surfaces on a canvas element.
 
-import type { Scale, View } from "./heat";
-import { NO_NUMBER, cssColour, projectionFrom, surfaceOf } from "./heat";
+import type { Scale } from "./colours";
+import { NO_NUMBER, cssColour } from "./colours";
+import type { View } from "./surface";
+import { projectionFrom, surfaceOf } from "./surface";
 
 export interface Palette {
   text: string;
