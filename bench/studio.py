@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "studio" / "browser")]
 
 import chromium
-from desk import Desk
-from running import Studio
-from watching import Watch
+from browser_windows import BrowserWindows
+from studio_server import StudioServer
+from studio_window import StudioWindow
 
 from bench import machine
 from bench.page import make_page
@@ -60,7 +60,7 @@ def write_page(folder: Path, blocks: int) -> None:
     save(page, folder / f"{NAME}.json")
 
 
-def load(desk: Desk, blocks: int) -> float:
+def load(desk: StudioWindow, blocks: int) -> float:
     """Milliseconds from the address to all blocks in the drawing (the minimap has every one, in view or not)."""
     begun = time.perf_counter()
     desk.open(NAME)
@@ -72,7 +72,7 @@ def load(desk: Desk, blocks: int) -> float:
     return (time.perf_counter() - begun) * 1e3
 
 
-def drag(desk: Desk) -> dict[str, float]:
+def drag(desk: StudioWindow) -> dict[str, float]:
     """Frames a second while a block goes to and fro under the mouse."""
     desk.window.wait_for_timeout(500)
     shown = desk.window.locator("[data-block]")
@@ -93,19 +93,19 @@ def drag(desk: Desk) -> dict[str, float]:
     return {"frames_per_second": 1e3 * len(gaps) / sum(gaps), "longest_frame_ms": max(gaps), "moves": step}
 
 
-def runs(desk: Desk) -> list[float]:
+def runs(desk: StudioWindow) -> list[float]:
     desk.run_once()  # the first prepares the page
     return [desk.window.evaluate(_RUN) for _ in range(RUNS)]
 
 
 def measure(blocks: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, chromium.launched() as browser:
-        studio = Studio(Path(folder, "project"))
+        studio = StudioServer(Path(folder, "project"))
         write_page(studio.folder, blocks)
         studio.start()
-        watch = Watch(browser, 120.0)
+        watch = BrowserWindows(browser, 120.0)
         try:
-            desk = Desk(watch.new_window(), studio, watch)
+            desk = StudioWindow(watch.new_window(), studio, watch)
             loaded = load(desk, blocks)
             answers = runs(desk)
             return {

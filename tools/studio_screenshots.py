@@ -10,15 +10,15 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "studio" / "browser"))
 
 import chromium
-from desk import Desk
-from running import Studio
-from watching import Watch
+from browser_windows import BrowserWindows
+from studio_server import StudioServer
+from studio_window import StudioWindow
 
 FOLDER = ROOT / "docs" / "images"
 SECONDS = 30.0
 
 
-def take(desk: Desk, name: str) -> None:
+def take(desk: StudioWindow, name: str) -> None:
     desk.mouse.move(2, 798)  # away from everything that lights up under it
     desk.window.wait_for_timeout(700)  # until the drawing has come to rest
     path = FOLDER / f"studio_{name}.png"
@@ -26,18 +26,18 @@ def take(desk: Desk, name: str) -> None:
     print(f"wrote {path.relative_to(ROOT)}, {path.stat().st_size / 1e3:.0f} kB")
 
 
-def arrange(desk: Desk) -> None:
+def arrange(desk: StudioWindow) -> None:
     """Results make blocks larger: lay them out again, and show all."""
     desk.key("Control+Shift+l", "Control+0")
     desk.wait_saved()
 
 
-def gallery(desk: Desk) -> None:
+def gallery(desk: StudioWindow) -> None:
     desk.window.locator("[data-gallery] img").first.wait_for()
     take(desk, "gallery")
 
 
-def sparse_gradient(desk: Desk) -> None:
+def sparse_gradient(desk: StudioWindow) -> None:
     desk.open_gallery("02_sparse_segment_mean_grad")
     desk.run_once()
     desk.result("op", "output")
@@ -45,7 +45,7 @@ def sparse_gradient(desk: Desk) -> None:
     take(desk, "sparse_gradient")
 
 
-def training(desk: Desk) -> None:
+def training(desk: StudioWindow) -> None:
     """The loss of a training page as a chart."""
     desk.open_gallery("train_embedding")
     desk.run_once()
@@ -60,14 +60,14 @@ def training(desk: Desk) -> None:
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, chromium.launched() as browser:
-        studio = Studio(Path(folder, "project")).start()
-        watch = Watch(browser, SECONDS)
+        studio = StudioServer(Path(folder, "project")).start()
+        watch = BrowserWindows(browser, SECONDS)
         try:
-            desk = Desk(watch.new_window(color_scheme="light"), studio, watch).open()
+            desk = StudioWindow(watch.new_window(color_scheme="light"), studio, watch).open()
             for picture in (gallery, sparse_gradient, training):
                 picture(desk)
         finally:
             watch.close()
             studio.stop()
-        if watch.troubles:
-            sys.exit("\n".join(watch.troubles))
+        if watch.unexpected_messages:
+            sys.exit("\n".join(watch.unexpected_messages))

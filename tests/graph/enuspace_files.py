@@ -1,4 +1,4 @@
-"""Write pages as enuSpace-TensorFlow does, of both kinds and generations, and records of the ops in its samples."""
+"""Write enuSpace-TensorFlow files in every format and generation, with records of the ops in its samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-import rowgrad  # noqa: F401  so that the catalogue is filled
+import rowgrad  # noqa: F401  fills the catalog
 from rowgrad._catalog.spec import CATALOG, Op, _parse_args
 
 SAMPLES = Path(__file__).parent / "enuspace_samples"
@@ -26,8 +26,8 @@ _WANTED: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
 }
 
 
-def stand_ins() -> dict[str, Op]:
-    """Records of those of these ops that the catalogue has not, or has under other pins."""
+def sample_ops() -> dict[str, Op]:
+    """Return records of the ops that the catalog lacks or has with other pins."""
     made = {}
     for name, (signature, aliases, attrs) in _WANTED.items():
         inputs, outputs = (tuple(_parse_args(side)) for side in signature.split("->"))
@@ -40,7 +40,7 @@ def stand_ins() -> dict[str, Op]:
 
 @dataclass
 class Pin:
-    """A pin with its elements; `dat` is the offset of those that are in the `.dat` file."""
+    """A pin with its elements; `dat` is their offset if they are in the `.dat` file."""
 
     type: str = "string"
     shape: str = ""
@@ -62,7 +62,7 @@ class Drawn:
 
 
 Blocks = Mapping[str, Drawn]
-Wires = list[tuple[str, ...]]  # from, pin, to, pin, and "hidden" for those not shown
+Wires = list[tuple[str, ...]]  # from, pin, to, pin, and "hidden" for hidden wires
 
 
 def svg(blocks: Blocks, wires: Wires, generation: int = 4, inside: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Sample pages, and an endless stream of damaged versions of their text."""
+"""Sample pages, and damaged versions of their text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rowgrad.graph.page import Block, End, Note, Page, Project
 
 
 def array_of(dtype: str, shape: tuple[int, ...], seed: int = 0) -> Array:
-    """Random bits of a dtype, so NaNs and subnormal numbers are among them; strings of both kinds."""
+    """Return random bits of a dtype, including NaNs and subnormal numbers, or strings of both kinds."""
     draw = np.random.default_rng(seed)
     count = int(np.prod(shape))
     if dtype == "string":
@@ -31,7 +31,7 @@ def array_of(dtype: str, shape: tuple[int, ...], seed: int = 0) -> Array:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same to the bit, types included."""
+    """Return whether two values have the same bits and types."""
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
             return False
@@ -46,7 +46,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def same_blocks(one: Page, other: Page) -> bool:
-    """Whether two pages have the same content; `==` cannot compare arrays."""
+    """Return whether two pages have the same content; `==` cannot compare arrays."""
 
     def row(block: Block) -> list[Any]:
         return [block.id, block.op, list(block.values), *block.values.values(), str(block.wires), list(block.attrs),
@@ -61,32 +61,32 @@ def same_blocks(one: Page, other: Page) -> bool:
 
 
 def page_of(value: Any) -> Page:
-    """A page of one value."""
+    """Return a page with one value."""
     return Page("p", [Block("c", "Const", {"val": value})])
 
 
-def loaded(text: str) -> Page:
-    """The page of a text, which is no project's."""
+def load_page(text: str) -> Page:
+    """Read text that must contain a page, not a project."""
     page = loads(text)
     assert isinstance(page, Page)
     return page
 
 
-def loaded_file(path: Path) -> Page:
-    """The page of a file, which is no project's."""
+def load_page_file(path: Path) -> Page:
+    """Read a file that must contain a page, not a project."""
     page = load(path)
     assert isinstance(page, Page)
     return page
 
 
 def through_file(value: Any, path: Path) -> Any:
-    """The value as it comes back from a file."""
+    """Save a value to a file and read it back."""
     save(page_of(value), path)
-    return loaded_file(path)["c"].values["val"]
+    return load_page_file(path)["c"].values["val"]
 
 
 def basic() -> Page:
-    """A product of two constants, fetched."""
+    """Return a page that fetches a product of two constants."""
     return Page(
         "basic",
         [
@@ -106,7 +106,7 @@ def basic() -> Page:
 
 
 def varied(dtypes: tuple[str, ...] = tuple(NUMPY_DTYPE)) -> Page:
-    """Arrays of every dtype and plain values of every kind, with wires of every form."""
+    """Return a page with arrays of every dtype, plain values of every kind and every kind of wire."""
     page = Page("varied")
     for i, dtype in enumerate(dtypes):
         page.blocks.append(Block(f"in/{dtype}", "Const", {"val": array_of(dtype, (2, 3), i)}, at=(i * 10.0, 0.25)))
@@ -129,11 +129,11 @@ def varied(dtypes: tuple[str, ...] = tuple(NUMPY_DTYPE)) -> Page:
 
 
 def project() -> Project:
-    """Two pages in one file."""
+    """Return a project of two pages."""
     return Project("all", [basic(), varied(("float32", "string", "bfloat16"))])
 
 
-WORDS = [
+STRINGS = [
     *(
         "",
         "A",
@@ -154,7 +154,7 @@ WORDS = [
     *("\ud800", "x" * 300, "0" * 64 + ".npy", "../../etc/passwd", "A.output[99999999999999999999]", "A.output[", "é"),
 ]
 NUMBERS = [0, 1, -1, 2, 7, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63), 10**30, 10**400, 0.5, -0.0, 1e308, 5e-324]
-# Put into the text as they stand: they are no JSON, or read as numbers nobody has, or are nested deep.
+# Inserted into the text verbatim: invalid JSON, extreme numbers, deep nesting.
 TOKENS = [
     *("NaN", "Infinity", "-Infinity", "1e400", "-1e999", "9" * 5000, "1" + "0" * 30, "01", "+1", ".5", "nul", "'a'"),
     *('{"a": 1, "a": 2}', '{"dtype": "int8"}', '"\\ud83d"', '"\\u0000"', "\x00", "\ufeff", "[" * 5000, '{"a":' * 2000),
@@ -163,7 +163,7 @@ TOKENS = [
 
 
 def mutations(count: int, seed: int, texts: Sequence[str] = ()) -> Iterator[str]:
-    """Damaged texts of valid pages: some still load, all others must be refused in words."""
+    """Yield damaged texts of valid pages: each loads or must raise a PageError."""
     draw = random.Random(seed)
     texts = texts or [
         dumps(basic()),
@@ -184,7 +184,7 @@ def mutations(count: int, seed: int, texts: Sequence[str] = ()) -> Iterator[str]
 
 
 def _spots(tree: Any) -> list[tuple[Any, Any]]:
-    """Every container and key in it."""
+    """Return every container with each of its keys."""
     found: list[tuple[Any, Any]] = []
     waiting = [tree]
     while waiting:
@@ -206,12 +206,12 @@ def _damaged_tree(draw: random.Random, tree: Any) -> Any:
     match draw.randrange(9):
         case 0:
             del holder[key]
-        case 1:  # the same again, under another name or beside
+        case 1:  # duplicate an entry
             if isinstance(holder, list):
                 holder.insert(key, copy.deepcopy(value))
             else:
-                holder[draw.choice(WORDS)] = copy.deepcopy(value)
-        case 2 if isinstance(holder, dict):  # a name misspelt
+                holder[draw.choice(STRINGS)] = copy.deepcopy(value)
+        case 2 if isinstance(holder, dict):  # misspell a name
             items = list(holder.items())
             holder.clear()
             holder |= {(_misspelt(draw, k) if k == key else k): v for k, v in items}
@@ -220,8 +220,8 @@ def _damaged_tree(draw: random.Random, tree: Any) -> Any:
         case 4:
             holder[key] = draw.choice(NUMBERS)
         case 5:
-            holder[key] = draw.choice(WORDS)
-        case 6:  # what stands elsewhere
+            holder[key] = draw.choice(STRINGS)
+        case 6:  # copy a value from elsewhere
             other, place = draw.choice(spots)
             if key in (holder if isinstance(holder, dict) else range(len(holder))):
                 held = other[place] if place in other or isinstance(other, list) else None

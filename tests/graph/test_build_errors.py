@@ -11,13 +11,13 @@ ONE = Block("c", "Const", {"val": [1.0, 2.0]})
 BOTH = Block("l", "InputList", wires={"outputlist": [End("c", "output"), End("c", "output")]})
 
 
-def reading(*ends: End) -> Page:
-    """A page whose last block reads the requested output."""
+def page_reading(*ends: End) -> Page:
+    """Return a page whose last block reads these outputs."""
     return Page("p", [ONE, BOTH, Block("n", "Identity", wires={"input": [*ends]})])
 
 
 @pytest.mark.parametrize(
-    ("end", "words"),
+    ("end", "message"),
     [
         (End("x", "output"), "there is no block 'x'"),
         (End("cc", "output"), "there is no block 'cc'; did you mean 'c'?"),
@@ -26,21 +26,21 @@ def reading(*ends: End) -> Page:
         (End("l", "output", 2), "l.output[2] is not there: l.output has 2 entries"),
     ],
 )
-def test_wires_from_nowhere(end: End, words: str) -> None:
-    page = reading(end)
-    assert [(name, str(error)) for name, error in check(page).errors.items()] == [("n", f"n.input: {words}")]
+def test_a_wire_from_a_missing_output_raises(end: End, message: str) -> None:
+    page = page_reading(end)
+    assert [(name, str(error)) for name, error in check(page).errors.items()] == [("n", f"n.input: {message}")]
     with pytest.raises(PageError) as raised:
         build(page)
     assert raised.value.place == "n.input"
 
 
-def test_two_blocks_of_one_id() -> None:
+def test_two_blocks_with_one_id_raise() -> None:
     with pytest.raises(PageError, match=r"^c: two blocks have this id$"):
         check(Page("p", [ONE, BOTH, ONE]))
 
 
-def test_wires_from_missing_ends_carry_nothing() -> None:
-    graph = build(reading(End("l", "output", 1))).graph
+def test_arriving_returns_none_for_missing_ends() -> None:
+    graph = build(page_reading(End("l", "output", 1))).graph
     assert arriving(graph, End("l", "output", 1)) is arriving(graph, End("l", "output"))[1]
     for end in (End("l", "output", 2), End("c", "output", 0), End("c", "out"), End("x", "output")):
         assert arriving(graph, end) is None

@@ -1,4 +1,4 @@
-"""Completion scripts: bash completes with one; the others are searched, and parsed if their shell is installed."""
+"""Completion scripts: bash runs its script; others are parsed if their shell is installed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rowgrad.graph import engine_names
 
 pytest.importorskip("shtab", reason="the extra `cli` is not installed")
 BASH = shutil.which("bash")
-needs_bash = pytest.mark.skipif(BASH is None, reason="there is no bash")
+needs_bash = pytest.mark.skipif(BASH is None, reason="bash is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -35,18 +35,18 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-def complete(script: Path, words: list[str], folder: Path) -> list[str]:
-    """What bash offers for the last of these words."""
+def complete(script: Path, args: list[str], folder: Path) -> list[str]:
+    """Return the completions that bash offers for the last argument."""
     source = 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_rowgrad'
     source += '; printf "%s\\n" "${COMPREPLY[@]}"'
-    command = [str(BASH), "--norc", "-c", source, "bash", str(script), *words]
+    command = [str(BASH), "--norc", "-c", source, "bash", str(script), *args]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
     assert done.stderr == ""
     return [line for line in done.stdout.splitlines() if line]
 
 
 @needs_bash
-def test_the_syntax_of_bash(scripts: dict[str, Path]) -> None:
+def test_the_bash_script_has_valid_syntax(scripts: dict[str, Path]) -> None:
     assert subprocess.run([str(BASH), "-n", str(scripts["bash"])], capture_output=True, check=True).stderr == b""
     source = 'source "$1"; complete -p rowgrad'
     done = subprocess.run([str(BASH), "-c", source, "bash", str(scripts["bash"])], capture_output=True, text=True)
@@ -56,7 +56,7 @@ def test_the_syntax_of_bash(scripts: dict[str, Path]) -> None:
 
 @needs_bash
 @pytest.mark.parametrize(
-    ("words", "offered"),
+    ("args", "expected"),
     [
         (["rowgrad", ""], list(MODULES)),
         (["rowgrad", "--json", "ex"], ["export"]),
@@ -69,7 +69,7 @@ def test_the_syntax_of_bash(scripts: dict[str, Path]) -> None:
         (["rowgrad", "run", ""], ["batch.npy", "two words.json"]),
         (["rowgrad", "check", "two"], ["two words.json"]),
         (["rowgrad", "run", "page.json", "--feed", "ba"], ["batch.npy"]),
-        (["rowgrad", "run", "page.json", "--feed", "x", "=", "ba"], []),  # bash's default follows: files
+        (["rowgrad", "run", "page.json", "--feed", "x", "=", "ba"], []),  # bash falls back to files
         (["rowgrad", "run", "page.json", "-o", "ba"], ["batch.npy"]),
         (
             ["rowgrad", "export", "--"],
@@ -82,29 +82,29 @@ def test_the_syntax_of_bash(scripts: dict[str, Path]) -> None:
         (["rowgrad", "completion", ""], list(SHELLS)),
         (["rowgrad", "bench", "--q"], ["--quick"]),
         (["rowgrad", "tour", ""], []),
-        (["rowgrad", "strange", ""], list(MODULES)),  # shtab skips a word it does not know
+        (["rowgrad", "strange", ""], list(MODULES)),  # shtab skips unknown words
     ],
     ids=lambda value: " ".join(value[1:4]) if value and value[0] == "rowgrad" else "",
 )
-def test_bash_completes(words: list[str], offered: list[str], scripts: dict[str, Path], tmp_path: Path) -> None:
+def test_bash_completes(args: list[str], expected: list[str], scripts: dict[str, Path], tmp_path: Path) -> None:
     for name in ("batch.npy", "two words.json"):
         (tmp_path / name).touch()
-    assert sorted(complete(scripts["bash"], words, tmp_path)) == sorted(offered)
+    assert sorted(complete(scripts["bash"], args, tmp_path)) == sorted(expected)
 
 
-def test_every_script_has_everything(scripts: dict[str, Path]) -> None:
+def test_every_script_contains_all_commands_and_options(scripts: dict[str, Path]) -> None:
     options = {name for action in _actions(make_parser()) for name in action.option_strings if name.startswith("--")}
     assert len(options) > 40
     for shell, script in scripts.items():
         text = script.read_text(encoding="utf-8")
         assert [name for name in MODULES if name not in text] == []
         assert [name for name in options if name[2:] not in text] == []
-        if shell == "tcsh":  # it completes options and files, and arguments of `rowgrad` itself
+        if shell == "tcsh":  # tcsh completes only options, files and commands
             continue
         assert [name for name in (*CATALOG, *engine_names()) if name not in text] == []
 
 
-def test_options_that_take_files(scripts: dict[str, Path]) -> None:
+def test_options_that_take_files_complete_files(scripts: dict[str, Path]) -> None:
     marked = re.findall(r"^_shtab_rowgrad_run_(\w+)_COMPGEN=_shtab_compgen_files$", scripts["bash"].read_text(), re.M)
     assert set(marked) == {"pos_0", "__feed", "__feed_batches", "__state", "_o", "__out"}
     text = scripts["zsh"].read_text(encoding="utf-8")
@@ -113,7 +113,7 @@ def test_options_that_take_files(scripts: dict[str, Path]) -> None:
     assert repeated == {"session", "fetch", "feed", "feed-batches"}
 
 
-def test_zsh(scripts: dict[str, Path]) -> None:
+def test_the_zsh_script_completes_files_and_has_valid_syntax(scripts: dict[str, Path]) -> None:
     text = scripts["zsh"].read_text(encoding="utf-8")
     assert text.startswith("#compdef rowgrad\n")
     assert '{-o,--out}"[write the results of the last step, under the printed names]:OUT.npz:_files"' in text
@@ -123,7 +123,7 @@ def test_zsh(scripts: dict[str, Path]) -> None:
         subprocess.run([shell, "-n", str(scripts["zsh"])], check=True)
 
 
-def test_fish(scripts: dict[str, Path]) -> None:
+def test_the_fish_script_completes_files_and_has_valid_syntax(scripts: dict[str, Path]) -> None:
     text = scripts["fish"].read_text(encoding="utf-8")
     assert "-a run -d 'Run the sessions of a page" in text
     files = '"(__fish_complete_path (commandline -ct))"'
@@ -133,12 +133,14 @@ def test_fish(scripts: dict[str, Path]) -> None:
         subprocess.run([shell, "--no-execute", str(scripts["fish"])], check=True)
 
 
-def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash", "--json"]) == 0
     assert "-F _shtab_rowgrad rowgrad" in json.loads(capsys.readouterr().out)["text"]
 
 
-def test_without_shtab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_without_shtab_is_an_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 1
     assert capsys.readouterr().err == (

@@ -30,25 +30,25 @@ def outcome(text: str) -> Page | Project | PageError:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_pages_are_read_or_rejected(seed: int) -> None:
-    read = refused = 0
+    read = rejected = 0
     slowest = 0.0
     for text in mutations(2500, seed):
         begun = time.process_time()
         found = outcome(text)
         slowest = max(slowest, time.process_time() - begun)
         if isinstance(found, PageError):
-            refused += 1
+            rejected += 1
             assert PLACE.fullmatch(found.place), text
             assert str(found).startswith(f"{found.place}: "), text
             assert len(str(found)) < 1000, text
             continue
         read += 1
-        again = loads(dumps(found))  # what was taken can be written
+        again = loads(dumps(found))  # a page that loads can be saved
         pages, others = ([what] if isinstance(what, Page) else what.pages for what in (found, again))
         assert all(same_blocks(one, other) for one, other in zip(pages, others, strict=True)), text
     assert slowest < 2
     assert read > 100
-    assert refused > 1000
+    assert rejected > 1000
 
 
 @pytest.mark.parametrize("seed", range(4))

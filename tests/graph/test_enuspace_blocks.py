@@ -1,4 +1,4 @@
-"""The kinds of enuSpace blocks with their contents, and what an import omits."""
+"""Contents of every kind of enuSpace block, and what an import omits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from enuspace_files import Drawn, Pin, Wires, stand_ins, svg, task
+from enuspace_files import Drawn, Pin, Wires, sample_ops, svg, task
 
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.graph.enuspace import Imported, read_enuspace
@@ -15,7 +15,7 @@ from rowgrad.graph.page import Block, End
 
 @pytest.fixture(autouse=True)
 def _catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, op in stand_ins().items():
+    for name, op in sample_ops().items():
         monkeypatch.setitem(CATALOG, name, op)
 
 
@@ -25,7 +25,7 @@ def read(folder: Path, text: str, name: str = "page.svg") -> Imported:
 
 
 def one(folder: Path, symbol: str, **pins: Pin) -> Block:
-    """The block both generations and the task file have in common."""
+    """Write a block in both generations and as a task; return the block that all three read as."""
     blocks = {"ID": Drawn(symbol, pins)}
     kinds = [("page.svg", svg(blocks, [], 3)), ("page.svg", svg(blocks, [], 4)), ("page.json", task(blocks, []))]
     found = [read(folder, text, name).page["ID"] for name, text in kinds]
@@ -43,7 +43,7 @@ def text(elements: str) -> Pin:
 
 
 @pytest.mark.parametrize(
-    ("symbol", "pins", "held"),
+    ("symbol", "pins", "expected"),
     [
         ("Const", {"val": Pin("float", "[2]", [1.5, -2])}, {"val": ("float32", [1.5, -2.0])}),
         ("Const", {"val": Pin("int", "", [7])}, {"val": ("int32", 7)}),
@@ -101,8 +101,10 @@ def text(elements: str) -> Pin:
          {"a_indices": ("int64", [[0, 1]]), "thresh": ("float32", 0.5)}),
     ],
 )  # fmt: skip
-def test_what_blocks_hold(symbol: str, pins: dict[str, Pin], held: dict[str, Any], tmp_path: Path) -> None:
-    assert described(one(tmp_path, symbol, **pins)) == held
+def test_contents_of_every_kind_of_block(
+    symbol: str, pins: dict[str, Pin], expected: dict[str, Any], tmp_path: Path
+) -> None:
+    assert described(one(tmp_path, symbol, **pins)) == expected
 
 
 CONST = Drawn("Const", {"val": Pin("double", "", [1])})
@@ -113,7 +115,7 @@ def remarks(imported: Imported) -> list[str]:
     return [str(remark) for remark in imported.report]
 
 
-def test_feeds_and_operations(tmp_path: Path) -> None:
+def test_feed_and_operation_wires_are_imported(tmp_path: Path) -> None:
     blocks = {
         "P": Drawn("Placeholder", {"dtype": text("DT_DOUBLE")}), "V": CONST, "N": Drawn("NoOp"),
         "F": Drawn("FeedType", {"input": Pin(), "initializer": Pin()}), "O": Drawn("Operation", {"operation": Pin()}),
@@ -173,7 +175,7 @@ def test_omitted_parts_are_reported(tmp_path: Path) -> None:
     ]
 
 
-def test_wires_for_display_are_never_warned_of(tmp_path: Path) -> None:
+def test_display_only_wires_cause_no_warning(tmp_path: Path) -> None:
     wires: Wires = [("A", "output", "S", "fetch_outputs"), ("A", "result_output", "T", "in"), ("T", "out", "T2", "in"),
                     ("A", "result_output", "chart", "in"), ("A", "output", "chart", "in"), ("chart", "x", "T", "in"),
                     ("A", "result_output", "elsewhere", "in"), ("elsewhere", "out", "T", "in"),
@@ -183,7 +185,7 @@ def test_wires_for_display_are_never_warned_of(tmp_path: Path) -> None:
     assert "note: wires that are display only, left out (8)" in remarks(imported)
     assert not any(remark.level == "warning" for remark in imported.report)
     assert imported.page["S"].wires == {"fetch_outputs": [End("A", "output")]}
-    # What a block would take from there is another matter, and so is an output that leads nowhere.
+    # A missing input of a block does cause a warning, and so does an output to a missing block.
     wires = [("T", "out", "S", "fetch_outputs"), ("A", "output", "nowhere", "x")]
     warned = [r for r in remarks(read(tmp_path, svg({"A": CONST, "S": SESSION}, wires, inside=extra))) if "warn" in r]
     assert warned == [
@@ -193,7 +195,7 @@ def test_wires_for_display_are_never_warned_of(tmp_path: Path) -> None:
     assert warned[1:] == [r for r in remarks(read(tmp_path, task({"A": CONST}, wires[1:]), "p.json")) if "warn" in r]
 
 
-def test_a_wire_that_only_its_output_lists(tmp_path: Path) -> None:
+def test_a_wire_listed_only_at_its_output_is_imported(tmp_path: Path) -> None:
     written = task({"A": CONST, "S": SESSION}, [("A", "output", "S", "fetch_outputs")])
     written = written.replace('"in-symbol-id": "A"', '"in-symbol-id": ""')
     imported = read(tmp_path, written, "page.json")

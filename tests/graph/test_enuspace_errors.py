@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from enuspace_files import SAMPLES, Blocks, Drawn, Pin, stand_ins, svg, task
+from enuspace_files import SAMPLES, Blocks, Drawn, Pin, sample_ops, svg, task
 
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.graph.enuspace import Imported, read_enuspace
@@ -20,7 +20,7 @@ CONST = Drawn("Const", {"val": Pin("double", "", [1])})
 
 @pytest.fixture(autouse=True)
 def _catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, op in stand_ins().items():
+    for name, op in sample_ops().items():
         monkeypatch.setitem(CATALOG, name, op)
 
 
@@ -93,14 +93,14 @@ TASK = task({"A": CONST}, [])
         (svg({"A": Drawn("Mean", {"axis": text("{0,{1}}")})}, []), "A.axis: braces beside values, at character 4"),
     ],
 )  # fmt: skip
-def test_rejected_files(written: str, message: str, tmp_path: Path) -> None:
+def test_invalid_files_raise_with_the_place(written: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "page.dat").write_bytes(bytes(100))
     with pytest.raises(PageError, match=message) as caught:
         read(tmp_path, written)
     assert caught.value.place.startswith("page.svg")
 
 
-def test_files_that_are_not_there_or_no_text(tmp_path: Path) -> None:
+def test_missing_and_binary_files_raise(tmp_path: Path) -> None:
     with pytest.raises(PageError, match=r"gone.svg: cannot be read: No such file"):
         read_enuspace(tmp_path / "gone.svg")
     with pytest.raises(PageError, match=r"needs 800 bytes from byte 8 on of page.dat, which cannot be read"):
@@ -112,7 +112,7 @@ def test_files_that_are_not_there_or_no_text(tmp_path: Path) -> None:
 
 
 def mutated(raw: bytes, rng: random.Random) -> bytes:
-    """A few bytes, characters or lines changed, dropped, doubled or moved; or the end cut off."""
+    """Return data with bytes, characters or lines changed, dropped, duplicated or moved, or truncated."""
     kind = rng.randrange(4)
     if kind == 0:
         some = bytearray(raw)
@@ -131,20 +131,20 @@ def mutated(raw: bytes, rng: random.Random) -> bytes:
 def test_damaged_files_are_read_or_rejected(tmp_path: Path) -> None:
     rng = random.Random(0)
     originals = [p.read_bytes() for p in sorted(SAMPLES.iterdir())]
-    began = time.process_time()  # of this process: others may have the processor meanwhile
-    refused = 0
+    began = time.process_time()  # processor time: the machine may be busy
+    rejected = 0
     for number in range(2000):
         path = tmp_path / "page.svg"
         path.write_bytes(mutated(originals[number % len(originals)], rng))
         try:
             read_enuspace(path)
         except PageError:
-            refused += 1
+            rejected += 1
     assert time.process_time() - began < 10
-    assert 200 < refused < 1800  # both happen
+    assert 200 < rejected < 1800  # both happen
 
 
-# -- blocks that are not recognised --------------------------------------------------------------------------------
+# -- unknown blocks --------------------------------------------------------------------------------
 
 
 def test_a_file_without_any_readable_block_is_an_error(tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_blocks_of_the_second_plugin_are_read_like_those_of_the_first(tmp_path: 
     assert str(extra) == "warning: 1 of 4 blocks are left out: 'Add' as use of type 'keras' x1"
 
 
-def test_the_import_of_unknown_blocks_grows_with_their_number(tmp_path: Path) -> None:
-    """Twice the blocks and wires take about twice the comparisons, whatever the ids are."""
+def test_importing_unknown_blocks_takes_linear_time(tmp_path: Path) -> None:
+    """Twice the blocks and wires take about twice the comparisons of ids."""
 
     class Counted(str):
         seen = 0
@@ -206,6 +206,6 @@ def test_the_import_of_unknown_blocks_grows_with_their_number(tmp_path: Path) ->
     assert work(400) < 3 * work(200) + 100
 
 
-def test_a_task_with_a_long_integer(tmp_path: Path) -> None:
+def test_a_task_with_an_integer_of_many_digits_raises(tmp_path: Path) -> None:
     with pytest.raises(PageError, match=r"this is not JSON: an integer of 5000 characters$"):
         read(tmp_path, '{"object": [' + "9" * 5000 + "]}", "task.json")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from enuspace_files import SAMPLES, Blocks, Drawn, Pin, Wires, stand_ins, svg, task
+from enuspace_files import SAMPLES, Blocks, Drawn, Pin, Wires, sample_ops, svg, task
 
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.graph.enuspace import Imported, read_enuspace
@@ -19,12 +19,12 @@ ENCODINGS = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff", "utf-8": b"", "
 
 @pytest.fixture(autouse=True)
 def _catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, op in stand_ins().items():
+    for name, op in sample_ops().items():
         monkeypatch.setitem(CATALOG, name, op)
 
 
 def plain(page: Page, places: bool = True) -> list[Any]:
-    """A page as data that == compares."""
+    """Return a page as data that == can compare."""
     return [
         (
             block.id,
@@ -143,16 +143,16 @@ def test_a_task_with_lists_and_repeated_pins() -> None:
 
 @pytest.mark.parametrize("sample", sorted(p.name for p in SAMPLES.iterdir()))
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_every_encoding_gives_the_same_page(sample: str, encoding: str, tmp_path: Path) -> None:
+def test_every_encoding_reads_as_the_same_page(sample: str, encoding: str, tmp_path: Path) -> None:
     text = (SAMPLES / sample).read_text(encoding="utf-16")
     imported, expected = read(tmp_path, text, sample, encoding), read_enuspace(SAMPLES / sample)
     assert plain(imported.page) == plain(expected.page)
     assert imported.report == expected.report
-    (tmp_path / sample).write_bytes(text.encode("utf-16-be"))  # no mark in front
+    (tmp_path / sample).write_bytes(text.encode("utf-16-be"))  # without a byte order mark
     assert plain(read_enuspace(tmp_path / sample).page) == plain(expected.page)
 
 
-def test_samples_in_the_other_generation(tmp_path: Path) -> None:
+def test_samples_rewritten_in_the_other_generation_read_the_same(tmp_path: Path) -> None:
     old = (SAMPLES / "gradient_descent_xw_apply.svg").read_text(encoding="utf-16").replace("var-type=", "type=")
     new = (SAMPLES / "basic_4x.svg").read_text(encoding="utf-16")
     new = re.sub(r"(<pg-set-pin.*)type=(.*)value=\"\{(.*)\}\"", lambda m: semicolons(*m.groups()), new)
@@ -197,7 +197,7 @@ def test_gradients_hidden_wires_and_list_entries(tmp_path: Path) -> None:
     assert page["ID_2"].wires["delta"] == [End("ID_G", "grad_outputs", 0)]
     assert page["ID_G"].hidden == ("inputs",)
     assert page["ID_1"].hidden == ("delta",)
-    assert page["ID_S"].hidden == ()  # one of its two wires shows
+    assert page["ID_S"].hidden == ()  # one of its two wires is visible
     assert same(page["ID_1"].values["alpha"], np.float32(0.1).item(), "float32")
     assert same(page["ID_W"].values["initvalues"], [[0.5], [-1.0]], "float32")
     assert page["ID_W"].attrs == {}
@@ -209,7 +209,7 @@ def test_gradients_hidden_wires_and_list_entries(tmp_path: Path) -> None:
     assert plain(again, places=False) == plain(page, places=False)
 
 
-def test_large_arrays_are_in_a_file_of_their_own(tmp_path: Path) -> None:
+def test_large_arrays_are_read_from_the_dat_file(tmp_path: Path) -> None:
     indices = np.arange(250, dtype="<i4")[::-1].copy()
     table = np.random.default_rng(0).standard_normal((30, 10)).astype("<f8")
     (tmp_path / "page.dat").write_bytes(indices.tobytes() + b"\xaa" * 3 + table.tobytes())

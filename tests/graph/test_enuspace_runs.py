@@ -1,4 +1,4 @@
-"""Imported enuSpace pages are run: the samples, and pages that imitate its other examples."""
+"""Runs of imported enuSpace pages: the samples, and pages like its other examples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def session_of(file: str) -> ClientSession:
     return ClientSession(build(read_enuspace(SAMPLES / file).page))
 
 
-def test_basic() -> None:
+def test_the_basic_sample() -> None:
     assert session_of("basic.json").run_block()["ID_MUL.product"].tolist() == [[19.0], [-3.0]]
     assert session_of("basic_4x.svg").run_block()["ID_1hvgdT0.z"].tolist() == [[2.0, 4.0], [6.0, 8.0]]
 
@@ -59,7 +59,7 @@ def test_one_weight_by_apply_gradient_descent_step_for_step() -> None:
     assert cost[0] < 0.01 * first
 
 
-# -- pages like the old tool's others, written here in its formats -----------------------------------------------------
+# -- pages like enuSpace's other examples, written in its formats -----------------------------------------------------
 
 
 def text(elements: str) -> Pin:
@@ -85,8 +85,8 @@ def pins(symbol: str, *names: str, out: str = "z", **typed: str) -> Drawn:
     return Drawn(symbol, {"scope": text("scope"), **given}, (out,))
 
 
-def written(folder: Path, blocks: dict[str, Drawn], wires: Wires) -> list[ClientSession]:
-    """The page in all three forms, each imported and ready to run."""
+def import_all_formats(folder: Path, blocks: dict[str, Drawn], wires: Wires) -> list[ClientSession]:
+    """Write a page in all three formats; return a session for each import."""
     found = []
     for name, content in (
         ("page.svg", svg(blocks, wires, 3)),
@@ -105,7 +105,7 @@ def wires_to(target: str, **sources: str) -> Wires:
 
 
 def test_xor_with_derivatives_drawn_by_hand(tmp_path: Path) -> None:
-    """Two layers of sigmoids, the chain rule block by block, Assign to change the weights."""
+    """Two sigmoid layers, the chain rule block by block, Assign to update the weights."""
     x = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1.0]])
     y = np.array([[0.0], [1.0], [1.0], [0.0]])
     w1 = np.array([[-0.2, 0.9, 0.4], [0.7, -0.6, 0.8], [0.1, 0.2, -0.9]])
@@ -150,7 +150,7 @@ def test_xor_with_derivatives_drawn_by_hand(tmp_path: Path) -> None:
         *[(s, "output", "S", "fetch_outputs") for s in ("COST", "ACC")],
         *[(s, "output_ref", "S", "fetch_outputs") for s in ("A1", "A2")],
     ]  # fmt: skip
-    sessions = written(tmp_path, blocks, wires)
+    sessions = import_all_formats(tmp_path, blocks, wires)
     first = None
     for _ in range(3000):
         l1 = 1 / (1 + np.exp(-(x @ w1)))
@@ -175,7 +175,7 @@ def test_xor_with_derivatives_drawn_by_hand(tmp_path: Path) -> None:
 
 
 def test_xor_with_cross_entropy_and_apply_blocks(tmp_path: Path) -> None:
-    """Tanh and a sigmoid, the loss in Log, Negate and AddN, gradients by one block, hidden wires, an InputList."""
+    """Tanh and a sigmoid, the loss from Log, Negate and AddN, one gradient block, hidden wires, an InputList."""
     blocks = {
         "X": const("float", "[4][2]", [0, 0, 0, 1, 1, 0, 1, 1]), "Y": const("float", "[4][1]", [0, 1, 1, 0]),
         "ONE": const("float", "", [1]), "RATE": const("float", "", [0.5]),
@@ -207,7 +207,7 @@ def test_xor_with_cross_entropy_and_apply_blocks(tmp_path: Path) -> None:
         *[w for k, n in enumerate(weights) for w in wires_to(f"U{k}", var=f"{n}.ref", alpha="RATE.output")],
         ("COST", "output", "S", "fetch_outputs"), *[(f"U{k}", "out", "S", "fetch_outputs") for k in range(4)],
     ]  # fmt: skip
-    for session in written(tmp_path, blocks, wires):
+    for session in import_all_formats(tmp_path, blocks, wires):
         costs = [float(session.run_block()["COST.output"]) for _ in range(1500)]
         assert costs[-1] < 0.01 * costs[0]
 
@@ -226,7 +226,7 @@ def test_one_hot_from_a_binary_file(tmp_path: Path) -> None:
         *wires_to("H", indices="L.output", depth="D.output", on_value="ON.output", off_value="OFF.output"),
         *wires_to("M", input="H.output"), ("H", "output", "S", "fetch_outputs"), ("M", "output", "S", "fetch_outputs"),
     ]  # fmt: skip
-    for session in written(tmp_path, blocks, wires):
+    for session in import_all_formats(tmp_path, blocks, wires):
         got = session.run_block()
         assert got["H.output"].tolist() == np.eye(10)[labels].tolist()
         assert got["M.output"].tolist() == labels.tolist()

@@ -1,4 +1,4 @@
-"""The pages in examples/ give the recorded results with `rowgrad run`."""
+"""`rowgrad run` on the pages in examples/ computes the recorded results."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NUMBERED = [
     pytest.param(example, next(PAGES.glob(f"{k:02}_*.json")), id=f"{k}-{example['op']}")
     for k, example in enumerate(EXAMPLES, 1)
 ]
-# The block each record is about, by its first word; some are spelled as programs of several.
-NAMED = {
+# The op of each record, by the first word of its name where it differs.
+BLOCK_OF_RECORD = {
     "Gradient": "Mean",
     "Multi-variable": "ApplyGradientDescent",
     "Assign(Variable)": "Assign",
@@ -36,10 +36,10 @@ def array(entry: dict[str, Any]) -> np.ndarray:
     return np.array(entry["values"], dtype=dtype).reshape(entry["shape"])
 
 
-def run(tmp_path: Path, *words: str) -> dict[str, np.ndarray]:
-    """What `rowgrad run` writes."""
+def run(tmp_path: Path, *args: str) -> dict[str, np.ndarray]:
+    """Run `rowgrad run`, and return the arrays it writes."""
     out = tmp_path / "out.npz"
-    assert main(["run", *words, "-o", str(out), "--quiet"]) == 0
+    assert main(["run", *args, "-o", str(out), "--quiet"]) == 0
     with np.load(out) as members:
         return dict(members)
 
@@ -51,7 +51,7 @@ def test_recorded_results(
     page = load(path)
     assert isinstance(page, Page)
     first = example["op"].split(" ")[0]
-    assert NAMED.get(first, first) in {b.op for b in page.blocks}
+    assert BLOCK_OF_RECORD.get(first, first) in {b.op for b in page.blocks}
     if "int_thresh" in path.name:
         assert main(["run", str(path)]) == 1
         assert "thresh must be float32" in capsys.readouterr().err
@@ -72,12 +72,12 @@ def test_recorded_results(
             assert got.tolist() == wanted.tolist(), name
 
 
-def test_the_guide_s_page(tmp_path: Path) -> None:
+def test_the_page_of_the_guide(tmp_path: Path) -> None:
     assert run(tmp_path, str(PAGES / "guide_matmul.json"))["v.product"].tolist() == [[19.0], [-3.0]]
 
 
-def test_training_is_the_same_three_ways(tmp_path: Path) -> None:
-    """`rowgrad run`, the exported script in a process of its own, and the Python API: identical bits."""
+def test_training_by_command_script_and_api_has_the_same_bits(tmp_path: Path) -> None:
+    """`rowgrad run`, the exported script in a separate process, and the Python API."""
     path, steps = PAGES / "train_embedding.json", 40
     page = load(path)
     assert isinstance(page, Page)
@@ -106,7 +106,7 @@ def test_training_is_the_same_three_ways(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.json")), ids=lambda p: p.stem)
-def test_files_are_as_they_would_be_written(path: Path, tmp_path: Path) -> None:
+def test_saving_an_example_reproduces_its_file(path: Path, tmp_path: Path) -> None:
     from rowgrad.graph import save
 
     page = load(path)
@@ -118,7 +118,7 @@ def test_files_are_as_they_would_be_written(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.json")), ids=lambda p: p.stem)
-def test_on_torch_they_give_the_same(path: Path) -> None:
+def test_examples_agree_on_torch(path: Path) -> None:
     page = load(path)
     assert isinstance(page, Page)
     if "refused" in path.name:

@@ -1,4 +1,4 @@
-"""Gradients as blocks of a page: the bits of AddSymbolicGradients, unused ids, free places on the page."""
+"""Gradients as blocks of a page: the bits of AddSymbolicGradients, unused ids, free positions."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def ends(*texts: str) -> list[End]:
     return [End.parse(t) for t in texts]
 
 
-def flipped(page: Page, outputs: list[End], inputs: list[End]) -> tuple[Page, list[End]]:
-    """The page with its gradients, of which everything that can be said without running it has been said."""
+def with_gradients(page: Page, outputs: list[End], inputs: list[End]) -> tuple[Page, list[End]]:
+    """Return the page with its gradient blocks, after every check that needs no run."""
     before = copy.deepcopy(page)
     blocks, found = gradient_blocks(page, outputs, inputs)
     assert same_blocks(page, before)
@@ -56,12 +56,12 @@ def flipped(page: Page, outputs: list[End], inputs: list[End]) -> tuple[Page, li
     assert isinstance(larger, Page)
     assert set(check(larger).errors) == set(check(page).errors)
     assert len({b.id for b in larger.blocks}) == len(larger.blocks)
-    stand_apart(page, blocks)
+    check_no_overlap(page, blocks)
     return larger, found
 
 
-def stand_apart(page: Page, blocks: list[Block]) -> None:
-    """No new block covers another block, as an editor draws them."""
+def check_no_overlap(page: Page, blocks: list[Block]) -> None:
+    """Check that no new block overlaps another, at the size an editor draws them."""
     boxes = []
     placed = [b for b in page.blocks if b.at is not None]
     for block in [*placed, *blocks]:
@@ -76,14 +76,14 @@ def stand_apart(page: Page, blocks: list[Block]) -> None:
 
 
 def values(page: Page, outputs: list[End], inputs: list[End], found: list[End], feeds: Any = None) -> tuple[Any, Any]:
-    """The gradients by AddSymbolicGradients and by the blocks, of one run."""
+    """Return the gradients from AddSymbolicGradients and from the blocks, in one run."""
     scope = check(page).scope
     pins = [[_pin(scope, e) for e in some] for some in (outputs, inputs)]
     expected = AddSymbolicGradients(scope, *pins).pins["grad_outputs"]
-    given = dict(feeds or {})
+    input_ = dict(feeds or {})
     for block in scope.graph.sessions.values():
-        given |= {f.placeholder: f.value for f in block.feeds}
-    result = ClientSession(scope).run([expected, [_pin(scope, e) for e in found]], given)
+        input_ |= {f.placeholder: f.value for f in block.feeds}
+    result = ClientSession(scope).run([expected, [_pin(scope, e) for e in found]], input_)
     return result[0], result[1]
 
 
@@ -92,8 +92,8 @@ def _pin(scope: Scope, end: End) -> Any:
     return value if end.index is None else value[end.index]
 
 
-def agree(page: Page, outputs: list[End], inputs: list[End], feeds: Any = None) -> tuple[Page, list[End]]:
-    larger, found = flipped(page, outputs, inputs)
+def check_gradients(page: Page, outputs: list[End], inputs: list[End], feeds: Any = None) -> tuple[Page, list[End]]:
+    larger, found = with_gradients(page, outputs, inputs)
     assert all(b.op != "AddSymbolicGradients" for b in larger.blocks[len(page.blocks) :])
     by_block, by_blocks = values(larger, outputs, inputs, found, feeds)
     assert len(by_block) == len(inputs)
@@ -112,7 +112,7 @@ def has_gradients(scope: Scope, outputs: list[Output], inputs: list[Output]) -> 
 
 
 def paths(page: Page) -> Iterator[tuple[End, End]]:
-    """Every pin of the page with another pin for which it has a gradient."""
+    """Yield every pair of pins of the page with a gradient."""
     scope = check(page).scope
     floats = [
         (end, value)
@@ -126,21 +126,21 @@ def paths(page: Page) -> Iterator[tuple[End, End]]:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
-def test_examples(path: Path) -> None:
+def test_gradients_of_the_example_pages(path: Path) -> None:
     page = load(path)
     assert isinstance(page, Page)
     for end, found in itertools.groupby(paths(page), lambda path: path[0]):
         starts = [start for _, start in found]
-        agree(page, [end], starts)
-        agree(page, [end], starts[:1])
+        check_gradients(page, [end], starts)
+        check_gradients(page, [end], starts[:1])
 
 
-def test_the_examples_have_paths() -> None:
+def test_the_examples_have_enough_gradient_paths() -> None:
     pages = [load(p) for p in PAGES]
     assert sum(any(paths(page)) for page in pages if isinstance(page, Page)) > 15
 
 
-def made(build_it: Any) -> Page:
+def make_page(build_it: Any) -> Page:
     root = Scope.new_root_scope("made")
     build_it(root)
     return page_of(root)
@@ -152,25 +152,25 @@ def floats(*shape: int, dtype: str = "float32") -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["Sum", "Mean", "SqrtN"])
 @pytest.mark.parametrize("rows", [False, True])
-def test_segments(kind: str, rows: bool) -> None:
+def test_gradients_of_segment_ops_to_second_order(kind: str, rows: bool) -> None:
     def graph(root: Scope) -> None:
         table = ops.Variable(root.with_op_name("table"), floats(5, 3))
         op = getattr(ops, f"SparseSegment{kind}")
         bags = op(root.with_op_name("bags"), table, [4, 0, 4, 2], [0, 0, 1, 3], sparse_gradient=rows)
         ops.L2Loss(root.with_op_name("loss"), bags)
 
-    page = made(graph)
-    larger, found = agree(page, ends("loss.output"), ends("table.ref"))
+    page = make_page(graph)
+    larger, found = check_gradients(page, ends("loss.output"), ends("table.ref"))
     assert found[0].block == "d_table_ref"
-    # The gradient of the gradient, of blocks this time.
-    agree(larger, found, ends("table.ref"))
+    # The gradient of the gradient blocks.
+    check_gradients(larger, found, ends("table.ref"))
 
 
-@pytest.mark.parametrize(("op", "way"), [*CALLS, *KERNEL_CALLS])
+@pytest.mark.parametrize(("op", "call"), [*CALLS, *KERNEL_CALLS])
 @pytest.mark.parametrize("is_open", [False, True])
-def test_every_op(op: Op, way: dict[str, Any], is_open: bool) -> None:
-    """The whole catalogue, once and twice: sizes that are known, and sizes that only a run knows."""
-    if is_open and op.name == "Squeeze" and way:
+def test_gradients_of_every_op_to_second_order(op: Op, call: dict[str, Any], is_open: bool) -> None:
+    """With known sizes, and with sizes that are known only at run time."""
+    if is_open and op.name == "Squeeze" and call:
         pytest.skip("the caller has to say which sizes are 1")
     root = Scope.new_root_scope("made")
     feeds: dict[str, Any] = {}
@@ -184,25 +184,25 @@ def test_every_op(op: Op, way: dict[str, Any], is_open: bool) -> None:
         shape = [-1] * np.ndim(value)
         return ops.Placeholder(root.with_op_name(name), dtype=str(np.asarray(value).dtype), shape=shape)
 
-    given = inputs_of(op, way)
+    input_ = inputs_of(op, call)
     for name in op.differentiable:
-        value = given[name]
+        value = input_[name]
         items = [source(f"{name}{k}", v) for k, v in enumerate(value)] if isinstance(value, list) else None
-        given[name] = source(f"in_{name}", value) if items is None else items
-    it = ops.function_of(op.name)(root.with_op_name("it"), **given)
+        input_[name] = source(f"in_{name}", value) if items is None else items
+    it = ops.function_of(op.name)(root.with_op_name("it"), **input_)
     outputs = []
     for pin, value in it.pins.items():
         if value.dtype == "float64":
             ops.Sin(root.with_op_name(f"sin_{pin}"), value)
             outputs.append(End(f"sin_{pin}", "y"))
     page = page_of(root)
-    larger, found = agree(page, outputs, inputs, feeds)
+    larger, found = check_gradients(page, outputs, inputs, feeds)
     scope = build(larger)
     if has_gradients(scope, [_pin(scope, e) for e in found], [_pin(scope, e) for e in inputs]):
-        agree(larger, found, inputs, feeds)
+        check_gradients(larger, found, inputs, feeds)
 
 
-def test_empty_rows_slices_and_sums() -> None:
+def test_gradients_of_sparse_slices_fills_and_sums() -> None:
     def graph(root: Scope) -> None:
         a = Const(root.with_op_name("a"), floats(3, dtype="float64"))
         b = Const(root.with_op_name("b"), floats(2, dtype="float64"))
@@ -217,17 +217,17 @@ def test_empty_rows_slices_and_sums() -> None:
         )  # fmt: skip
         ops.L2Loss(root.with_op_name("loss"), total.sum_values)
 
-    page = made(graph)
-    larger, found = agree(page, ends("loss.output"), ends("a.output", "b.output", "default.output"))
-    agree(larger, found[:1], ends("a.output", "b.output"))
+    page = make_page(graph)
+    larger, found = check_gradients(page, ends("loss.output"), ends("a.output", "b.output", "default.output"))
+    check_gradients(larger, found[:1], ends("a.output", "b.output"))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("safe", [False, True])
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 @pytest.mark.parametrize("max_norm", [0.0, 1.5])
-def test_lookups(weighted: bool, safe: bool, combiner: str, max_norm: float) -> None:
-    """What a lookup works out on the way has no pins; it is worked out again by blocks."""
+def test_gradients_of_lookups(weighted: bool, safe: bool, combiner: str, max_norm: float) -> None:
+    """Intermediate values of a lookup have no pins; blocks compute them again."""
 
     def graph(root: Scope) -> None:
         table = ops.Variable(root.with_op_name("table"), floats(5, 3))
@@ -238,11 +238,11 @@ def test_lookups(weighted: bool, safe: bool, combiner: str, max_norm: float) -> 
         found = op(root.with_op_name("found"), table, ids.tensor, combiner=combiner, max_norm=max_norm, **more)
         ops.L2Loss(root.with_op_name("loss"), ops.Exp(root.with_op_name("exp"), found))
 
-    page = made(graph)
-    agree(page, ends("loss.output"), ends("table.ref", *(["weights.output"] if weighted else [])))
+    page = make_page(graph)
+    check_gradients(page, ends("loss.output"), ends("table.ref", *(["weights.output"] if weighted else [])))
 
 
-def test_a_net_with_open_sizes_and_second_order() -> None:
+def test_second_order_gradients_of_a_net_with_unknown_sizes() -> None:
     def graph(root: Scope) -> None:
         x = ops.Placeholder(root.with_op_name("x"), dtype="float32", shape=[-1, 4])
         w = ops.Variable(root.with_op_name("w"), floats(4, 3))
@@ -250,38 +250,38 @@ def test_a_net_with_open_sizes_and_second_order() -> None:
         h = ops.Tanh(root.with_op_name("h"), ops.Add(root.with_op_name("sum"), ops.MatMul(root, x, w), b))
         ops.Mean(root.with_op_name("loss"), ops.Square(root.with_op_name("square"), h), [0, 1])
 
-    page = made(graph)
+    page = make_page(graph)
     feeds = {"x": floats(6, 4)}
-    larger, found = agree(page, ends("loss.output"), ends("w.ref", "b.ref", "x.output"), feeds)
+    larger, found = check_gradients(page, ends("loss.output"), ends("w.ref", "b.ref", "x.output"), feeds)
     assert [e.block for e in found] == ["d_w_ref", "d_b_ref", "d_x_output"]
-    largest, second = agree(larger, found[:2], ends("w.ref", "x.output"), feeds)
+    largest, second = check_gradients(larger, found[:2], ends("w.ref", "x.output"), feeds)
     assert [e.block for e in second] == ["d_w_ref_2", "d_x_output_2"]
-    agree(largest, second[:1], ends("w.ref"), feeds)
+    check_gradients(largest, second[:1], ends("w.ref"), feeds)
 
 
-def test_nothing_is_known_of_the_rank() -> None:
+def test_gradients_with_unknown_rank() -> None:
     def graph(root: Scope) -> None:
         x = ops.Placeholder(root.with_op_name("x"), dtype="float64")
         ops.Mul(root.with_op_name("y"), ops.Sin(root.with_op_name("sin"), x), x)
 
-    page = made(graph)
-    larger, found = agree(page, ends("y.z"), ends("x.output"), {"x": floats(2, 3, dtype="float64")})
-    agree(larger, found, ends("x.output"), {"x": floats(5, dtype="float64")})
+    page = make_page(graph)
+    larger, found = check_gradients(page, ends("y.z"), ends("x.output"), {"x": floats(2, 3, dtype="float64")})
+    check_gradients(larger, found, ends("x.output"), {"x": floats(5, dtype="float64")})
 
 
-def test_several_outputs_and_one_input_twice() -> None:
+def test_several_outputs_and_a_repeated_input() -> None:
     def graph(root: Scope) -> None:
         w = ops.Variable(root.with_op_name("w"), floats(3))
         ops.Square(root.with_op_name("a"), w)
         ops.Exp(root.with_op_name("b"), w)
 
-    page = made(graph)
-    agree(page, ends("a.y", "b.y"), ends("w.ref", "w.ref", "a.y"))
-    agree(page, ends("a.y"), ends("a.y"))
+    page = make_page(graph)
+    check_gradients(page, ends("a.y", "b.y"), ends("w.ref", "w.ref", "a.y"))
+    check_gradients(page, ends("a.y"), ends("a.y"))
 
 
 def test_gradients_of_gradient_blocks_on_the_page() -> None:
-    """The inside of an AddSymbolicGradients block of the page becomes blocks as well."""
+    """An AddSymbolicGradients block of the page is expanded into blocks as well."""
 
     def graph(root: Scope) -> None:
         w = ops.Variable(root.with_op_name("w"), floats(3, 2))
@@ -289,43 +289,43 @@ def test_gradients_of_gradient_blocks_on_the_page() -> None:
         cube = ops.Mul(root.with_op_name("cube"), y, ops.Sigmoid(root.with_op_name("s"), y))
         AddSymbolicGradients(root.with_op_name("G"), [cube], [w, y])
 
-    agree(made(graph), ends("G.grad_outputs[0]"), ends("w.ref", "G.grad_outputs[1]"))
+    check_gradients(make_page(graph), ends("G.grad_outputs[0]"), ends("w.ref", "G.grad_outputs[1]"))
 
 
-def test_lists_of_wires_and_arrays() -> None:
+def test_gradients_through_lists_of_wires_and_arrays() -> None:
     def graph(root: Scope) -> None:
         w = ops.Variable(root.with_op_name("w"), floats(2, 2))
         many = ops.Concat(root.with_op_name("many"), [w, floats(1, 2), w], 0)
         ops.Mul(root.with_op_name("y"), many, many)
 
-    page = made(graph)
-    larger, found = agree(page, ends("y.z"), ends("w.ref"))
-    agree(larger, found, ends("w.ref"))
+    page = make_page(graph)
+    larger, found = check_gradients(page, ends("y.z"), ends("w.ref"))
+    check_gradients(larger, found, ends("w.ref"))
 
 
-def test_random_numbers_are_drawn_once() -> None:
+def test_random_numbers_are_not_drawn_again() -> None:
     def graph(root: Scope) -> None:
         noise = ops.RandomNormal(root.with_op_name("noise"), [3], seed=1)
         w = ops.Variable(root.with_op_name("w"), floats(3))
         ops.Mul(root.with_op_name("y"), ops.Mul(root.with_op_name("wn"), w, noise), w)
 
-    larger, _ = agree(made(graph), ends("y.z"), ends("w.ref"))
+    larger, _ = check_gradients(make_page(graph), ends("y.z"), ends("w.ref"))
     assert sum(b.op == "RandomNormal" for b in larger.blocks) == 1
 
 
-def test_ids_are_free() -> None:
+def test_new_blocks_have_unused_ids() -> None:
     def graph(root: Scope) -> None:
         w = ops.Variable(root.with_op_name("w"), floats(3))
         ops.Square(root.with_op_name("d_w_ref"), w)
         ops.Exp(root.with_op_name("full_like"), w)
         ops.Exp(root.with_op_name("gradients"), w)
 
-    page = made(graph)
-    _, found = agree(page, ends("d_w_ref.y"), ends("w.ref"))
+    page = make_page(graph)
+    _, found = check_gradients(page, ends("d_w_ref.y"), ends("w.ref"))
     assert found[0].block == "d_w_ref_2"
 
 
-def test_a_block_that_gives_two_gradients_is_called_by_its_op() -> None:
+def test_a_block_with_two_gradients_is_named_after_its_op() -> None:
     page = load(PAGES[0].parent / "10_sparse_add.json")
     assert isinstance(page, Page)
     scope = build(page)
@@ -337,12 +337,12 @@ def test_a_block_that_gives_two_gradients_is_called_by_its_op() -> None:
     assert found[0].block == found[1].block == "sparse_add_grad"
 
 
-def test_places_follow_the_page() -> None:
+def test_new_blocks_are_placed_right_of_the_page() -> None:
     def graph(root: Scope) -> None:
         w = ops.Variable(root.with_op_name("w"), floats(3))
         ops.Square(root.with_op_name("y"), w)
 
-    page = made(graph)
+    page = make_page(graph)
     page["w"].at, page["y"].at = (-900.0, 40.0), (1200.0, -300.0)
     blocks, _ = gradient_blocks(page, ends("y.y"), ends("w.ref"))
     assert all(b.at is not None and b.at[0] >= 1400.0 and b.at[1] >= -300.0 for b in blocks)
@@ -362,14 +362,14 @@ def small() -> Page:
         ops.Variable(root.with_op_name("alone"), floats(3))
         ops.InputList(root.with_op_name("list"), [w, w])
 
-    page = made(graph)
+    page = make_page(graph)
     page.blocks.append(Block("wrong", "MatMul", wires={"a": [End("w", "ref")], "b": [End("w", "ref")]}))
     page.blocks.append(Block("after", "Square", wires={"x": [End("wrong", "product")]}))
     return page
 
 
 @pytest.mark.parametrize(
-    ("output", "given", "words"),
+    ("output", "input_", "message"),
     [
         ("y.y", "alone.ref", "alone.ref: no gradient flows to it from y.y"),
         ("y.y", "n.ref", "int64"),
@@ -384,13 +384,13 @@ def small() -> Page:
         ("after.y", "w.ref", "after: it waits"),
     ],
 )
-def test_refusals(small: Page, output: str, given: str, words: str) -> None:
+def test_invalid_requests_raise(small: Page, output: str, input_: str, message: str) -> None:
     with pytest.raises(OpError) as error:
-        gradient_blocks(small, ends(output), ends(given))
-    assert words in str(error.value)
+        gradient_blocks(small, ends(output), ends(input_))
+    assert message in str(error.value)
 
 
-def test_a_wrong_block_elsewhere_does_not_matter(small: Page) -> None:
+def test_an_invalid_block_elsewhere_is_ignored(small: Page) -> None:
     blocks, found = gradient_blocks(small, ends("y.y"), ends("w.ref"))
     assert "wrong" in check(Page("p", [*small.blocks, *blocks])).errors
     scope = check(Page("p", [*small.blocks, *blocks])).scope
@@ -398,20 +398,20 @@ def test_a_wrong_block_elsewhere_does_not_matter(small: Page) -> None:
     assert same(session.run(f"{found[0]}"), 2 * session.variables["w"])
 
 
-def test_nothing_requested(small: Page) -> None:
+def test_no_outputs_or_no_inputs_raise(small: Page) -> None:
     for outputs, inputs in (([], ends("w.ref")), (ends("y.y"), [])):
         with pytest.raises(OpError):
             gradient_blocks(small, outputs, inputs)
 
 
-def test_what_cannot_be_a_block_is_left_to_one(small: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An adjoint that reached for what only its own block keeps would be such; there is none, so one is pretended."""
+def test_gradients_that_need_inner_state_stay_one_block(small: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No existing adjoint needs inner state, so the test simulates one."""
     from rowgrad.graph import wiring as flipping
 
-    def refuse(self: Any, node: Any) -> None:
+    def fail(self: Any, node: Any) -> None:
         raise flipping._NoBlock(node.name)
 
-    monkeypatch.setattr(flipping._Blocks, "_make", refuse)
+    monkeypatch.setattr(flipping._Blocks, "_make", fail)
     blocks, found = gradient_blocks(small, ends("y.y"), ends("w.ref", "y.y"))
     assert [b.op for b in blocks] == ["AddSymbolicGradients"]
     assert [str(e) for e in found] == ["gradients.grad_outputs[0]", "gradients.grad_outputs[1]"]
@@ -420,7 +420,7 @@ def test_what_cannot_be_a_block_is_left_to_one(small: Page, monkeypatch: pytest.
     assert same(by_block, by_blocks)
 
 
-def test_page_errors_say_where(small: Page) -> None:
+def test_page_errors_name_the_place(small: Page) -> None:
     with pytest.raises(PageError) as error:
         gradient_blocks(small, ends("y.y"), ends("nothing.ref"))
     assert error.value.place == "nothing.ref"

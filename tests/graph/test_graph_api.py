@@ -21,7 +21,7 @@ def root() -> Scope:
     return Scope.new_root_scope()
 
 
-def test_the_guide_s_graph(root: Scope) -> None:
+def test_the_graph_of_the_guide(root: Scope) -> None:
     a = Const(root, [[3.0, 2.0], [-1.0, 0.0]])
     b = Const(root, [[3.0, 5.0]])
     v = ops.MatMul(root.with_op_name("v"), a, b, transpose_b=True)
@@ -37,12 +37,12 @@ def test_names_are_made_unique_and_scopes_prefix_them(root: Scope) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-x", 3, "ä"])
-def test_invalid_names(root: Scope, name: object) -> None:
+def test_invalid_names_raise(root: Scope, name: object) -> None:
     with pytest.raises(InvalidArgumentError, match="a name may contain letters"):
         root.with_op_name(name)
 
 
-def test_every_op_of_the_catalogue_is_a_function() -> None:
+def test_every_op_of_the_catalog_is_a_function() -> None:
     for op in CATALOG.values():
         for name in (op.name, *op.aliases):
             assert getattr(ops, name).__doc__ == op.doc
@@ -72,7 +72,7 @@ def test_a_rejected_block_leaves_nothing_behind(root: Scope) -> None:
     assert ops.NoOp(root.with_op_name("step")).name == "step"
 
 
-def test_pins_that_are_missing_unknown_or_unclear(root: Scope) -> None:
+def test_missing_unknown_and_ambiguous_pins_raise(root: Scope) -> None:
     x = Const(root, [1.0])
     with pytest.raises(InvalidArgumentError, match="y is missing: wire it, or enter a value"):
         ops.Add(root, x)
@@ -103,7 +103,7 @@ def test_attributes_are_validated(root: Scope) -> None:
         ops.AddSymbolicGradients(root, [Const(root, 1.0)], [Const(root, 1.0)], unconnected_gradients="some")
 
 
-def test_unknown_sizes_flow(root: Scope) -> None:
+def test_unknown_sizes_propagate(root: Scope) -> None:
     ids = ops.Placeholder(root, dtype="int64", shape=[-1])
     any_rank = ops.Placeholder(root, dtype="float32")
     rows = ops.SparseSegmentSum(root, Const(root, np.ones((4, 2))), ids, ids)
@@ -126,7 +126,7 @@ def test_an_output_is_neither_array_nor_sequence(root: Scope) -> None:
         np.ones(2) + x
 
 
-def test_typed_arrays_are_the_graph_s_own(root: Scope) -> None:
+def test_constants_are_copied_into_the_graph(root: Scope) -> None:
     mine = np.array([1.0, 2.0])
     x = Const(root, mine)
     y = ops.Add(root, mine, mine)
@@ -149,14 +149,14 @@ def test_typed_arrays_are_the_graph_s_own(root: Scope) -> None:
         ([1], "complex64", np.array([1], np.complex64)),
     ],
 )
-def test_const_ex_takes_the_given_dtype(root: Scope, value: object, dtype: str, expected: np.ndarray) -> None:
+def test_const_ex_converts_to_the_requested_dtype(root: Scope, value: object, dtype: str, expected: np.ndarray) -> None:
     got = ClientSession(root).run(ops.Const_ex(root, value, dtype=dtype))
     assert got.dtype == expected.dtype
     assert np.array_equal(got, expected)
 
 
 @pytest.mark.parametrize(
-    ("value", "dtype", "words"),
+    ("value", "dtype", "message"),
     [
         ([300], "int8", "must contain values of int8; got 300"),
         ([1.5], "int32", "must contain values of int32; got 1.5"),
@@ -168,8 +168,8 @@ def test_const_ex_takes_the_given_dtype(root: Scope, value: object, dtype: str, 
         (1j, "float32", "must be float32; got complex128"),
     ],
 )
-def test_values_that_do_not_fit_their_dtype(root: Scope, value: object, dtype: str, words: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=words):
+def test_values_that_do_not_fit_their_dtype_raise(root: Scope, value: object, dtype: str, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
         ops.Const_ex(root, value, dtype=dtype)
 
 
@@ -183,7 +183,7 @@ def test_shapes_of_constants(root: Scope) -> None:
         Const(root, [1, 2], shape=[-1])
 
 
-def test_sparse_tensors_travel_in_one_wire(root: Scope) -> None:
+def test_one_wire_carries_a_sparse_tensor(root: Scope) -> None:
     a = ops.SparseTensor(root, [[0, 1], [2, 0]], np.array([1.0, 2.0]), [3, 4])
     b = rg.SparseTensor([[0, 1]], np.array([5.0]), [3, 4])
     run = ClientSession(root).run
@@ -198,7 +198,7 @@ def test_sparse_tensors_travel_in_one_wire(root: Scope) -> None:
         ops.SparseTensor(root, [[0, 1], [2, 0]], [1.0], [3, 4])
 
 
-def test_lists(root: Scope) -> None:
+def test_lists_of_wires(root: Scope) -> None:
     items = ops.InputList(root, [Const(root, [1.0]), Const(root, [2.0])])
     total = ops.AddN(root, [items, Const(root, [4.0])])
     assert ClientSession(root).run(total).tolist() == [7.0]
@@ -220,7 +220,7 @@ def test_examples_in_docstrings_run(name: str) -> None:
 
 
 def test_public_functions_and_classes_have_an_example() -> None:
-    blocks = {"Const", "AddSymbolicGradients", "ops"}  # documented by the catalogue
+    blocks = {"Const", "AddSymbolicGradients", "ops"}  # documented by the catalog
     missing = [
         n for n in rowgrad.graph.__all__ if n not in blocks and ">>>" not in (getattr(rowgrad.graph, n).__doc__ or "")
     ]

@@ -1,4 +1,4 @@
-"""Edge cases of graphs; each of them was an error once."""
+"""Edge cases of graphs, each from a former bug."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def root() -> Scope:
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_rejected_block_gives_back_no_name_but_its_own(root: Scope) -> None:
+def test_a_rejected_block_releases_only_its_own_name(root: Scope) -> None:
     layer = root.new_sub_scope("L")
     a = ops.Variable(layer.with_op_name("w"), [1.0])
     with pytest.raises(InvalidArgumentError):
@@ -50,7 +50,7 @@ def test_a_rejected_block_gives_back_no_name_but_its_own(root: Scope) -> None:
     assert [v.tolist() for v in ClientSession(root).run([a, b])] == [[1.0], [5.0]]
 
 
-def test_inner_nodes_never_take_names_of_blocks() -> None:
+def test_inner_nodes_do_not_use_names_of_blocks() -> None:
     page = Page(
         "p", [Block("v", "Variable", {"initvalues": [1.0]}), Block("v/Const", "Neg", wires={"x": [End("v", "ref")]})]
     )
@@ -58,7 +58,7 @@ def test_inner_nodes_never_take_names_of_blocks() -> None:
     assert check(page).ok
 
 
-def test_a_rejected_call_leaves_its_name(root: Scope) -> None:
+def test_a_rejected_call_does_not_use_up_its_name(root: Scope) -> None:
     x = Const(root, [1.0, 2.0])
     assert ops.Add(root.with_op_name("ok"), x, ([1.0, 2.0], [3.0, 4.0])).z.shape == (2, 2)
     sparse = ops.SparseTensor(root, [[0, 0]], [1.0], [1, 1])
@@ -72,7 +72,7 @@ def test_a_rejected_call_leaves_its_name(root: Scope) -> None:
 # -- other graphs ------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_of_another_graph_is_taken(root: Scope) -> None:
+def test_outputs_of_another_graph_are_rejected(root: Scope) -> None:
     mine = ops.Variable(root.with_op_name("v"), [1.0])
     other = Scope.new_root_scope()
     theirs = ops.Variable(other.with_op_name("v"), [1.0])
@@ -97,7 +97,7 @@ def test_nothing_of_another_graph_is_taken(root: Scope) -> None:
     assert session.run(mine).tolist() == [1.0]
 
 
-# -- arrays that are somebody's own ------------------------------------------------------------------------------------
+# -- ownership of arrays ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
@@ -121,7 +121,7 @@ def test_returned_arrays_are_not_shared_with_the_session(root: Scope, engine: st
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
-def test_strings_that_were_fed_are_kept_apart(root: Scope, engine: str) -> None:
+def test_fed_string_arrays_are_copied(root: Scope, engine: str) -> None:
     v = ops.Variable(root, np.array(["a", "b"], object))
     x = ops.Placeholder(root, dtype="string", shape=[2])
     session = ClientSession(root, engine=engine)
@@ -161,7 +161,7 @@ def test_oversized_values_are_rejected_before_allocation(root: Scope) -> None:
 # -- feeds and states --------------------------------------------------------------------------------------------------
 
 
-def test_contradictory_and_invalid_feeds(root: Scope) -> None:
+def test_contradictory_and_invalid_feeds_raise(root: Scope) -> None:
     x = ops.Placeholder(root.with_op_name("x"), shape=[])
     session = ClientSession(root)
     with pytest.raises(InvalidArgumentError, match="x is fed twice"):
@@ -179,7 +179,7 @@ def test_contradictory_and_invalid_feeds(root: Scope) -> None:
             session.run(x, bad)
 
 
-def test_a_state_s_counters_are_those_of_random_blocks(root: Scope, tmp_path: Path) -> None:
+def test_a_state_with_a_counter_for_another_block_raises(root: Scope, tmp_path: Path) -> None:
     numbers = ops.RandomUniform(root.with_op_name("a"), [1], seed=1)
     session = ClientSession(root)
     session.run(numbers)
@@ -196,7 +196,7 @@ def test_a_state_s_counters_are_those_of_random_blocks(root: Scope, tmp_path: Pa
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
-def test_gradients_where_the_rank_is_not_known(root: Scope) -> None:
+def test_gradients_of_unknown_rank(root: Scope) -> None:
     x = ops.Placeholder(root.with_op_name("x"), dtype="float64")
     y = ops.Mul(root, ops.Sigmoid(root, x), ops.Sub(root, x, 2.0))
     (first,) = AddSymbolicGradients(root, [y], [x])
@@ -216,7 +216,7 @@ def test_gradients_where_the_rank_is_not_known(root: Scope) -> None:
 # -- pages -------------------------------------------------------------------------------------------------------------
 
 
-def test_every_circle_is_named_and_nothing_else() -> None:
+def test_every_cycle_is_reported_and_nothing_else() -> None:
     def neg(name: str, source: str) -> Block:
         return Block(name, "Neg", wires={"x": [End(source, "y")]})
 
@@ -231,7 +231,7 @@ def test_every_circle_is_named_and_nothing_else() -> None:
     assert sorted(found.waiting) == ["b", "d", "e", "f"]
 
 
-def test_fetches_are_called_what_the_page_calls_them() -> None:
+def test_fetches_use_the_names_of_the_page() -> None:
     page = Page("p", [
         Block("c", "Const", {"val": 3.0}), Block("i", "Input", wires={"initvalues": [End("x", "output")]}),
         Block("x", "Placeholder", attrs={"shape": []}),
@@ -265,7 +265,7 @@ def test_scripts_reject_invalid_blocks_and_write_nothing(block: Block, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_of_python_s_own_in_scripts(tmp_path: Path) -> None:
+def test_python_keywords_and_builtins_as_names_in_scripts(tmp_path: Path) -> None:
     ids = ["print", "range", "float", "list", "__name__", "__file__", "bytes", "complex", "dict"]
     large = np.array([np.nan] * 600 + [complex(0.0, -0.0), complex(np.inf, 1)], np.complex128)
     blocks = [Block(i, "Const", {"val": large if k % 2 else np.array([np.nan, 1.5])}) for k, i in enumerate(ids)]
@@ -281,7 +281,7 @@ def test_names_of_python_s_own_in_scripts(tmp_path: Path) -> None:
         assert session.run(name).tobytes() == expected.run(name).tobytes(), name
 
 
-def test_drawings_of_names_with_backslashes_and_far_away() -> None:
+def test_drawings_of_names_with_backslashes_and_large_positions() -> None:
     page = Page("x\\", [Block("a\\", "Const", {"val": 1.0}, at=(1e308, -1e308))], [Note("n", (1e308, 0.0))])
     assert 'digraph "x\\\\" {' in to_dot(page)
     assert '  "a\\\\" [label=' in to_dot(page)
@@ -296,7 +296,7 @@ def test_page_names_are_never_code() -> None:
     assert not any("print" in c for c in calls)
 
 
-def test_sizes_are_known_without_the_arrays(root: Scope) -> None:
+def test_shapes_are_inferred_without_allocating(root: Scope) -> None:
     x = ops.Placeholder(root, shape=[10**6, -1, 10**6])
     known = ops.Placeholder(root, shape=[10**6, 10**6, 3])
     for block, value in (
@@ -338,8 +338,8 @@ def test_gradients_past_a_placeholder_of_unknown_rank(root: Scope) -> None:
     np.testing.assert_allclose(got, (t - 0.5) * (1 - t * t), rtol=1e-12)
 
 
-def test_blocks_are_built_in_the_page_s_order(root: Scope) -> None:
-    """So that gradients add up in the same order, whoever built the graph."""
+def test_blocks_are_built_in_page_order(root: Scope) -> None:
+    """So that gradients are summed in the same order however the graph was built."""
     w = ops.Variable(root.with_op_name("w"), np.random.default_rng(0).normal(size=16).astype(np.float32))
     c = Const(root.with_op_name("c"), 0.1)
     a = ops.Tanh(root.with_op_name("a1"), ops.Add(root.with_op_name("a0"), w, c))

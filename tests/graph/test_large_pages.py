@@ -20,7 +20,7 @@ MARGIN = 3.0  # linear work takes 1, quadratic work MANY / FEW = 8
 
 
 def cpu_seconds(work: Callable[[Page], object], page: Page) -> float:
-    """Processor time of this process, which other processes do not add to; the least of three."""
+    """Return the processor time of this process, the minimum of three measurements."""
     taken = []
     for _ in range(3):
         gc.collect()
@@ -34,8 +34,8 @@ def chain(many: int) -> Page:
     return Page("p", [Block(f"b{i}", "Neg", wires={"x": [End(f"b{i - 1}", "y")]} if i else {}) for i in range(many)])
 
 
-def half_wrong(many: int) -> Page:
-    """Good blocks between bad ones: each bad block is taken back out of a graph that has grown."""
+def half_invalid(many: int) -> Page:
+    """Return valid blocks between invalid ones, which are removed from a growing graph."""
     good, bad = {"val": np.float32(1)}, {"x": np.zeros(2), "y": np.zeros(3)}
     return Page("p", [Block(f"b{i}", *(("Const", good), ("Add", bad))[i % 2]) for i in range(many)])
 
@@ -44,28 +44,28 @@ def unknown_ops(many: int) -> Page:
     return Page("p", [Block(f"b{i}", f"Consst{i % 7}") for i in range(many)])
 
 
-def waiting(many: int) -> Page:
+def waiting_blocks(many: int) -> Page:
     page = chain(many)
     page.blocks[0].op = "Consst"
     return page
 
 
-def pairs(many: int) -> Page:
-    """Circles of two blocks."""
+def two_block_cycles(many: int) -> Page:
+    """Return cycles of two blocks."""
     return Page("p", [Block(f"b{i}", "Neg", wires={"x": [End(f"b{i ^ 1}", "y")]}) for i in range(many)])
 
 
-def behind_a_circle(many: int) -> Page:
+def behind_a_cycle(many: int) -> Page:
     return Page("p", [Block(f"b{i}", "Neg", wires={"x": [End(f"b{max(i - 1, 0)}", "y")]}) for i in range(many)])
 
 
-def alike(many: int) -> Page:
-    """Ids that differ only in characters a Python name does not have."""
+def similar_ids(many: int) -> Page:
+    """Return blocks whose ids differ only in characters that Python names cannot contain."""
     spelled = [format(i, "012b").replace("0", ".").replace("1", "-") for i in range(many)]
     return Page("p", [Block(f"b{name}", "Const", {"val": np.float32(1)}) for name in spelled])
 
 
-def faults(page: Page) -> None:
+def check_all(page: Page) -> None:
     list(_faults(check(page)))
 
 
@@ -74,22 +74,24 @@ def faults(page: Page) -> None:
     [
         (to_svg, chain),
         (to_dot, chain),
-        (to_python, alike),
-        (faults, half_wrong),
-        (faults, unknown_ops),
-        (faults, waiting),
-        (faults, pairs),
-        (faults, behind_a_circle),
+        (to_python, similar_ids),
+        (check_all, half_invalid),
+        (check_all, unknown_ops),
+        (check_all, waiting_blocks),
+        (check_all, two_block_cycles),
+        (check_all, behind_a_cycle),
     ],
 )
-def test_work_grows_with_the_number_of_blocks(work: Callable[[Page], object], page: Callable[[int], Page]) -> None:
+def test_work_grows_linearly_with_the_number_of_blocks(
+    work: Callable[[Page], object], page: Callable[[int], Page]
+) -> None:
     few, many = cpu_seconds(work, page(FEW)), cpu_seconds(work, page(MANY))
     assert many / MANY < MARGIN * few / FEW
 
 
-def test_comparisons_of_ids_grow_with_the_number_of_blocks() -> None:
+def test_comparisons_of_ids_grow_linearly() -> None:
     class Counted(str):
-        compared = 0
+        comparisons = 0
 
         def __eq__(self, other: object) -> bool:
             Counted.compared += 1
@@ -97,16 +99,16 @@ def test_comparisons_of_ids_grow_with_the_number_of_blocks() -> None:
 
         __hash__ = str.__hash__
 
-    def compared(work: Callable[[Page], object], many: int) -> int:
-        page = waiting(many)
+    def comparisons(work: Callable[[Page], object], many: int) -> int:
+        page = waiting_blocks(many)
         for block in page.blocks:
             block.id = Counted(block.id)
         Counted.compared = 0
         work(page)
         return Counted.compared
 
-    for work in (to_svg, faults):
-        assert compared(work, 400) < 3 * compared(work, 200) + 100
+    for work in (to_svg, check_all):
+        assert comparisons(work, 400) < 3 * comparisons(work, 200) + 100
 
 
 def test_suggestions_are_limited_to_the_first_unknown_blocks() -> None:
@@ -117,8 +119,8 @@ def test_suggestions_are_limited_to_the_first_unknown_blocks() -> None:
     assert errors[-1] == "b99.x: there is no block 'tabel'"
 
 
-def test_circles_and_what_waits_for_them() -> None:
-    """Several circles behind one block, which is walked from first, and blocks behind that one."""
+def test_cycles_and_blocks_that_depend_on_them() -> None:
+    """Several cycles upstream of the first block, and blocks downstream of it."""
     wires = {"z": ["m"], "m": ["c1", "a1", "b1"], "a1": ["a2"], "a2": ["a1"], "b1": ["b1"], "c1": ["c2", "a1"],
              "c2": ["c1"], "y": ["z", "b1"], "free": []}  # fmt: skip
     page = Page("p", [Block(n, "AddN", wires={"inputs": [End(s, "sum") for s in f]}) for n, f in wires.items()])
@@ -128,7 +130,7 @@ def test_circles_and_what_waits_for_them() -> None:
     assert found.waiting == ["m", "z", "y"]
 
 
-def test_the_error_of_a_long_circle_names_some_of_its_blocks() -> None:
+def test_the_error_of_a_long_cycle_is_abbreviated() -> None:
     many = 1000
     page = Page("p", [Block(f"b{i}", "Neg", wires={"x": [End(f"b{(i + 1) % many}", "y")]}) for i in range(many)])
     (error,) = check(page).errors.values()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_samples import basic, loaded, loaded_file
+from page_samples import basic, load_page, load_page_file
 
 from rowgrad.graph.export.picture import to_svg
 from rowgrad.graph.export.script import to_python
@@ -18,17 +18,17 @@ from rowgrad.graph.page import Note, Page, PageError
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def framed() -> Page:
+def page_with_frame() -> Page:
     page = basic()
     page.notes = [Note("inputs", (20.0, 10.0), (200.5, 180.0)), Note("plain", (5.0, 6.0))]
     return page
 
 
-def test_a_frame_comes_back(tmp_path: Path) -> None:
-    page = framed()
-    assert loaded(dumps(page)).notes == page.notes
+def test_a_frame_round_trips(tmp_path: Path) -> None:
+    page = page_with_frame()
+    assert load_page(dumps(page)).notes == page.notes
     save(page, tmp_path / "p.json")
-    assert loaded_file(tmp_path / "p.json").notes == page.notes
+    assert load_page_file(tmp_path / "p.json").notes == page.notes
     assert dumps(page).splitlines()[-5:-2] == [
         ' "notes": [',
         '  {"text": "inputs", "at": [20, 10], "size": [200.5, 180]},',
@@ -36,14 +36,14 @@ def test_a_frame_comes_back(tmp_path: Path) -> None:
     ]
 
 
-def test_a_frame_needs_no_place() -> None:
-    tree = json.loads(dumps(framed()))
+def test_a_frame_needs_no_position() -> None:
+    tree = json.loads(dumps(page_with_frame()))
     tree["notes"] = [{"text": "", "size": [1, 2]}]
-    assert loaded(json.dumps(tree)).notes == [Note("", (0.0, 0.0), (1.0, 2.0))]
+    assert load_page(json.dumps(tree)).notes == [Note("", (0.0, 0.0), (1.0, 2.0))]
 
 
 @pytest.mark.parametrize(
-    ("size", "place", "words"),
+    ("size", "place", "message"),
     [
         ([0, 3], "notes[0].size[0]", "must be above 0; got 0"),
         ([3, -1.5], "notes[0].size[1]", "must be above 0; got -1.5"),
@@ -53,15 +53,15 @@ def test_a_frame_needs_no_place() -> None:
         ([10**400, 1], "notes[0].size[0]", "must be a number; got a number beyond float64"),
     ],
 )
-def test_invalid_sizes(size: Any, place: str, words: str) -> None:
-    tree = json.loads(dumps(framed()))
+def test_invalid_sizes_raise_when_read(size: Any, place: str, message: str) -> None:
+    tree = json.loads(dumps(page_with_frame()))
     tree["notes"][0]["size"] = size
     with pytest.raises(PageError) as caught:
-        loaded(json.dumps(tree))
-    assert (caught.value.place, str(caught.value)) == (place, f"{place}: {words}")
+        load_page(json.dumps(tree))
+    assert (caught.value.place, str(caught.value)) == (place, f"{place}: {message}")
 
 
-def test_such_sizes_are_not_written_either() -> None:
+def test_invalid_sizes_raise_when_written() -> None:
     for size, place in (
         ((1.0, 0.0), "notes[0].size[1]"),
         ((float("inf"), 1.0), "notes[0].size[0]"),
@@ -73,7 +73,7 @@ def test_such_sizes_are_not_written_either() -> None:
 
 
 def test_a_frame_is_drawn_behind_blocks() -> None:
-    page = framed()
+    page = page_with_frame()
     page.notes[0].text = "in <puts>"
     page.notes[0].size = (1900.0, 700.0)
     root = ET.fromstring(to_svg(page))
@@ -91,8 +91,8 @@ def test_a_frame_is_drawn_behind_blocks() -> None:
     assert top + height == 10 + 700 + 20
 
 
-def test_a_script_is_the_same_with_and_without() -> None:
-    page = framed()
+def test_frames_do_not_change_the_script() -> None:
+    page = page_with_frame()
     with_frame = to_python(page)
     page.notes[0].size = None
     assert to_python(page) == with_frame

@@ -42,7 +42,7 @@ RUN = ["run", "page.json", "--feed", "x=x.npy"]
 
 
 @pytest.mark.parametrize(
-    ("words", "used"),
+    ("args", "used"),
     [
         ([*RUN, "-o", "page.json"], "page.json"),
         ([*RUN, "-o", "./page.json"], "page.json"),
@@ -58,9 +58,9 @@ RUN = ["run", "page.json", "--feed", "x=x.npy"]
         (["export", "link.json", "--dot", "-o", "page.json"], "link.json"),
     ],
 )
-def test_an_output_over_an_input_is_an_error(words: list[str], used: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_over_an_input_is_an_error(args: list[str], used: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in Path().iterdir()}
-    assert main(words) == 3
+    assert main(args) == 3
     assert f"the output would overwrite {used}, which this command uses" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
 
@@ -79,8 +79,8 @@ def test_an_output_over_a_file_that_belongs_to_the_page_is_an_error(capsys: pyte
     (array,) = Path("big.json.arrays").iterdir()
     shutil.copy(SAMPLES / "basic_4x.svg", "old.svg")
     Path("old.dat").write_bytes(b"numbers")
-    words = [["run", "big.json", "--fetch", "a"], ["run", "old.svg", "--fetch", "v"]]
-    for command, used in zip(words, (str(array), "old.dat"), strict=True):
+    args = [["run", "big.json", "--fetch", "a"], ["run", "old.svg", "--fetch", "v"]]
+    for command, used in zip(args, (str(array), "old.dat"), strict=True):
         before = Path(used).read_bytes()
         for option in ("-o", "--state"):
             assert main([*command, option, used]) == 3
@@ -89,10 +89,10 @@ def test_an_output_over_a_file_that_belongs_to_the_page_is_an_error(capsys: pyte
         assert Path(used).read_bytes() == before
 
 
-@pytest.mark.parametrize("words", [[*RUN, "-o", "pipe"], ["export", "page.json", "--dot", "-o", "pipe"]])
-def test_a_pipe_is_not_replaced(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("args", [[*RUN, "-o", "pipe"], ["export", "page.json", "--dot", "-o", "pipe"]])
+def test_a_pipe_is_not_replaced(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("pipe")
-    assert main(words) == 3
+    assert main(args) == 3
     assert "pipe: this is not a regular file" in capsys.readouterr().err
     assert Path("pipe").is_fifo()
 
@@ -121,7 +121,7 @@ def _constant(page: str, block: str) -> Page:
     return Page(page, [Block(block, "Const", {"val": np.ones(1, np.float32)}), fetch])
 
 
-def test_results_of_two_pages_under_one_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_of_two_pages_with_one_name_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     save(Project("both", [_constant("a", "b/c"), _constant("a/b", "c")]), "both.json")
     assert main(["run", "both.json", "-o", "out.npz"]) == 1
     assert "two pages have results named a/b/c.output; choose one page with --page" in capsys.readouterr().err
@@ -134,14 +134,14 @@ def test_results_of_two_pages_under_one_name(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("names", [("a", "a.dtype"), ("a.dtype", "a"), ("a", "a\0b")])
-def test_members_of_one_name(names: tuple[str, str]) -> None:
+def test_array_names_that_collide_in_an_archive_raise(names: tuple[str, str]) -> None:
     arrays = {name: np.ones(2, NUMPY_DTYPE["bfloat16"]) if name == "a" else np.ones(2) for name in names}
     with pytest.raises(InvalidArgumentError, match="arrays must be of names that no other member has, without NUL"):
         save_arrays("out.npz", arrays)
     assert not Path("out.npz").exists()
 
 
-def test_a_script_whose_folder_of_arrays_is_a_link(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_with_a_linked_array_folder_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     save(Page("large", [Block("a", "Const", {"val": np.arange(999.0)})]), "large.json")
     Path("elsewhere").mkdir()
     os.symlink("elsewhere", "script.py.arrays")

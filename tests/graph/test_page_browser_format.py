@@ -1,4 +1,4 @@
-"""Pages for a browser, which has one number type, and saving them with a folder of array files."""
+"""Pages for a browser, which has one number type, saved with a folder of array files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from page_samples import array_of, basic, loaded, loaded_file, project, same_blocks, varied
+from page_samples import array_of, basic, load_page, load_page_file, project, same_blocks, varied
 
 from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.graph.io import arrays as page_arrays
@@ -18,7 +18,7 @@ from rowgrad.graph.page import Block, Page, PageError
 
 
 def as_javascript(tree: Any) -> Any:
-    """What `JSON.parse` and `JSON.stringify` make of numbers: whole floats are written as integers, -0 as 0."""
+    """Return numbers as JavaScript writes them: whole floats as integers, -0 as 0."""
     if isinstance(tree, dict):
         return {k: as_javascript(v) for k, v in tree.items()}
     if isinstance(tree, list):
@@ -28,7 +28,7 @@ def as_javascript(tree: Any) -> Any:
     return tree
 
 
-def odd() -> Page:
+def page_of_odd_numbers() -> Page:
     page = varied()
     page.blocks += [
         Block(
@@ -44,14 +44,14 @@ def odd() -> Page:
     return page
 
 
-def large() -> Page:
-    page = odd()
+def page_with_arrays() -> Page:
+    page = page_of_odd_numbers()
     page.blocks += [Block(f"big/{d}", "Const", {"val": array_of(d, (700, 3), i)}) for i, d in enumerate(NUMPY_DTYPE)]
     return page
 
 
-def pool(page: Page, folder: Path) -> dict[str, Any]:
-    """The page's tree as a browser sends it, with its arrays in a folder."""
+def write_browser_tree(page: Page, folder: Path) -> dict[str, Any]:
+    """Return the page's tree as a browser sends it, with its arrays in a folder."""
     folder.mkdir(exist_ok=True)
     tree, contents = browser_tree(page)
     for name, content in contents.items():
@@ -80,59 +80,59 @@ def test_special_numbers_are_tagged() -> None:
 
 
 def test_a_browser_returns_what_it_received() -> None:
-    for page in (basic(), odd()):
+    for page in (basic(), page_of_odd_numbers()):
         sent = json.dumps(as_javascript(json.loads(dumps(page, browser=True))))
-        assert same_blocks(loaded(sent), page)
-    plain = json.dumps(as_javascript(json.loads(dumps(odd()))))
-    assert not same_blocks(loaded(plain), odd())
+        assert same_blocks(load_page(sent), page)
+    plain = json.dumps(as_javascript(json.loads(dumps(page_of_odd_numbers()))))
+    assert not same_blocks(load_page(plain), page_of_odd_numbers())
 
 
-def test_trees_and_their_files(tmp_path: Path) -> None:
-    tree = pool(large(), tmp_path / "pool")
+def test_trees_read_back_with_their_array_files(tmp_path: Path) -> None:
+    tree = write_browser_tree(page_with_arrays(), tmp_path / "pool")
     found = read_tree(tree, tmp_path / "pool")
     assert isinstance(found, Page)
-    assert same_blocks(found, large())
+    assert same_blocks(found, page_with_arrays())
     assert len(os.listdir(tmp_path / "pool")) == len(NUMPY_DTYPE)
 
 
-def test_saved_trees_are_the_files_save_writes(tmp_path: Path) -> None:
-    tree = pool(large(), tmp_path / "pool")
+def test_save_tree_writes_the_same_files_as_save(tmp_path: Path) -> None:
+    tree = write_browser_tree(page_with_arrays(), tmp_path / "pool")
     save_tree(tree, tmp_path / "one.json", tmp_path / "pool")
-    save(large(), tmp_path / "two.json")
+    save(page_with_arrays(), tmp_path / "two.json")
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
     one, two = tmp_path / "one.json.arrays", tmp_path / "two.json.arrays"
     assert sorted(os.listdir(one)) == sorted(os.listdir(two))
     assert all(os.path.samefile(one / name, tmp_path / "pool" / name) for name in os.listdir(one))
-    assert same_blocks(loaded_file(tmp_path / "one.json"), large())
+    assert same_blocks(load_page_file(tmp_path / "one.json"), page_with_arrays())
     save_tree(json.loads(dumps(project())), tmp_path / "all.json", tmp_path / "pool")
     save(project(), tmp_path / "all2.json")
     assert (tmp_path / "all.json").read_bytes() == (tmp_path / "all2.json").read_bytes()
 
 
-def test_files_are_copied_where_links_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_copied_where_hard_links_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_link(*args: Any, **kwargs: Any) -> None:
         raise OSError("no links here")
 
     monkeypatch.setattr(os, "link", no_link)
-    tree = pool(large(), tmp_path / "pool")
+    tree = write_browser_tree(page_with_arrays(), tmp_path / "pool")
     save_tree(tree, tmp_path / "p.json", tmp_path / "pool")
-    assert same_blocks(loaded_file(tmp_path / "p.json"), large())
+    assert same_blocks(load_page_file(tmp_path / "p.json"), page_with_arrays())
     name = os.listdir(tmp_path / "p.json.arrays")[0]
     assert not os.path.samefile(tmp_path / "p.json.arrays" / name, tmp_path / "pool" / name)
 
 
-def test_large_arrays_in_the_tree_itself_get_files(tmp_path: Path) -> None:
-    tree = json.loads(dumps(large(), browser=True))
+def test_large_inline_arrays_are_moved_to_files(tmp_path: Path) -> None:
+    tree = json.loads(dumps(page_with_arrays(), browser=True))
     save_tree(tree, tmp_path / "one.json", tmp_path / "nowhere")
-    save(large(), tmp_path / "two.json")
+    save(page_with_arrays(), tmp_path / "two.json")
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
 
 
 def test_unreferenced_files_are_removed(tmp_path: Path) -> None:
-    tree = pool(large(), tmp_path / "pool")
+    tree = write_browser_tree(page_with_arrays(), tmp_path / "pool")
     save_tree(tree, tmp_path / "p.json", tmp_path / "pool")
     tree["blocks"] = [b for b in tree["blocks"] if b["id"] in ("big/float32", "big/string")]
-    save_tree(tree, tmp_path / "p.json", tmp_path / "nowhere")  # its own folder has them
+    save_tree(tree, tmp_path / "p.json", tmp_path / "nowhere")  # the files are in its own folder
     left = {b["values"]["val"]["file"] for b in tree["blocks"]}
     assert set(os.listdir(tmp_path / "p.json.arrays")) == left
     tree["blocks"] = []
@@ -142,11 +142,11 @@ def test_unreferenced_files_are_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "bits", "dtype", "shape", "name", "wire"])
-def test_nothing_is_written_where_something_is_wrong(tmp_path: Path, damage: str) -> None:
+def test_an_invalid_tree_raises_and_nothing_is_written(tmp_path: Path, damage: str) -> None:
     save(basic(), tmp_path / "p.json")
     before = (tmp_path / "p.json").read_bytes()
     page = Page("p", [Block(n, "Const", {"val": array_of("float32", (700,), k)}) for k, n in enumerate("ab")])
-    tree = pool(page, tmp_path / "pool")
+    tree = write_browser_tree(page, tmp_path / "pool")
     second = tree["blocks"][1]["values"]["val"]
     file = tmp_path / "pool" / second["file"]
     place = "blocks[1].values.val.file"
@@ -174,17 +174,17 @@ def test_nothing_is_written_where_something_is_wrong(tmp_path: Path, damage: str
     assert sorted(os.listdir(tmp_path)) == ["p.json", "pool"]
 
 
-def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = pool(large(), tmp_path / "pool")
+def test_an_array_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = write_browser_tree(page_with_arrays(), tmp_path / "pool")
     save_tree(tree, tmp_path / "p.json", tmp_path / "pool")
     read: list[str] = []
     whole = page_arrays.read_reference
 
-    def counted(reference: page_arrays.Reference, folder: Any) -> Any:
+    def count_reads(reference: page_arrays.Reference, folder: Any) -> Any:
         read.append(reference.name)
         return whole(reference, folder)
 
-    monkeypatch.setattr(page_arrays, "read_reference", counted)
+    monkeypatch.setattr(page_arrays, "read_reference", count_reads)
     save_tree(tree, tmp_path / "p.json", tmp_path / "pool")
     assert read == []
     name = tree["blocks"][-1]["values"]["val"]["file"]
@@ -193,22 +193,22 @@ def test_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert read == [name]
 
 
-def test_a_damaged_file_of_the_page_is_replaced(tmp_path: Path) -> None:
-    tree = pool(large(), tmp_path / "pool")
-    save(large(), tmp_path / "p.json")
+def test_a_damaged_array_file_is_replaced(tmp_path: Path) -> None:
+    tree = write_browser_tree(page_with_arrays(), tmp_path / "pool")
+    save(page_with_arrays(), tmp_path / "p.json")
     for name in os.listdir(tmp_path / "p.json.arrays"):
         (tmp_path / "p.json.arrays" / name).write_bytes(b"")
     save_tree(tree, tmp_path / "p.json", tmp_path / "pool")
-    assert same_blocks(loaded_file(tmp_path / "p.json"), large())
+    assert same_blocks(load_page_file(tmp_path / "p.json"), page_with_arrays())
 
 
 def test_an_error_leaves_no_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = pool(large(), tmp_path / "pool")
+    tree = write_browser_tree(page_with_arrays(), tmp_path / "pool")
 
-    def full(*args: Any) -> None:
+    def raise_disk_full(*args: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(files, "prepare", full)
+    monkeypatch.setattr(files, "prepare", raise_disk_full)
     with pytest.raises(OSError, match="disk full"):
         save_tree(tree, tmp_path / "p.json", tmp_path / "pool")
     assert os.listdir(tmp_path) == ["pool"]

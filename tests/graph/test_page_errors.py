@@ -17,7 +17,7 @@ from rowgrad.graph.page import Block, End, Note, Page, PageError, Project
 NAN, INF = math.nan, math.inf
 
 
-def refused(text: str) -> PageError:
+def load_error(text: str) -> PageError:
     with pytest.raises(PageError) as caught:
         loads(text)
     assert str(caught.value).startswith(caught.value.place + ": ")
@@ -25,7 +25,7 @@ def refused(text: str) -> PageError:
 
 
 def changed(path: str, value: Any, tree: dict[str, Any]) -> str:
-    """The tree's text with one entry set, or deleted for `...`; JSON that json.dumps cannot say is given as @text."""
+    """Return the tree's text with one entry set, or deleted for `...`; a value "@text" is inserted verbatim."""
     tree = copy.deepcopy(tree)
     *way, last = [int(key) if key.isdigit() else key for key in path.split("/")]
     holder: Any = tree
@@ -50,7 +50,7 @@ def array(dtype: str, shape: list[Any], data: Any) -> dict[str, Any]:
     return {"dtype": dtype, "shape": shape, "data": data}
 
 
-# What is changed in the basic page, into what, the place in the error, and words of its message.
+# Path of the changed entry in the basic page, its new value, the place and a part of the error message.
 CASES: list[tuple[str, Any, str, str]] = [
     ("format", ..., "format", "missing"),
     ("format", "rowgrad-book", "format", "'rowgrad-page' or 'rowgrad-project'; got 'rowgrad-book'"),
@@ -151,11 +151,11 @@ CASES: list[tuple[str, Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "place", "words"), CASES)
-def test_one_thing_wrong(path: str, value: Any, place: str, words: str) -> None:
-    error = refused(changed(path, value, PAGE))
+@pytest.mark.parametrize(("path", "value", "place", "message"), CASES)
+def test_one_invalid_entry_raises_with_its_place(path: str, value: Any, place: str, message: str) -> None:
+    error = load_error(changed(path, value, PAGE))
     assert error.place == place
-    assert words in error.message
+    assert message in error.message
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ def test_one_thing_wrong(path: str, value: Any, place: str, words: str) -> None:
         ("pages", ..., "pages"),
     ],
 )
-def test_one_thing_wrong_in_a_project(path: str, value: Any, place: str) -> None:
-    assert refused(changed(path, value, PROJECT)).place == place
+def test_one_invalid_entry_of_a_project_raises_with_its_place(path: str, value: Any, place: str) -> None:
+    assert load_error(changed(path, value, PROJECT)).place == place
 
 
 @pytest.mark.parametrize(
@@ -189,12 +189,12 @@ def test_one_thing_wrong_in_a_project(path: str, value: Any, place: str) -> None
     ],
     ids=range(10),
 )
-def test_invalid_json(text: str, place: str) -> None:
-    assert refused(text).place == place
+def test_invalid_json_raises_with_its_place(text: str, place: str) -> None:
+    assert load_error(text).place == place
 
 
 def test_a_newer_version_is_reported_before_its_new_fields() -> None:
-    assert "newer rowgrad" in refused(json.dumps(PAGE | {"version": 2, "colour": "red"})).message
+    assert "newer rowgrad" in load_error(json.dumps(PAGE | {"version": 2, "colour": "red"})).message
 
 
 BAD_PAGES: list[tuple[str, Page | Project]] = [
@@ -212,7 +212,7 @@ BAD_PAGES: list[tuple[str, Page | Project]] = [
 
 
 @pytest.mark.parametrize(("place", "what"), BAD_PAGES, ids=[place for place, _ in BAD_PAGES])
-def test_what_could_not_be_read_is_not_written(place: str, what: Page | Project) -> None:
+def test_invalid_pages_are_not_written(place: str, what: Page | Project) -> None:
     with pytest.raises(PageError) as caught:
         dumps(what)
     assert caught.value.place == place

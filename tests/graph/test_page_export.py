@@ -57,7 +57,7 @@ def run_script(page: Page, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
-def test_every_dtype_goes_through_a_script(dtype: str, large: bool, tmp_path: Path) -> None:
+def test_every_dtype_survives_a_script(dtype: str, large: bool, tmp_path: Path) -> None:
     array = values(dtype)
     if large:
         array = np.tile(array, 1000)
@@ -70,7 +70,7 @@ def test_every_dtype_goes_through_a_script(dtype: str, large: bool, tmp_path: Pa
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int64", "string"])
-def test_arrays_in_a_list_go_through_a_script(dtype: str, tmp_path: Path) -> None:
+def test_arrays_in_a_list_survive_a_script(dtype: str, tmp_path: Path) -> None:
     page = Page("p", [Block("both", "Pack", {"values": [values(dtype), np.tile(values(dtype), 1)[::-1]]})])
     wanted = ClientSession(build(page)).run("both")
     found = ClientSession(run_script(page, tmp_path)["root"]).run("both")
@@ -84,7 +84,7 @@ def test_nan_payloads_survive(tmp_path: Path) -> None:
     assert ClientSession(found["root"]).run(found["c"]).tobytes() == array.tobytes()
 
 
-def test_ids_that_python_would_mistake(tmp_path: Path) -> None:
+def test_ids_that_are_not_python_names(tmp_path: Path) -> None:
     ids = ["class", "np", "root", "a.b/c", "1st", "a-b", "a>b", "ops", "x\\y", "main", "print", "range"]
     blocks = [Block(i, "Const", {"val": np.float64(k)[...]}) for k, i in enumerate(ids)]
     blocks.append(Block("sum", "AddN", wires={"inputs": [End(i, "output") for i in ids]}))
@@ -93,8 +93,7 @@ def test_ids_that_python_would_mistake(tmp_path: Path) -> None:
     assert ClientSession(found["root"]).run_block("s")["sum.sum"] == sum(range(len(ids)))
 
 
-def test_scripts_hold_nothing_but_the_page() -> None:
-    """Whatever a page says, the script is calls of ops on literals."""
+def test_scripts_contain_only_calls_on_literals() -> None:
     page = Page(HOSTILE, [Block("c", "Const", {"val": HOSTILE}, attrs={"dtype": "string"})], [Note(HOSTILE)])
     page.blocks.append(Block("p", "Placeholder", attrs={"dtype": "float32", "shape": [-1, 2]}))
     tree = ast.parse(to_python(page))
@@ -123,12 +122,12 @@ def test_drawings_are_well_formed_and_inert() -> None:
     assert [e.tag.rpartition("}")[2] for e in empty] == ["title"]
 
 
-def test_a_circle_can_be_drawn() -> None:
+def test_a_cycle_can_be_drawn() -> None:
     page = Page("p", [Block("a", "Neg", wires={"x": [End("b", "y")]}), Block("b", "Neg", wires={"x": [End("a", "y")]})])
     assert to_svg(page).count("<rect") == 2
 
 
-def test_a_graph_becomes_a_page_and_gives_the_same() -> None:
+def test_a_graph_exported_as_a_page_computes_the_same() -> None:
     root = Scope.new_root_scope("made")
     mine = np.arange(6.0).reshape(3, 2)
     table = ops.Variable(root.with_op_name("table"), mine)

@@ -11,7 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from page_samples import array_of, basic, loaded, loaded_file, page_of, project, same, same_blocks, through_file, varied
+from page_samples import (
+    array_of,
+    basic,
+    load_page,
+    load_page_file,
+    page_of,
+    project,
+    same,
+    same_blocks,
+    through_file,
+    varied,
+)
 
 from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.graph.io import dumps, load, loads, save
@@ -19,11 +30,11 @@ from rowgrad.graph.io import store as page_store
 from rowgrad.graph.page import Block, Page, PageError, Project
 
 
-def test_pages_and_projects_come_back(tmp_path: Path) -> None:
+def test_pages_and_projects_round_trip(tmp_path: Path) -> None:
     for page in (basic(), varied(), Page("")):
-        assert same_blocks(loaded(dumps(page)), page)
+        assert same_blocks(load_page(dumps(page)), page)
         save(page, tmp_path / "p.json")
-        again = loaded_file(tmp_path / "p.json")
+        again = load_page_file(tmp_path / "p.json")
         assert same_blocks(again, page)
     save(project(), tmp_path / "all.json")
     again = load(tmp_path / "all.json")
@@ -54,7 +65,7 @@ def test_the_text_of_a_page() -> None:
     assert dumps(Page("é")) == '{\n "format": "rowgrad-page", "version": 1, "name": "é",\n "blocks": []\n}\n'
 
 
-def test_what_was_read_is_written_the_same(tmp_path: Path) -> None:
+def test_saving_a_loaded_page_changes_nothing(tmp_path: Path) -> None:
     big = varied()
     big.blocks += [Block(f"big/{d}", "Const", {"val": array_of(d, (700, 3), i)}) for i, d in enumerate(NUMPY_DTYPE)]
     path = tmp_path / "page.json"
@@ -64,20 +75,20 @@ def test_what_was_read_is_written_the_same(tmp_path: Path) -> None:
     times = {p: p.stat().st_mtime_ns for p in first if p != path}
     save(load(path), path)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == first
-    assert {p: p.stat().st_mtime_ns for p in times} == times  # not even rewritten
+    assert {p: p.stat().st_mtime_ns for p in times} == times  # files are not rewritten
     for text in (dumps(big), dumps(project())):
         assert dumps(loads(text)) == text
 
 
 @pytest.mark.parametrize("which", range(4))
-def test_a_change_of_one_block_changes_its_lines_only(which: int) -> None:
+def test_editing_one_block_changes_only_its_lines(which: int) -> None:
     before, page = dumps(basic()).splitlines(), basic()
     page.blocks[which].at = (7.0, 7.0)
     after = dumps(page).splitlines()
     assert [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b] == [3 + which]
 
 
-def test_long_blocks_are_spread() -> None:
+def test_long_blocks_span_several_lines() -> None:
     page = varied()
     page.blocks.append(Block("long", "Const", {"val": np.arange(100)}, attrs={"words": ["a, b"] * 100}))
     assert max(map(len, dumps(page).splitlines())) <= 160
@@ -98,14 +109,14 @@ def test_large_arrays_are_files_that_numpy_reads(tmp_path: Path) -> None:
     found = sorted(p.suffix for p in (tmp_path / "basic.json.arrays").iterdir())
     assert found == [".json", ".npy", ".npy"]
     assert same(np.load(tmp_path / "basic.json.arrays" / encoded[0]["file"], allow_pickle=False), shared)
-    again = loaded_file(path)
+    again = load_page_file(path)
     assert same_blocks(again, page)
     assert np.shares_memory(again["b0"].values["val"], again["b1"].values["val"])
-    save(basic(), path)  # names none of them
+    save(basic(), path)  # refers to no array file
     assert [p.name for p in tmp_path.iterdir()] == ["basic.json"]
 
 
-def test_ten_megabytes(tmp_path: Path) -> None:
+def test_a_page_of_ten_megabytes_round_trips(tmp_path: Path) -> None:
     array = array_of("float64", (1310, 1000))
     assert same(through_file(array, tmp_path / "p.json"), array)
     assert (tmp_path / "p.json").stat().st_size < 500
@@ -113,7 +124,7 @@ def test_ten_megabytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "changed", "shorter", "longer", "folder", "pipe", "other"])
 @pytest.mark.parametrize("dtype", ["float32", "string"])
-def test_damaged_array_files_are_named(dtype: str, damage: str, tmp_path: Path) -> None:
+def test_damaged_array_files_raise_with_their_name(dtype: str, damage: str, tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     save(page_of(array_of(dtype, (700, 3))), path)
     (file,) = (tmp_path / "p.json.arrays").iterdir()
@@ -136,7 +147,7 @@ def test_damaged_array_files_are_named(dtype: str, damage: str, tmp_path: Path) 
     ("key", "value"),
     [("shape", [3, 700]), ("shape", [2100]), ("dtype", "int32"), ("dtype", "qint32"), ("shape", [10**15])],
 )
-def test_array_files_must_be_what_the_page_says(key: str, value: Any, tmp_path: Path) -> None:
+def test_array_files_must_match_the_page(key: str, value: Any, tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     save(page_of(array_of("float32", (700, 3))), path)
     tree = json.loads(path.read_text())
@@ -147,7 +158,7 @@ def test_array_files_must_be_what_the_page_says(key: str, value: Any, tmp_path: 
     assert caught.value.place == "blocks[0].values.val.file"
 
 
-def test_files_of_the_page_itself(tmp_path: Path) -> None:
+def test_missing_folders_and_undecodable_page_files_raise(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "none.json")
     with pytest.raises(FileNotFoundError):
@@ -162,7 +173,7 @@ def test_files_of_the_page_itself(tmp_path: Path) -> None:
     assert caught.value.__notes__ == [f"in {tmp_path / 'p.json'}"]
 
 
-def test_links_and_rights_stay(tmp_path: Path) -> None:
+def test_saving_preserves_links_and_permissions(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     target = tmp_path / "there" / "p.json"
     save(basic(), target)
@@ -174,7 +185,7 @@ def test_links_and_rights_stay(tmp_path: Path) -> None:
     assert isinstance(load(tmp_path / "link.json"), Page)
 
 
-def test_what_crashes_left_is_swept_up_later(tmp_path: Path) -> None:
+def test_leftover_temporary_files_are_removed(tmp_path: Path) -> None:
     path, folder = tmp_path / "p.json", tmp_path / "p.json.arrays"
     save(page_of(array_of("int8", (2000,))), path)
     token = "0123456789abcdef"
@@ -192,7 +203,7 @@ def test_what_crashes_left_is_swept_up_later(tmp_path: Path) -> None:
     assert not (folder / f"{'1' * 64}.npy").exists()
 
 
-def test_readers_and_writers_at_once(tmp_path: Path) -> None:
+def test_concurrent_readers_see_complete_pages(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     pages = [page_of([array_of("float32", (400,), seed), array_of("int8", (3000,), seed)]) for seed in range(2)]
     save(pages[0], path)
@@ -206,7 +217,7 @@ def test_readers_and_writers_at_once(tmp_path: Path) -> None:
             faults.append(fault)
 
     def read() -> None:
-        page = loaded_file(path)
+        page = load_page_file(path)
         assert any(same_blocks(page, p) for p in pages)
 
     work = [lambda: save(pages[0], path), lambda: save(pages[1], path), read]
@@ -227,13 +238,13 @@ def test_an_array_changed_during_the_save_leaves_the_old_page(tmp_path: Path, mo
     array = array_of("int8", (5000,))
     there = page_store.arrays.is_there
 
-    def meanwhile(*args: Any) -> bool:
+    def change_then_compare(*args: Any) -> bool:
         array[0] += 1
         return there(*args)
 
-    monkeypatch.setattr(page_store.arrays, "is_there", meanwhile)
+    monkeypatch.setattr(page_store.arrays, "is_there", change_then_compare)
     with pytest.raises(PageError, match="changed while"):
         save(page_of(array), path)
     assert [p.name for p in tmp_path.iterdir()] == ["p.json"]
-    page = loaded_file(path)
+    page = load_page_file(path)
     assert same_blocks(page, basic())

@@ -20,7 +20,7 @@ def wired(name: str, op: str, **wires: str) -> Block:
     return Block(name, op, wires={pin: [End.parse(e) for e in ends.split()] for pin, ends in wires.items()})
 
 
-def test_what_pins_carry() -> None:
+def test_types_of_pins() -> None:
     page = Page("p", [
         Block("v", "Variable", {"initvalues": [1.0, 2.0]}),
         Block("a", "Add", {"y": 3}, {"x": [End("v", "ref")]}),
@@ -89,7 +89,7 @@ def test_errors_name_their_pins() -> None:
     assert list(summarized["recipes"]) == [b.id for b in page.blocks]
 
 
-def test_an_inner_operators_arguments_are_no_pins() -> None:
+def test_an_error_in_an_inner_op_names_no_pin() -> None:
     page = Page("p", [
         Block("st", "SparseTensor", {"indices": [[0, 0]], "values": [0], "dense_shape": [1, 1]}),
         Block("e", "EmbeddingLookupSparse", {"params": np.ones((2, 2), np.int32)}, {"ids": [End("st", "tensor")]}),
@@ -109,7 +109,7 @@ def recipe_page() -> Page:
     ])  # fmt: skip
 
 
-def changed(change: Any) -> set[str]:
+def changed_recipes(change: Any) -> set[str]:
     page = recipe_page()
     before = recipes(page)
     change(page)
@@ -118,7 +118,7 @@ def changed(change: Any) -> set[str]:
     return {name for name in before if before[name] != after[name]}
 
 
-def test_recipes_follow_what_is_computed() -> None:
+def test_recipes_change_with_the_computation() -> None:
     def put(block: str, **fields: Any) -> Any:
         def change(page: Page) -> None:
             for name, value in fields.items():
@@ -126,21 +126,21 @@ def test_recipes_follow_what_is_computed() -> None:
 
         return change
 
-    assert changed(lambda page: None) == set()
-    assert changed(put("c", at=(3.0, 4.0), hidden=("val",))) == set()
-    assert changed(lambda page: page.blocks.reverse()) == set()
-    assert changed(put("c", values={"val": np.array([0.0, 1.0, 2.0])})) == set()
-    assert changed(put("c", attrs={"dtype": ""})) == set()
-    assert changed(put("c", values={"val": np.array([0.0, 1.0, 3.0])})) == {"c", "n", "m"}
-    assert changed(put("c", values={"val": np.arange(3.0).reshape(3, 1)})) == {"c", "n", "m"}
-    assert changed(put("c", values={"val": np.arange(3.0, dtype=np.float32)})) == {"c", "n", "m"}
-    assert changed(put("c", attrs={"dtype": "float32"})) == {"c", "n", "m"}
-    assert changed(put("d", values={"val": [1, 2, 3.0]})) == {"d", "o"}
-    assert changed(put("n", op="Tanh")) == {"n", "m"}
-    assert changed(put("m", wires={"x": [End("c", "output")]})) == {"m"}
+    assert changed_recipes(lambda page: None) == set()
+    assert changed_recipes(put("c", at=(3.0, 4.0), hidden=("val",))) == set()
+    assert changed_recipes(lambda page: page.blocks.reverse()) == set()
+    assert changed_recipes(put("c", values={"val": np.array([0.0, 1.0, 2.0])})) == set()
+    assert changed_recipes(put("c", attrs={"dtype": ""})) == set()
+    assert changed_recipes(put("c", values={"val": np.array([0.0, 1.0, 3.0])})) == {"c", "n", "m"}
+    assert changed_recipes(put("c", values={"val": np.arange(3.0).reshape(3, 1)})) == {"c", "n", "m"}
+    assert changed_recipes(put("c", values={"val": np.arange(3.0, dtype=np.float32)})) == {"c", "n", "m"}
+    assert changed_recipes(put("c", attrs={"dtype": "float32"})) == {"c", "n", "m"}
+    assert changed_recipes(put("d", values={"val": [1, 2, 3.0]})) == {"d", "o"}
+    assert changed_recipes(put("n", op="Tanh")) == {"n", "m"}
+    assert changed_recipes(put("m", wires={"x": [End("c", "output")]})) == {"m"}
 
 
-def test_recipes_of_circles_stay() -> None:
+def test_recipes_of_cycles_are_stable() -> None:
     page = Page("p", [wired("a", "Neg", x="b.y"), wired("b", "Neg", x="a.y"), wired("c", "Neg", x="b.y")])
     assert recipes(page) == recipes(page)
     before = recipes(page)
@@ -148,26 +148,26 @@ def test_recipes_of_circles_stay() -> None:
     assert recipes(page)["a"] != before["a"]
 
 
-def test_large_arrays_are_not_taken_for_others() -> None:
+def test_recipes_of_large_arrays_follow_their_content() -> None:
     def recipe(array: Any) -> str:
         return recipes(Page("p", [Block("c", "Const", {"val": array})]))["c"]
 
     one = np.zeros(100_000)
     first = recipe(one)
     one[7] = 1.0
-    assert recipe(one) != first  # it may be written to, so it is looked at again
+    assert recipe(one) != first  # a writable array is hashed again
     one.flags.writeable = False
     second = recipe(one)
     assert recipe(one) == second
     del one
-    for k in range(20):  # the same place in memory, perhaps
+    for k in range(20):  # possibly at the same address
         other = np.full(100_000, float(k + 2))
         other.flags.writeable = False
         assert recipe(other) not in (first, second)
         del other
 
 
-def test_the_catalogue_says_what_runs_and_what_is_traced() -> None:
+def test_the_catalog_tells_which_blocks_run_and_are_traced() -> None:
     summarized = {record["name"]: record for record in catalog()}
     assert [name for name, record in summarized.items() if record["runs"]] == ["ClientSession"]
     assert summarized["SparseSegmentMean"]["traced"]
@@ -178,10 +178,10 @@ def test_the_catalogue_says_what_runs_and_what_is_traced() -> None:
     assert not summarized["Add"]["traced"]
 
 
-def test_recipes_tell_twin_variables_apart() -> None:
-    def made(source: str) -> dict[str, str]:
+def test_recipes_distinguish_identical_variables() -> None:
+    def recipes_with(source: str) -> dict[str, str]:
         twins = [Block(name, "Variable", {"initvalues": [1.0]}) for name in ("v", "w")]
         return recipes(Page("p", [*twins, Block("n", "Neg", wires={"x": [End(source, "ref")]})]))
 
-    assert made("v")["n"] != made("w")["n"]
-    assert made("v")["v"] != made("v")["w"]
+    assert recipes_with("v")["n"] != recipes_with("w")["n"]
+    assert recipes_with("v")["v"] != recipes_with("v")["w"]

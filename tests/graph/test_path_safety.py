@@ -1,4 +1,4 @@
-"""Links, paths in files, pipes and devices: nothing leads out of a page's folder, and no read blocks."""
+"""Links, paths, pipes and devices: no access outside of a page's folder, and no read blocks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def page(name: str = "p") -> Page:
     return Page(name, [Block("c", "Const", {"val": LARGE}), run])
 
 
-def test_a_folder_of_arrays_that_is_a_link_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_linked_array_folder_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(page(), tmp_path / "p.json")
     os.rename(tmp_path / "p.json.arrays", tmp_path / "elsewhere")
     os.symlink(tmp_path / "elsewhere", tmp_path / "p.json.arrays")
@@ -62,7 +62,7 @@ def test_a_folder_of_arrays_that_is_a_link_is_rejected(tmp_path: Path, capsys: p
     assert sorted(os.listdir(tmp_path / "elsewhere")) != before
 
 
-def test_a_file_of_an_array_that_is_a_link_is_rejected(tmp_path: Path) -> None:
+def test_a_linked_array_file_is_rejected(tmp_path: Path) -> None:
     save(page(), tmp_path / "p.json")
     (array,) = (tmp_path / "p.json.arrays").iterdir()
     shutil.move(array, tmp_path / "elsewhere.npy")
@@ -72,7 +72,7 @@ def test_a_file_of_an_array_that_is_a_link_is_rejected(tmp_path: Path) -> None:
     assert load(tmp_path / "p.json", follow_links=True)["c"].values["val"].shape == (1000,)
 
 
-def test_a_dat_file_that_is_a_link_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_linked_dat_file_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drawn = svg({"A": Drawn("Const", {"val": Pin("double", "[3]", dat=0)})}, [])
     (tmp_path / "page.svg").write_text(drawn, encoding="utf-16")
     (tmp_path / "secret").write_bytes(np.arange(3.0).tobytes())
@@ -88,7 +88,7 @@ def test_a_dat_file_that_is_a_link_is_rejected(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("named", ["../outside/model", "{root}/outside/model", "link/model"])
-def test_a_checkpoint_may_not_name_files_outside_of_its_directory(tmp_path: Path, named: str) -> None:
+def test_a_checkpoint_that_names_files_outside_its_directory_is_rejected(tmp_path: Path, named: str) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "inside").mkdir()
     os.symlink(tmp_path / "outside", tmp_path / "inside" / "link")
@@ -98,7 +98,7 @@ def test_a_checkpoint_may_not_name_files_outside_of_its_directory(tmp_path: Path
     with pytest.raises(CheckpointError, match=r"which is outside its directory\. Pass that path, or"):
         Checkpoint(tmp_path / "inside")
     assert Checkpoint(tmp_path / "inside", follow_links=True)["t"].tolist() == [[1, 1], [1, 1]]
-    write_tensors(tmp_path / "inside" / "model", {"t": np.zeros((2, 2), np.float32)})  # as after a move
+    write_tensors(tmp_path / "inside" / "model", {"t": np.zeros((2, 2), np.float32)})  # as if it had been moved
     assert Checkpoint(tmp_path / "inside")["t"].tolist() == [[0, 0], [0, 0]]
 
 
@@ -172,17 +172,17 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_pipes_are_rejected_and_not_waited_for(tmp_path: Path, reader: str) -> None:
+def test_pipes_are_rejected_without_blocking(tmp_path: Path, reader: str) -> None:
     (tmp_path / "in").mkdir()
     os.mkfifo(tmp_path / "in" / "pipe")
     with pytest.raises((rg.errors.OpError, OSError)):
         READERS[reader](tmp_path / "in" / "pipe")
 
 
-def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(
+def test_a_pipe_that_replaces_a_file_before_open_does_not_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between a look at a name and its opening, another file may get the name."""
+    """The file may be replaced between the check and the open."""
     write_tensors(tmp_path / "model", {"t": np.ones(2, np.float32)})
     checkpoint = Checkpoint(tmp_path / "model")
     data = tmp_path / "model.data-00000-of-00001"
@@ -209,7 +209,7 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
         open_plain(tmp_path / "none", follow_links=False)
 
 
-# -- what a terminal would take for a command --------------------------------------------------------------------------
+# -- control characters --------------------------------------------------------------------------
 
 EVIL = "\x1b]0;title\x07\x9b31m\u202e"
 
@@ -220,7 +220,7 @@ def test_control_characters_are_escaped() -> None:
 
 
 @pytest.mark.parametrize("flag", [[], ["--json"], ["--debug"]])
-def test_no_command_prints_control_characters_of_a_file(
+def test_commands_escape_control_characters_from_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: list[str]
 ) -> None:
     wrong = Page(EVIL, [Block("c", EVIL, {"val": LARGE}), Block("d", "Const", {"val": np.array([EVIL], object)})])
@@ -274,19 +274,19 @@ def test_a_drawing_on_a_terminal_has_no_control_characters(tmp_path: Path, monke
     ["a*b", "a?", "c:d", 'a"b', "a<b", "a>b", "a|b", "a.", "a ", " a", "con", "nul.txt", "com1", "LPT9.x", "com¹",
      "CON", "CONIN$", "aux .b", "a\x1bb", "a\nb", "a\u202eb", "..", ".a", "a/b", "a\\b", ""],
 )  # fmt: skip
-def test_invalid_page_names(name: str) -> None:
+def test_invalid_page_names_raise(name: str) -> None:
     assert page_names.fault(name) is not None
     with pytest.raises(rg.errors.InvalidArgumentError):
         page_names.checked(name)
     assert page_names.fault(page_names.fitted(name)) is None
 
 
-def test_valid_page_names() -> None:
+def test_valid_page_names_are_accepted() -> None:
     for name in ("a", "Größe 2", "a.b", "console", "a-b_c", "comma", "日本"):
         assert page_names.checked(name) == name
 
 
-def test_sessions_still_run(tmp_path: Path) -> None:
+def test_a_loaded_page_still_runs(tmp_path: Path) -> None:
     save(page(), tmp_path / "p.json")
     found = load(tmp_path / "p.json")
     assert isinstance(found, Page)

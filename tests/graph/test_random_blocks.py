@@ -23,7 +23,7 @@ ULPS = {"float16": 0, "bfloat16": 0, "float32": 8, "float64": 8}
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-def test_tensorflow_s_stream(stream: str) -> None:
+def test_streams_match_tensorflow(stream: str) -> None:
     kind, dtype, seed, seed2 = stream.split("/")
     root = Scope.new_root_scope()
     numbers = getattr(ops, kind)(root, [3, 7], dtype=dtype, seed=int(seed), seed2=int(seed2))
@@ -39,14 +39,14 @@ def test_tensorflow_s_stream(stream: str) -> None:
             )
 
 
-def test_known_answers_of_philox() -> None:
-    """The vectors its authors give: counter and key of zeros, and of ones."""
+def test_philox_known_answers() -> None:
+    """The authors' test vectors: counter and key all zeros, and all ones."""
     assert philox(0, 0, 0, 1)[0].tolist() == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     ones = (1 << 64) - 1
     assert philox(ones, ones, ones, 1)[0].tolist() == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
 
 
-def test_blocks_of_the_stream_do_not_depend_on_where_one_begins() -> None:
+def test_the_stream_does_not_depend_on_its_start() -> None:
     whole = philox(3, 4, 0, 50)
     assert philox(3, 4, 17, 20).tolist() == whole[17:37].tolist()
     edge = philox(3, 4, (1 << 64) - 1, 2)  # the counter carries into seed2's half
@@ -54,7 +54,7 @@ def test_blocks_of_the_stream_do_not_depend_on_where_one_begins() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_distributions(dtype: str) -> None:
+def test_distributions_have_the_right_moments(dtype: str) -> None:
     root = Scope.new_root_scope()
     fetches = [
         ops.RandomUniform(root, [40000], dtype=dtype, seed=8),
@@ -69,7 +69,7 @@ def test_distributions(dtype: str) -> None:
     assert abs((normal**4).mean() - 3.0) < 0.15
 
 
-def test_the_functions_written_out() -> None:
+def test_logarithm_sine_and_cosine_are_accurate() -> None:
     x = np.concatenate([np.linspace(1e-7, 1.0, 20001), [2.0**-24, 0.5, math.sqrt(0.5)]])
     np.testing.assert_allclose(logarithm(x), [math.log(v) for v in x], rtol=4e-16, atol=1e-16)
     turns = np.linspace(0.0, 1.0, 20001)[:-1]
@@ -78,7 +78,7 @@ def test_the_functions_written_out() -> None:
     np.testing.assert_allclose(cosine, np.cos(2 * np.pi * turns), atol=1e-15)
 
 
-def test_two_blocks_of_one_seed_give_the_same_and_shapes_may_come_from_a_run() -> None:
+def test_equal_seeds_draw_equal_numbers_for_constant_and_computed_shapes() -> None:
     root = Scope.new_root_scope()
     size = ops.Placeholder(root, dtype="int32", shape=[2])
     a, b = (ops.RandomUniform(root, size, seed=5, seed2=6) for _ in range(2))
@@ -94,7 +94,7 @@ def test_two_blocks_of_one_seed_give_the_same_and_shapes_may_come_from_a_run() -
 
 
 @pytest.mark.parametrize("count", [-1, 2**128])
-def test_a_state_whose_counter_is_no_place_in_a_stream(count: int, tmp_path: Path) -> None:
+def test_a_state_with_an_invalid_counter_raises(count: int, tmp_path: Path) -> None:
     root = Scope.new_root_scope("page")
     noise = ops.RandomUniform(root.with_op_name("noise"), [2], seed=1)
     session = ClientSession(root)

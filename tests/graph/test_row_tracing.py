@@ -27,21 +27,21 @@ def session_of(op: Op, inputs: dict[str, Any]) -> ClientSession:
 
 
 def rows_of(pins: list[str], arrays: dict[str, Any]) -> list[tuple[str, int]]:
-    """The pins' rows as they are counted."""
+    """Return the rows of the pins in order."""
     return [(pin, k) for pin in pins for k in range(len(arrays[pin]))]
 
 
 @pytest.mark.parametrize("op", TRACED, ids=lambda op: op.name)
-def test_a_row_changes_the_rows_it_is_traced_to(op: Op) -> None:
-    """NaN put into one input row comes out in the rows that have it as a source, and in no other."""
+def test_a_changed_row_affects_exactly_the_traced_rows(op: Op) -> None:
+    """NaN in one input row appears in exactly the rows traced to it."""
     inputs = dict(sample(op.name, np.random.default_rng(6)))
     found = trace(session_of(op, inputs), "it")
     assert found.total == len(found.pairs)
     assert not found.cut
     names = [o.name for o in op.outputs]
 
-    def results(given: dict[str, Any]) -> dict[str, Any]:
-        got = OPS[op.name](**given)
+    def results(inputs_: dict[str, Any]) -> dict[str, Any]:
+        got = OPS[op.name](**inputs_)
         return dict(zip(names, got if isinstance(got, tuple) else (got,), strict=True))
 
     plain = results(inputs)
@@ -51,7 +51,7 @@ def test_a_row_changes_the_rows_it_is_traced_to(op: Op) -> None:
     assert all(0 <= b < len(sources) and 0 <= a < len(targets) for a, b in found.pairs)
     for k, (pin, row) in enumerate(sources):
         changed = np.array(inputs[pin], copy=True)
-        changed[row] += 1 if op.name == "SparseAdd" else np.nan  # of NaN, SparseAdd makes no entry
+        changed[row] += 1 if op.name == "SparseAdd" else np.nan  # SparseAdd drops NaN
         now = results({**inputs, pin: changed})
         if op.name == "SparseAdd" and len(now["sum_values"]) != len(plain["sum_values"]):
             continue
@@ -93,14 +93,14 @@ def test_pairs_are_those_of_the_last_run() -> None:
     session.run("g", {"ids": [3, 3, 0]})
     assert trace(session, "g").pairs == [(0, 3), (1, 3), (2, 0)]
     session.run("g", {"ids": [1]})
-    session.run("other", {"ids": [2, 2]})  # the ids are others by now, but not those the block was given
+    session.run("other", {"ids": [2, 2]})  # feeds other ids, without running the block
     assert trace(session, "g").pairs == [(0, 1)]
     session.reset()
     with pytest.raises(OpError, match="no run"):
         trace(session, "g")
 
 
-def test_long_traces_are_cut() -> None:
+def test_long_traces_are_truncated() -> None:
     root = Scope.new_root_scope()
     ops.GatherRows(root.with_op_name("g"), np.eye(2), np.zeros(30_000, np.int64))
     session = ClientSession(root)
@@ -112,8 +112,8 @@ def test_long_traces_are_cut() -> None:
     assert trace(session, "g", most=0).pairs == []
 
 
-def test_many_empty_rows_take_no_time() -> None:
-    """The record of the op counts in a way that would take a day here; the outcome of the run is at hand."""
+def test_tracing_many_empty_rows_is_fast() -> None:
+    """Recomputing the op would take a day; tracing uses the results of the run."""
     root = Scope.new_root_scope()
     rows = np.arange(0, 200_000, 2)
     indices = np.stack([rows, np.zeros_like(rows)], axis=1)
@@ -124,7 +124,7 @@ def test_many_empty_rows_take_no_time() -> None:
     assert (found.pairs, found.total) == ([(0, 0), (2, 1), (4, 2)], 100_000)
 
 
-def test_plans_take_no_time() -> None:
+def test_tracing_a_plan_is_fast() -> None:
     root = Scope.new_root_scope()
     ids = np.arange(60_000)[::-1].copy()
     plan = ops.RowPlan(root, ids, np.zeros(60_000, np.int64), 60_000, 1)
@@ -138,7 +138,7 @@ def test_plans_take_no_time() -> None:
 @pytest.mark.parametrize("max_norm", [0.0, 0.5])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("typed", [False, True])
-def test_lookups(max_norm: float, weighted: bool, typed: bool) -> None:
+def test_lookups_are_traced(max_norm: float, weighted: bool, typed: bool) -> None:
     table = np.random.default_rng(1).normal(size=(5, 3))
 
     def run(name: str, table: Any, ids: list[int], **attrs: Any) -> ClientSession:
@@ -155,13 +155,13 @@ def test_lookups(max_norm: float, weighted: bool, typed: bool) -> None:
     assert (found.outputs, found.inputs) == (["output"], ["params"])
     assert found.pairs == [(0, 4), (0, 1), (2, 4)]
     safe = trace(run("SafeEmbeddingLookupSparse", table, [4, -1, 3]), "found")
-    assert safe.pairs == [(0, 4), (2, 3)]  # rows 1 and 3 have no id, and are zeros
+    assert safe.pairs == [(0, 4), (2, 3)]  # rows 1 and 3 have no id
     default = trace(run("SafeEmbeddingLookupSparse", table, [4, -1, 3], default_id=2), "found")
     assert default.pairs == [(0, 4), (1, 2), (2, 3), (3, 2)]
 
 
 def test_a_lookup_is_traced_in_one_run() -> None:
-    """A later run that computes a part of the lookup, and not its output, leaves its trace alone."""
+    """A later run of a part of the lookup, without its output, does not change the trace."""
     root = Scope.new_root_scope()
     ids = ops.Placeholder(root.with_op_name("ids"), dtype="int64", shape=[2])
     bags = ops.SparseTensor(root, [[0, 0], [1, 0]], ids, [2, 1])
@@ -175,7 +175,7 @@ def test_a_lookup_is_traced_in_one_run() -> None:
     assert trace(session, "found").pairs == [(0, 3), (1, 2)]
 
 
-def test_refusals() -> None:
+def test_untraceable_requests_raise() -> None:
     root = Scope.new_root_scope()
     w = ops.Variable(root.with_op_name("w"), [1.0, 2.0])
     square = ops.Square(root.with_op_name("square"), w)
@@ -191,7 +191,7 @@ def test_refusals() -> None:
         trace(session, "squar")
 
 
-def test_other_engines_are_traced_alike() -> None:
+def test_tracing_is_the_same_on_other_engines() -> None:
     pytest.importorskip("torch")
     root = Scope.new_root_scope()
     ops.SparseSegmentSum(root.with_op_name("s"), Const(root, np.eye(3)), Const(root, [2, 0]), [0, 1])

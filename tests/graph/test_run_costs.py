@@ -14,7 +14,7 @@ from rowgrad.errors import OpError
 from rowgrad.graph import AddSymbolicGradients, ClientSession, Const, Scope, ops
 from rowgrad.graph.engine import NumpyEngine
 
-NOW = [0.0]  # the time that costs are measured by
+NOW = [0.0]  # the clock that costs are measured with
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Slow(NumpyEngine):
-    """An engine that takes its time over some ops."""
+    """An engine on which some ops are slow."""
 
     def __init__(self, *names: str, seconds: float = 0.1) -> None:
         super().__init__()
@@ -36,12 +36,12 @@ class Slow(NumpyEngine):
     def bind(self, op: Op, attrs: Mapping[str, Any]) -> Callable[[list[Any]], tuple[Any, ...]]:
         run = super().bind(op, attrs)
 
-        def slowly(arguments: list[Any]) -> tuple[Any, ...]:
+        def run_slowly(arguments: list[Any]) -> tuple[Any, ...]:
             if op.name in self.names:
                 NOW[0] += self.seconds
             return run(arguments)
 
-        return slowly
+        return run_slowly
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def root() -> Scope:
     return root
 
 
-def test_seconds_and_bytes(root: Scope) -> None:
+def test_costs_have_seconds_and_bytes(root: Scope) -> None:
     session = ClientSession(root, Slow("Exp"), watch_costs=True)
     assert session.costs == {}
     session.run(["slow", "fast", "mean"], {"x": np.ones(10)})
@@ -77,7 +77,7 @@ def test_values_name_the_last_run_that_computed_them(root: Scope) -> None:
     assert once >= 0.1
     engine.seconds = 0.0
     session.run(["slow", "mean"], {"x": np.ones(20)})
-    assert session.costs["steady"].seconds == once  # it was computed that one time
+    assert session.costs["steady"].seconds == once  # computed only once
     assert session.costs["slow"].seconds < 0.1
     assert session.costs["slow"].bytes == 80
     session.run("fast", {"x": np.ones(5)})
@@ -96,12 +96,12 @@ def test_nodes_are_summed_by_block() -> None:
     session = ClientSession(root, Slow("Mul"), watch_costs=True)
     session.run(["G", "passed"])
     assert session.costs["G"].seconds >= 0.2  # two products
-    assert session.costs["G"].bytes == 12  # of what comes out, not of what was between
+    assert session.costs["G"].bytes == 12  # of the outputs, without intermediate values
     assert session.costs["y"].bytes == 12
-    assert "passed" not in session.costs  # it does nothing
+    assert "passed" not in session.costs  # it computes nothing
 
 
-def test_strings_are_estimated() -> None:
+def test_bytes_of_strings_are_estimated() -> None:
     root = Scope.new_root_scope()
     texts = np.array(["é" * 100] * 5000, object)
     Const(root.with_op_name("t"), texts)
@@ -116,14 +116,14 @@ def test_strings_are_estimated() -> None:
 def test_costs_are_measured_only_on_request(root: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     from rowgrad.graph import session as room
 
-    monkeypatch.setattr(room, "time_steps", None)  # would fail if it were used
+    monkeypatch.setattr(room, "time_steps", None)  # a call would fail
     session = ClientSession(root)
     session.run(["slow", "mean"], {"x": [1.0]})
     assert session.costs == {}
     assert session.runs == 1
 
 
-def test_an_error_names_its_block_with_and_without_a_watch() -> None:
+def test_an_error_names_its_block_with_and_without_costs() -> None:
     root = Scope.new_root_scope()
     ids = ops.Placeholder(root.with_op_name("ids"), dtype="int64", shape=[1])
     ops.GatherRows(root.with_op_name("g"), np.eye(2), ids)
@@ -158,14 +158,14 @@ def test_runs_are_counted(root: Scope) -> None:
     assert session.run_of("slow", "y") is None
 
 
-def test_values_that_never_change_are_of_the_last_run_too(root: Scope) -> None:
+def test_constant_values_count_as_computed_by_the_last_run(root: Scope) -> None:
     session = ClientSession(root)
     session.run("mean")
     session.run("mean")
     assert session.run_of("steady", "y") == session.run_of("c", "output") == 2
 
 
-def test_run_block_counts_and_lists_have_their_oldest_entry() -> None:
+def test_run_block_counts_as_a_run_and_lists_report_their_oldest_entry() -> None:
     root = Scope.new_root_scope()
     a, b = (ops.Variable(root.with_op_name(n), [1.0]) for n in "ab")
     both = ops.InputList(root.with_op_name("both"), [a, b])
@@ -180,7 +180,7 @@ def test_run_block_counts_and_lists_have_their_oldest_entry() -> None:
     assert session.run_of("both", "output") == 2
 
 
-def test_torch_s_values_have_sizes() -> None:
+def test_torch_tensors_have_sizes() -> None:
     pytest.importorskip("torch")
     root = Scope.new_root_scope()
     ops.Exp(root.with_op_name("e"), Const(root, np.zeros((3, 2), np.float32)))

@@ -21,7 +21,7 @@ def counter() -> tuple[ClientSession, object]:
     return ClientSession(root), ops.AssignAdd(root, ops.Variable(root, 0), 1)
 
 
-def test_steps_and_progress() -> None:
+def test_the_loop_runs_its_steps_and_reports_progress() -> None:
     session, step = counter()
     seen = []
     loop = Loop(
@@ -64,14 +64,14 @@ def test_pause_keeps_state_and_cancel_ends() -> None:
     assert session.run(step) == loop.done + 1
 
 
-def test_a_rate_is_kept() -> None:
+def test_the_loop_keeps_its_rate() -> None:
     session, step = counter()
     began = time.perf_counter()
     Loop(lambda feeds: session.run(step), steps=5, rate=50).run()
     assert time.perf_counter() - began >= 4 / 50
 
 
-def test_errors_come_back() -> None:
+def test_errors_of_a_step_are_raised_by_run() -> None:
     def fail(feeds: object) -> None:
         raise ValueError("no")
 
@@ -82,11 +82,11 @@ def test_errors_come_back() -> None:
 
 
 @pytest.mark.parametrize("own_thread", [True, False])
-def test_errors_of_progress_end_the_loop(own_thread: bool) -> None:
+def test_errors_of_the_progress_callback_end_the_loop(own_thread: bool) -> None:
     loop = Loop(lambda feeds: 7, steps=5, progress=lambda tick: 1 / 0)
     if own_thread:
         loop.start()
-    for _ in range(2):  # and a second call runs no step
+    for _ in range(2):  # the second call runs no step
         with pytest.raises(ZeroDivisionError):
             loop.wait(120) if own_thread else loop.run()
         assert loop.ended
@@ -99,7 +99,7 @@ def test_errors_of_progress_end_the_loop(own_thread: bool) -> None:
      {"rate": float("nan")}, {"rate": True}, {"rate": 10**400}, {"rate": "5"}],
     ids=lambda bad: str(bad)[:20],
 )  # fmt: skip
-def test_invalid_steps_and_rates(bad: Any) -> None:
+def test_invalid_steps_and_rates_raise(bad: Any) -> None:
     with pytest.raises(ValueError, match="must be"):
         Loop(int, **bad)
 
@@ -111,7 +111,7 @@ def test_a_slow_loop_can_be_cancelled() -> None:
     assert loop.wait(120) == 1
 
 
-def test_a_pause_ends_run_and_run_goes_on() -> None:
+def test_run_returns_on_pause_and_can_be_resumed() -> None:
     def pause(tick: Tick) -> None:
         if tick.step % 2:
             loop.pause()
@@ -129,16 +129,16 @@ def test_a_pause_ends_run_and_run_goes_on() -> None:
     assert (loop.run(), loop.done) == (2, 3)
 
 
-def test_a_pause_from_elsewhere_ends_run_too() -> None:
+def test_run_returns_when_another_thread_pauses() -> None:
     loop = Loop(lambda feeds: 1, rate=SLOWEST)
     other = threading.Thread(target=lambda: (loop.wait_for_steps(1, 120), loop.pause()))
     other.start()
-    assert loop.run() == 1  # though it rests
+    assert loop.run() == 1  # during the pause between steps
     assert loop.paused
     other.join(120)
 
 
-def test_steps_one_by_one() -> None:
+def test_single_steps() -> None:
     begun, go_on = Queue[int](), threading.Semaphore(0)
     loop = Loop(lambda feeds: (begun.put(1), go_on.acquire(timeout=120))).start()
     begun.get(timeout=120)
@@ -194,14 +194,14 @@ def test_wait_for_a_run_in_another_thread() -> None:
     other.join(120)
 
 
-def test_invalid_batch() -> None:
+def test_an_invalid_batch_raises() -> None:
     loop = Loop(lambda feeds: 1, feeds=[{}, None])
     with pytest.raises(ValueError, match="batch 1 is None"):
         loop.run()
     assert (loop.done, loop.ended) == (1, True)
 
 
-def test_the_rhythm_begins_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_restarts_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     now, times = [0.0], list[float]()
 
     def rest(self: Loop, due: float) -> None:
@@ -266,7 +266,7 @@ def test_a_step_that_fails_changes_nothing_and_names_its_session() -> None:
     assert session.variables["count"] == 1
 
 
-def test_the_first_fault_is_that_of_a_block_upstream() -> None:
+def test_the_first_error_is_that_of_an_upstream_block() -> None:
     page = two_sessions()
     page["pick"].values["params"] = [[1.0], [2.0, 3.0]]
     page.blocks.append(Block("elsewhere", "Unknown"))

@@ -18,7 +18,7 @@ def root() -> Scope:
     return Scope.new_root_scope()
 
 
-def test_results_have_the_form_of_fetches(root: Scope) -> None:
+def test_results_have_the_structure_of_the_fetches(root: Scope) -> None:
     x = Const(root.with_op_name("x"), [1.0, 2.0])
     y = ops.Add(root.with_op_name("y"), x, x)
     run = ClientSession(root).run
@@ -35,7 +35,7 @@ def test_results_have_the_form_of_fetches(root: Scope) -> None:
 
 def test_only_what_is_needed_runs(root: Scope) -> None:
     x = ops.Placeholder(root, shape=[])
-    bad = ops.SparseSegmentSum(root, Const(root, [[1.0]]), [5], [0])  # index 5 of one row: refused when it runs
+    bad = ops.SparseSegmentSum(root, Const(root, [[1.0]]), [5], [0])  # index 5 of one row: raises when it runs
     good = Const(root, 1.0)
     session = ClientSession(root)
     assert session.run(good) == 1.0
@@ -57,7 +57,7 @@ def test_errors_of_a_run_name_the_block_and_keep_the_state(root: Scope) -> None:
     assert session.run(x) == 1.0
 
 
-def test_reads_see_the_start_of_the_run(root: Scope) -> None:
+def test_reads_return_values_from_the_start_of_the_run(root: Scope) -> None:
     x = ops.Variable(root.with_op_name("x"), [1.0, 2.0])
     double = ops.Add(root, x, x)
     step = ops.Assign(root, x, double)
@@ -85,7 +85,7 @@ def test_two_updates_of_one_variable_are_rejected(root: Scope) -> None:
         ops.Assign(root, Const(root, 1.0), 2.0)
 
 
-def test_results_are_the_caller_s_own(root: Scope) -> None:
+def test_results_are_copies(root: Scope) -> None:
     start, fed = np.array([1.0, 2.0]), np.array([5.0, 6.0])
     x = ops.Variable(root.with_op_name("x"), start)
     place = ops.Placeholder(root, dtype="float64", shape=[2])
@@ -104,7 +104,7 @@ def test_results_are_the_caller_s_own(root: Scope) -> None:
     assert session.run(x).tolist() == [-1.0, -1.0]
 
 
-def test_feeds(root: Scope) -> None:
+def test_feeds_are_converted_and_validated(root: Scope) -> None:
     x = ops.Placeholder(root.with_op_name("x"), dtype="int64", shape=[-1, 2])
     y = ops.Add(root, x, x)
     run = ClientSession(root).run
@@ -119,7 +119,7 @@ def test_feeds(root: Scope) -> None:
         run(y, {y: [[1, 2]]})
 
 
-def test_what_never_changes_is_computed_once(root: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constant_values_are_computed_once(root: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     x = ops.Variable(root, [1.0])
     steady = ops.Add(root, Const(root, [1.0]), Const(root, [2.0]))
     changing = ops.Mul(root, steady, x)
@@ -155,7 +155,7 @@ def test_every_upstream_pin_is_refreshed(root: Scope) -> None:
     assert not session.results["y"]["result_z"].flags.writeable
 
 
-def test_save_restore_reset(root: Scope, tmp_path: Path) -> None:
+def test_save_restore_and_reset(root: Scope, tmp_path: Path) -> None:
     x = ops.Variable(root.with_op_name("x"), [1.0])
     words = ops.Variable(root.with_op_name("words"), np.array(["a", "b"], object))
     noise = ops.RandomNormal(root.with_op_name("noise"), [1], seed=3)
@@ -176,7 +176,7 @@ def test_save_restore_reset(root: Scope, tmp_path: Path) -> None:
         ClientSession(different).restore(tmp_path / "state")
 
 
-def test_variables_begin_in_four_ways(root: Scope) -> None:
+def test_four_ways_to_initialize_a_variable(root: Scope) -> None:
     typed = ops.Variable(root, [[1, 2]], dtype="float64")
     filled = ops.Variable(root, 0.5, dtype="float32", shape=[2, 3])
     wired = ops.Variable(root, Const(root, [1, 2]))
@@ -193,8 +193,8 @@ def test_variables_begin_in_four_ways(root: Scope) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
-def test_update_rules(root: Scope, dtype: str) -> None:
-    """Each rule against its formula, computed with the same roundings."""
+def test_update_rules_match_their_formulas(root: Scope, dtype: str) -> None:
+    """With the same rounding."""
     values = {"x": [1.0, -2.0], "m": [0.5, 0.25], "v": [0.5, 2.0], "g": [0.5, -1.5]}
     make = {k: Const(root, v, dtype=dtype).output.value for k, v in values.items()}
     x, m, v, g = make["x"], make["m"], make["v"], make["g"]
@@ -230,7 +230,7 @@ def test_update_rules(root: Scope, dtype: str) -> None:
         assert session.run(slot).tobytes() == wanted.tobytes()
 
 
-def test_session_blocks(root: Scope) -> None:
+def test_session_blocks_run_their_fetches_and_targets(root: Scope) -> None:
     x = ops.Placeholder(root.with_op_name("x"), dtype="int32", shape=[2])
     feed = ops.FeedType(root, x, [4, 7])
     y = ops.Add(root.with_op_name("y"), x, x)
@@ -272,7 +272,7 @@ def test_engines_agree_and_unknown_ones_are_rejected(root: Scope) -> None:
         ClientSession(root, engine="torch:meta")
 
 
-def test_threads_take_turns(root: Scope) -> None:
+def test_concurrent_runs_are_serialized(root: Scope) -> None:
     x = ops.Variable(root, 0.0)
     noise = ops.RandomUniform(root, [], seed=1)
     step = ops.AssignAdd(root, x, noise)
@@ -284,7 +284,7 @@ def test_threads_take_turns(root: Scope) -> None:
     assert shared.run(x) == pytest.approx(float(alone.run(x)), rel=1e-5)
 
 
-def test_many_programs_do_not_pile_up(root: Scope) -> None:
+def test_the_cache_of_programs_is_bounded(root: Scope) -> None:
     x = Const(root, 1.0)
     session = ClientSession(root)
     outputs = [ops.Add(root, x, float(k)) for k in range(300)]
@@ -294,7 +294,7 @@ def test_many_programs_do_not_pile_up(root: Scope) -> None:
     assert session.run(outputs[0]) == 1.0
 
 
-def test_constants_that_cannot_be_computed_fail_only_where_they_are_needed(root: Scope) -> None:
+def test_constants_that_fail_raise_only_if_needed(root: Scope) -> None:
     bad = ops.Div(root.with_op_name("bad"), Const(root, 1), Const(root, 0))
     session = ClientSession(root)
     assert session.run(Const(root, 5)) == 5
@@ -302,16 +302,16 @@ def test_constants_that_cannot_be_computed_fail_only_where_they_are_needed(root:
         session.run(bad)
 
 
-def test_a_scalar_variable_whose_initial_value_has_an_open_rank() -> None:
+def test_a_scalar_variable_with_an_initial_value_of_unknown_rank() -> None:
     root = Scope.new_root_scope()
     nothing = ops.SparseFillEmptyRows(root, np.zeros((0, 1), np.int64), np.zeros(0, np.int32), [0], 0)
-    drawn = ops.RandomUniform(root, nothing.output_values, seed=1)  # of a shape without sizes, as the run finds
+    drawn = ops.RandomUniform(root, nothing.output_values, seed=1)  # the shape turns out to be [] at run time
     variable = ops.Variable(root.with_op_name("v"), drawn, shape=[])
     assert variable.ref.shape == ()
     assert ClientSession(root).run(variable).shape == ()
 
 
-def test_saving_where_no_file_can_be_names_the_target(tmp_path: Path) -> None:
+def test_saving_to_an_impossible_path_names_it(tmp_path: Path) -> None:
     root = Scope.new_root_scope()
     ops.Variable(root, 1.0)
     session = ClientSession(root)

@@ -12,7 +12,7 @@ from rowgrad.graph import ClientSession, Scope, ops
 
 
 def training(width: int = 3, dtype: str = "float64", extra: bool = False, seed: int = 7) -> Scope:
-    """Weights that are shaken in every run, and a count of the runs."""
+    """Return a graph that adds noise to weights in every run and counts the runs."""
     root = Scope.new_root_scope()
     w = ops.Variable(root.with_op_name("w"), np.ones(width, dtype))
     count = ops.Variable(root.with_op_name("count"), 0.0)
@@ -47,7 +47,7 @@ def test_results_continue_with_the_same_bits(before: str, after: str) -> None:
     assert float(second.variables["new"]) == 5.0
 
 
-def test_the_first_session_is_left_alone() -> None:
+def test_the_first_session_is_unchanged() -> None:
     first = ClientSession(training())
     run(first, 1)
     before = first.variables["w"]
@@ -75,14 +75,14 @@ def test_changed_blocks_are_reset() -> None:
     second = ClientSession(training())
     assert second.adopt(first, unless={"w", "noise"}) == ["count"]
     run(second, 2)
-    assert same(second.variables["w"], first.variables["w"])  # started again, and the random numbers with it
+    assert same(second.variables["w"], first.variables["w"])  # reset, including the random numbers
     third = ClientSession(training())
     third.adopt(first, unless=["w"])
     run(third, 2)
-    assert not same(third.variables["w"], first.variables["w"])  # the random numbers went on
+    assert not same(third.variables["w"], first.variables["w"])  # the random numbers continued
 
 
-def test_names_that_mean_something_else_are_not_taken() -> None:
+def test_state_is_not_adopted_by_different_blocks_of_the_same_name() -> None:
     first = ClientSession(training())
     run(first, 2)
     root = Scope.new_root_scope()
@@ -94,13 +94,13 @@ def test_names_that_mean_something_else_are_not_taken() -> None:
     assert same(second.run("noise"), ClientSession(root).run("noise"))
 
 
-def test_a_session_that_never_ran() -> None:
+def test_adopting_a_session_that_never_ran() -> None:
     second = ClientSession(training())
     assert second.adopt(ClientSession(training())) == []
     assert second.runs == 0
 
 
-def test_strings_and_short_floats_cross_engines() -> None:
+def test_strings_and_16_bit_floats_are_adopted_across_engines() -> None:
     pytest.importorskip("torch")
 
     def graph() -> Scope:

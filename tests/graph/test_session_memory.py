@@ -20,8 +20,8 @@ from rowgrad.graph.page import Block, End
 MIB = 1 << 20
 
 
-def doubling(times: int, shape: list[int] | None = None) -> Page:
-    """A block, and blocks that each join two of the one before."""
+def doubling_page(times: int, shape: list[int] | None = None) -> Page:
+    """Return a chain of blocks that each concatenate two copies of the previous one."""
     first = Block("c0", "Const", {"val": np.zeros(1024, np.float64)})
     if shape is not None:
         first = Block("c0", "Placeholder", attrs={"dtype": "float64", "shape": shape})
@@ -33,7 +33,7 @@ def doubling(times: int, shape: list[int] | None = None) -> Page:
     return Page("doubling", [*blocks, fetch])
 
 
-def no_block_runs(session: ClientSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def fail_if_a_block_runs(session: ClientSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def bind(*_: Any) -> Any:
         def run(_: Any) -> Any:
             raise AssertionError("a block has run")
@@ -43,34 +43,34 @@ def no_block_runs(session: ClientSession, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(session.engine, "bind", bind)
 
 
-def test_known_shapes_are_added_up_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = ClientSession(build(doubling(30)), memory=64 * MIB)
-    no_block_runs(session, monkeypatch)
+def test_known_shapes_are_checked_before_any_block_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ClientSession(build(doubling_page(30)), memory=64 * MIB)
+    fail_if_a_block_runs(session, monkeypatch)
     with pytest.raises(
         ResourceExhaustedError, match="need 67108864 bytes, but only 8192 of the session's 67108864"
     ) as caught:
         session.run_block()
     assert caught.value.name == "c13"
-    exact = ClientSession(build(doubling(3)), memory=15 * 8192)
+    exact = ClientSession(build(doubling_page(3)), memory=15 * 8192)
     assert exact.run_block()["c3.output"].shape == exact.run_block()["c3.output"].shape
-    assert ClientSession(build(doubling(3)), memory=MIB).run_block()["c3.output"].shape == (8192,)
+    assert ClientSession(build(doubling_page(3)), memory=MIB).run_block()["c3.output"].shape == (8192,)
 
 
-def test_the_default_is_a_part_of_the_machine() -> None:
-    session = ClientSession(build(doubling(40)))
+def test_the_default_limit_is_a_part_of_the_machine_s_memory() -> None:
+    session = ClientSession(build(doubling_page(40)))
     assert session.memory < 1 << 50
     with pytest.raises(ResourceExhaustedError, match="the values need"):
         session.run_block()
 
 
 @pytest.mark.parametrize("watch_costs", [False, True])
-def test_open_shapes_are_worked_out_from_what_is_fed(watch_costs: bool) -> None:
-    session = ClientSession(build(doubling(20, [-1])), watch_costs=watch_costs, memory=MIB)
+def test_unknown_shapes_are_computed_from_feeds(watch_costs: bool) -> None:
+    session = ClientSession(build(doubling_page(20, [-1])), watch_costs=watch_costs, memory=MIB)
     with pytest.raises(ResourceExhaustedError, match="the values need 1048576 bytes") as caught:
         session.run_block(feeds={"c0": np.zeros(1024)})
     assert caught.value.name == "c7"
-    small = ClientSession(build(doubling(3, [-1])), watch_costs=watch_costs, memory=MIB)
-    for _ in range(3):  # also where shapes are known from the run before
+    small = ClientSession(build(doubling_page(3, [-1])), watch_costs=watch_costs, memory=MIB)
+    for _ in range(3):  # also with the shapes of the previous run
         assert small.run_block(feeds={"c0": np.zeros(1024)})["c3.output"].shape == (8192,)
     with pytest.raises(ResourceExhaustedError):
         small.run_block(feeds={"c0": np.zeros(1 << 16)})
@@ -78,7 +78,7 @@ def test_open_shapes_are_worked_out_from_what_is_fed(watch_costs: bool) -> None:
 
 
 @pytest.mark.parametrize("op", ["Fill", "OneHot", "Range"])
-def test_sizes_that_are_fed_are_looked_at_before_the_block_runs(op: str) -> None:
+def test_fed_sizes_are_checked_before_the_block_runs(op: str) -> None:
     root = Scope.new_root_scope()
     size = ops.Placeholder(root.with_op_name("n"), dtype="int32", shape=[1] if op == "Fill" else [])
     if op == "Fill":
@@ -96,7 +96,7 @@ def test_sizes_that_are_fed_are_looked_at_before_the_block_runs(op: str) -> None
     assert caught.value.name == "big"
 
 
-def test_random_numbers_of_a_shape_that_is_fed_are_counted() -> None:
+def test_random_numbers_of_a_fed_shape_are_counted() -> None:
     root = Scope.new_root_scope()
     shape = ops.Placeholder(root, dtype="int64", shape=[2])
     numbers = ops.RandomUniform(root.with_op_name("numbers"), shape, seed=1)
@@ -107,19 +107,19 @@ def test_random_numbers_of_a_shape_that_is_fed_are_counted() -> None:
     assert caught.value.name == "numbers"
 
 
-def test_first_values_of_variables_are_counted() -> None:
+def test_initial_values_of_variables_are_counted() -> None:
     root = Scope.new_root_scope()
     table = ops.Variable(root.with_op_name("v"), 0.0, shape=[1 << 20, 1 << 6], dtype="float32")
     with pytest.raises(ResourceExhaustedError, match="the values need"):
         ClientSession(root, memory=MIB).run(table)
 
 
-def test_earlier_results_are_forgotten_before_a_run_is_rejected() -> None:
+def test_earlier_results_are_released_before_a_run_is_rejected() -> None:
     root = Scope.new_root_scope()
     x = ops.Placeholder(root.with_op_name("x"), dtype="float64", shape=[1 << 15])
     one, other = ops.Neg(root.with_op_name("one"), x), ops.Neg(root.with_op_name("other"), x)
     feed = {x: np.zeros(1 << 15)}
-    session = ClientSession(root, memory=MIB)  # each run holds half of it
+    session = ClientSession(root, memory=MIB)  # each run needs half of it
     session.run(one, feed)
     session.run(other, feed)
     assert session.result("one", "y") is not None
@@ -132,14 +132,14 @@ def test_earlier_results_are_forgotten_before_a_run_is_rejected() -> None:
     assert roomy._last.bytes == 1 << 19
 
 
-def test_memory_has_to_be_a_number_of_bytes() -> None:
+def test_an_invalid_memory_limit_raises() -> None:
     for wrong in (0, -1, True, 1.5):
         with pytest.raises(ValueError, match="memory must be a positive number of bytes"):
             ClientSession(Scope.new_root_scope(), memory=wrong)  # type: ignore[arg-type]
 
 
-def test_memory_that_is_not_there_names_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = ClientSession(build(doubling(1)))
+def test_a_failed_allocation_names_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ClientSession(build(doubling_page(1)))
 
     def bind(*_: Any) -> Any:
         def run(_: Any) -> Any:
@@ -151,14 +151,14 @@ def test_memory_that_is_not_there_names_the_block(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ResourceExhaustedError, match="OOM: Unable to allocate 16 GiB") as caught:
         session.run_block()
     assert caught.value.name == "c1"
-    session = ClientSession(build(doubling(1)))
+    session = ClientSession(build(doubling_page(1)))
     monkeypatch.setattr(session, "_out", lambda _: (_ for _ in ()).throw(MemoryError("no copy")))
     with pytest.raises(ResourceExhaustedError, match="OOM: no copy"):
         session.run_block()
 
 
-def test_the_command_has_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save(doubling(12), tmp_path / "page.json")
+def test_the_command_has_a_memory_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(doubling_page(12), tmp_path / "page.json")
     assert main(["run", str(tmp_path / "page.json"), "--memory", "8"]) == 1
     assert "OOM: the values need" in capsys.readouterr().err
     assert main(["run", str(tmp_path / "page.json"), "--memory", "8", "--json"]) == 1
@@ -167,10 +167,10 @@ def test_the_command_has_an_option(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["run", str(tmp_path / "page.json"), "--memory", "80"]) == 0
 
 
-def test_the_command_calls_missing_memory_by_its_name(
+def test_the_command_reports_missing_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save(doubling(1), tmp_path / "page.json")
+    save(doubling_page(1), tmp_path / "page.json")
 
     def load(*_: Any, **__: Any) -> Any:
         raise MemoryError
@@ -180,7 +180,7 @@ def test_the_command_calls_missing_memory_by_its_name(
     assert capsys.readouterr().err == "rowgrad run: out of memory\n"
 
 
-def test_steady_values_of_earlier_fetches_are_let_go() -> None:
+def test_constant_values_of_earlier_fetches_are_released() -> None:
     root = Scope.new_root_scope()
     constant = Const(root, 0.5, shape=[1024, 128], dtype="float64")
     session = ClientSession(root, memory=4 * MIB)
@@ -199,10 +199,10 @@ def test_steady_values_of_earlier_fetches_are_let_go() -> None:
     session.run(total)
     program = next(reversed(session._programs.values()))
     session.run(total)
-    assert next(reversed(session._programs.values())) is program  # the plan of a run in a small memory is cached
+    assert next(reversed(session._programs.values())) is program  # also cached with a small memory limit
 
 
-def test_steady_values_of_a_run_that_fails_are_let_go() -> None:
+def test_constant_values_of_a_failed_run_are_released() -> None:
     root = Scope.new_root_scope()
     steady = ops.Exp(root, Const(root, 0.5, shape=[1024], dtype="float64"))
     fed = ops.Placeholder(root.with_op_name("fed"), dtype="float64", shape=[])
@@ -212,7 +212,7 @@ def test_steady_values_of_a_run_that_fails_are_let_go() -> None:
     assert not session._programs
 
 
-def test_variables_that_a_run_does_not_read_count_too() -> None:
+def test_variables_that_a_run_does_not_read_are_counted() -> None:
     root = Scope.new_root_scope()
     session = ClientSession(root, memory=4 * MIB - 1)
     tables = [ops.Variable(root.with_op_name(f"v{k}"), 1.0, shape=[1024, 128], dtype="float64") for k in range(5)]
@@ -224,7 +224,7 @@ def test_variables_that_a_run_does_not_read_count_too() -> None:
     assert session.run(ops.Sum(root, tables[4], [0, 1])) == 1024 * 128
 
 
-def test_a_page_whose_gradients_multiply_is_an_error() -> None:
+def test_a_page_with_exponentially_many_gradients_is_an_error() -> None:
     blocks = [Block("x", "Variable", {"initvalues": [0.5]}), Block("y", "Tanh", wires={"x": [End("x", "ref")]})]
     last = End("y", "y")
     for k in range(40):

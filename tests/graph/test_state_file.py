@@ -22,7 +22,7 @@ def members(path: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def put(path: Path, content: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> None:
+def write_members(path: Path, content: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> None:
     with zipfile.ZipFile(path, "w", method) as archive:
         for name, raw in content.items():
             archive.writestr(name, raw)
@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "s"
 
 
-def test_everything_comes_back(tmp_path: Path) -> None:
+def test_a_state_round_trips(tmp_path: Path) -> None:
     shapes: list[tuple[int, ...]] = [(), (0, 3), (7,), (300, 5)]
     variables = {f"{d}/{s}": array_of(d, s, i) for i, d in enumerate(NUMPY_DTYPE) for s in shapes}
     counters = {"steps": 12, "a: b": -1, "large": 2**70}
@@ -50,7 +50,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert load_state(tmp_path / "s").counters["large"] == 2**70
 
 
-def test_nothing_at_all_comes_back(tmp_path: Path) -> None:
+def test_an_empty_state_round_trips(tmp_path: Path) -> None:
     save_state(tmp_path / "s", {}, {}, "")
     assert load_state(tmp_path / "s") == State("")
 
@@ -63,7 +63,7 @@ def test_numpy_reads_the_arrays(path: Path) -> None:
 @pytest.mark.parametrize(
     "variables", [{"w": np.array([object()])}, {"w": np.array(["\ud800"])}, {"\ud800": np.zeros(1)}]
 )
-def test_what_cannot_be_written_is_rejected(variables: dict[str, Any], tmp_path: Path) -> None:
+def test_unsupported_state_raises(variables: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(PageError, match="variables"):
         save_state(tmp_path / "s", variables, {}, "p")
     with pytest.raises(PageError, match=r"counters\.n"):
@@ -83,12 +83,12 @@ CHANGES: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("key", "value", "words"), CHANGES)
-def test_headers_are_validated(key: str, value: Any, words: str, path: Path) -> None:
+@pytest.mark.parametrize(("key", "value", "message"), CHANGES)
+def test_invalid_headers_raise(key: str, value: Any, message: str, path: Path) -> None:
     content = members(path)
     head = json.loads(content["state.json"]) | {key: value}
-    put(path, content | {"state.json": json.dumps(head).encode()})
-    with pytest.raises(PageError, match=words) as caught:
+    write_members(path, content | {"state.json": json.dumps(head).encode()})
+    with pytest.raises(PageError, match=message) as caught:
         load_state(path)
     assert caught.value.place == f"{path}: state.json"
 
@@ -96,29 +96,29 @@ def test_headers_are_validated(key: str, value: Any, words: str, path: Path) -> 
 @pytest.mark.parametrize(
     ("key", "value"), [("shape", [15]), ("shape", [10**12]), ("dtype", "int32"), ("dtype", "int8")]
 )
-def test_members_must_be_what_the_header_says(key: str, value: Any, path: Path) -> None:
+def test_members_must_match_the_header(key: str, value: Any, path: Path) -> None:
     content = members(path)
     head = json.loads(content["state.json"])
     head["variables"][0][key] = value
-    put(path, content | {"state.json": json.dumps(head).encode()})
+    write_members(path, content | {"state.json": json.dumps(head).encode()})
     with pytest.raises(PageError, match="it holds float32 of shape") as caught:
         load_state(path)
     assert caught.value.place == f"{path}: variables/0.npy"
 
 
-def test_members_are_named(path: Path) -> None:
+def test_errors_name_the_member(path: Path) -> None:
     content = members(path)
     for name in content:
-        put(path, {other: raw for other, raw in content.items() if other != name})
+        write_members(path, {other: raw for other, raw in content.items() if other != name})
         with pytest.raises(PageError, match=f"{name}: this member is missing"):
             load_state(path)
-    put(path, content | {"more": b""})
+    write_members(path, content | {"more": b""})
     with pytest.raises(PageError, match="more: the header does not name"):
         load_state(path)
-    put(path, content, zipfile.ZIP_DEFLATED)
+    write_members(path, content, zipfile.ZIP_DEFLATED)
     with pytest.raises(PageError, match="compressed"):
         load_state(path)
-    put(path, content)
+    write_members(path, content)
     raw = path.read_bytes()
     at = raw.index(content["variables/0.npy"][-20:])
     path.write_bytes(raw[:at] + b"\0\0\0\0" + raw[at + 4 :])
@@ -126,7 +126,7 @@ def test_members_are_named(path: Path) -> None:
         load_state(path)
 
 
-def test_files_of_another_kind(path: Path) -> None:
+def test_files_of_another_kind_raise(path: Path) -> None:
     for raw in (b"", b"{}", b"PK\5\6" + bytes(18), path.read_bytes()[:-40]):
         path.write_bytes(raw)
         with pytest.raises(PageError, match=str(path)):
@@ -153,7 +153,7 @@ def test_pickled_objects_are_never_read(path: Path) -> None:
         load_state(path)
 
 
-def test_damaged_bytes(path: Path) -> None:
+def test_damaged_files_are_read_or_rejected(path: Path) -> None:
     whole, draw = path.read_bytes(), random.Random(0)
     wanted = load_state(path)
     for _ in range(3000):
@@ -168,6 +168,6 @@ def test_damaged_bytes(path: Path) -> None:
         except PageError as error:
             place = error.place
             assert place.startswith(str(path))
-        else:  # only bytes nobody looks at were changed
+        else:  # only unused bytes changed
             assert same(list(found.variables.values()), list(wanted.variables.values()))
             assert found.counters == wanted.counters

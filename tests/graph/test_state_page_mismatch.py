@@ -69,12 +69,12 @@ def test_the_state_of_another_page_is_rejected(state: Path, other: Page, message
         page(),
         page("renamed"),
         page(rate="another_id"),
-        page(by=0.5),  # a rate that was edited, on the page of this name
+        page(by=0.5),  # the same page with another rate
         page(extra=True),
         Page("a", list(reversed(page().blocks))),
     ],
 )
-def test_the_same_page_restores_however_it_was_arranged(state: Path, same: Page) -> None:
+def test_the_same_page_in_another_layout_restores_the_state(state: Path, same: Page) -> None:
     for block in same.blocks:
         block.at = (300.0, 400.0)
     session = ClientSession(build(same))
@@ -82,7 +82,7 @@ def test_the_same_page_restores_however_it_was_arranged(state: Path, same: Page)
     assert value(session) == [2.0, 3.0]
 
 
-def test_pages_that_update_nothing_are_distinguished_by_what_reads_their_variables(tmp_path: Path) -> None:
+def test_pages_without_updates_are_distinguished_by_readers_of_their_variables(tmp_path: Path) -> None:
     def reading(op: str) -> ClientSession:
         blocks = [Block("w", "Variable", {"initvalues": ONE}), Block("y", op, wires={"x": [End("w", "ref")]})]
         return ClientSession(build(Page("p", blocks)))
@@ -123,7 +123,7 @@ def test_the_command_rejects_the_state_of_another_page(
     assert "warning: " in capsys.readouterr().err
 
 
-def test_identities_that_are_damaged_are_rejected(tmp_path: Path, state: Path) -> None:
+def test_damaged_identities_are_rejected(tmp_path: Path, state: Path) -> None:
     with zipfile.ZipFile(state) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     for wrong in (5, {}, {"variables": [], "values": ""}, {"variables": {"w": 1}, "values": ""}):

@@ -1,4 +1,4 @@
-"""AddSymbolicGradients: every differentiable block against finite differences, sparse ones to second order."""
+"""AddSymbolicGradients against finite differences: every differentiable block, sparse ones to second order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEP = 1e-6
 
 
 class Case:
-    """An op on a page: what has a gradient is fed, so that it can be moved; the rest is constant."""
+    """An op in a graph: differentiable inputs are fed, so that they can be varied; the rest is constant."""
 
     def __init__(self, op: Op, is_open: bool) -> None:
         self.rng = np.random.default_rng(5)
@@ -46,7 +46,7 @@ class Case:
         self.seeds = [self.place(self.rng.normal(size=v.shape)) for v in self.run(self.outputs)]
 
     def place(self, value: Any) -> Output:
-        """A placeholder and its value; sizes are left open where the case says so."""
+        """Return a placeholder for a value, with unknown sizes if the case requests it."""
         array = np.asarray(value, np.float64)
         shape = [-1] * array.ndim if self.is_open else list(array.shape)
         found = ops.Placeholder(self.root, dtype="float64", shape=shape).output
@@ -57,7 +57,7 @@ class Case:
         return self.session.run(fetches, {**self.feeds, **(moved or {})})
 
     def check(self, outputs: list[Output], seeds: list[Output], inputs: list[Output]) -> list[Output]:
-        """The gradient along a random direction is the difference along it."""
+        """Compare the gradient along a random direction with the finite difference."""
         gradients = list(AddSymbolicGradients(self.root, outputs, inputs, seeds, unconnected_gradients="zero"))
         found = self.run(gradients)
         for target, gradient in zip(inputs, found, strict=True):
@@ -76,21 +76,21 @@ class Case:
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["known", "open"])
 @pytest.mark.parametrize("op", SMOOTH)
-def test_first_order(op: Op, is_open: bool) -> None:
+def test_first_order_gradients_match_finite_differences(op: Op, is_open: bool) -> None:
     case = Case(op, is_open)
     case.check(case.outputs, case.seeds, case.inputs)
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["known", "open"])
 @pytest.mark.parametrize("op", SPARSE)
-def test_second_order(op: Op, is_open: bool) -> None:
+def test_second_order_gradients_match_finite_differences(op: Op, is_open: bool) -> None:
     case = Case(op, is_open)
     first = list(AddSymbolicGradients(case.root, case.outputs, case.inputs, case.seeds, unconnected_gradients="zero"))
     second_seeds = [case.place(case.rng.normal(size=v.shape)) for v in case.run(first)]
     case.check(first, second_seeds, [*case.inputs, *case.seeds])
 
 
-def test_same_bits_as_vjp() -> None:
+def test_gradients_have_the_same_bits_as_vjp() -> None:
     rng = np.random.default_rng(1)
     table, dy = rng.normal(size=(6, 4)).astype(np.float32), rng.normal(size=(3, 4)).astype(np.float32)
     ids, segments = [0, 5, 5, 2, 0], [0, 0, 1, 2, 2]
@@ -105,7 +105,7 @@ def test_same_bits_as_vjp() -> None:
     assert ClientSession(root).run(grad).tobytes() == expected.tobytes()
 
 
-def test_seeds_are_ones_and_outputs_add_up() -> None:
+def test_default_seeds_are_ones_and_gradients_of_outputs_are_summed() -> None:
     root = Scope.new_root_scope()
     x = ops.Variable(root, [1.0, 2.0])
     square = ops.Square(root, x)
@@ -119,7 +119,7 @@ def test_seeds_are_ones_and_outputs_add_up() -> None:
     assert [v.tolist() for v in run([first, second, third])] == [[3.0, 12.0], [6.0, 12.0], [6.0, 6.0]]
 
 
-def test_what_has_no_gradient_is_rejected_by_name() -> None:
+def test_blocks_without_a_gradient_raise_with_their_name() -> None:
     root = Scope.new_root_scope()
     x, other = ops.Variable(root.with_op_name("x"), [1.0]), ops.Variable(root.with_op_name("other"), [1.0])
     y = ops.Square(root, x)
@@ -138,7 +138,7 @@ def test_what_has_no_gradient_is_rejected_by_name() -> None:
 
 
 def test_gradients_flow_through_lookups() -> None:
-    """Composites are nodes, so their gradients are too."""
+    """A lookup is several nodes, each with a gradient."""
     rng = np.random.default_rng(2)
     indices = np.array([[0, 0], [0, 1], [1, 0], [3, 0], [3, 1], [3, 2]])
     values, weights = np.array([1, 4, -1, 2, 2, 0]), rng.uniform(0.5, 2.0, 6)
@@ -173,7 +173,7 @@ def test_gradients_flow_through_lookups() -> None:
                         np.testing.assert_allclose(found[1], rg.densify(wanted[2]), rtol=1e-12, atol=1e-14)
 
 
-def test_default_id_of_a_safe_lookup() -> None:
+def test_gradients_of_the_default_id_of_a_safe_lookup() -> None:
     root = Scope.new_root_scope()
     ids = rg.SparseTensor([[0, 0], [2, 0]], [1, -3], [3, 1])
     out = ops.SafeEmbeddingLookupSparse(root, [[1.0], [2.0], [3.0]], ids, default_id=2)
@@ -191,7 +191,7 @@ def test_default_id_of_a_safe_lookup() -> None:
     ],
 )
 def test_subnormal_weights_of_a_safe_lookup(dtype: str, weight: float, expected: float) -> None:
-    """TensorFlow's answers: subnormal weights count as 0, so their ids are dropped; in float16 they do not."""
+    """As in TensorFlow, subnormal weights count as 0 and their ids are dropped, except in float16."""
     root = Scope.new_root_scope()
     table, weights = (np.array(x, NUMPY_DTYPE[dtype]) for x in ([[1], [2], [3]], [weight]))
     ids = rg.SparseTensor([[0, 0]], [1], [1, 1])
@@ -203,8 +203,8 @@ def test_subnormal_weights_of_a_safe_lookup(dtype: str, weight: float, expected:
 @pytest.mark.parametrize("block", ["EmbeddingLookupSparse", "SafeEmbeddingLookupSparse"])
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 @pytest.mark.parametrize("max_norm", [0.0, 1.1])
-def test_lookups_against_differences(block: str, combiner: str, max_norm: float) -> None:
-    """First and second order, for the table and the weights; ids are fed, so that every size is open."""
+def test_gradients_of_lookups_match_finite_differences(block: str, combiner: str, max_norm: float) -> None:
+    """First and second order, for table and weights; ids are fed, so all sizes are unknown."""
     case = Case(CATALOG["Add"], is_open=True)
     case.inputs = [case.place(case.rng.normal(size=(5, 3))), case.place(case.rng.uniform(0.5, 2.0, 6))]
     parts = {
@@ -234,4 +234,4 @@ def test_the_mixed_second_derivative_of_a_power_with_exponent_0() -> None:
     (to_x_to_y,) = AddSymbolicGradients(root, [to_x], [y])
     session = ClientSession(root)
     assert session.run(to_x).tolist() == [0.0, 0.0, 0.0, 0.0]
-    assert session.run(to_x_to_y).tolist() == [0.5, -0.25, 0.0, 0.0]  # 1 / x, where that is finite
+    assert session.run(to_x_to_y).tolist() == [0.5, -0.25, 0.0, 0.0]  # 1 / x where it is finite

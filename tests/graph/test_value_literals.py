@@ -44,7 +44,7 @@ from rowgrad.graph.page import PageError
         (r'{"\"\\\n\t\x00\xff","é"}', "string", [b'"\\\n\t\x00\xff', "é"]),
     ],
 )
-def test_the_spelling_gives_dtype_and_shape(text: str, dtype: str, value: Any) -> None:
+def test_dtype_and_shape_are_inferred_from_the_text(text: str, dtype: str, value: Any) -> None:
     array = parse_literal(text)
     assert aval_of(array).dtype == dtype
     assert array.tolist() == value
@@ -70,13 +70,13 @@ def test_the_spelling_gives_dtype_and_shape(text: str, dtype: str, value: Any) -
         ("{}", "qint8", []),
     ],
 )
-def test_a_dtype_beats_the_spelling(text: str, dtype: str, value: Any) -> None:
+def test_an_explicit_dtype_overrides_the_text(text: str, dtype: str, value: Any) -> None:
     array = parse_literal(text, dtype)
     assert aval_of(array).dtype == parse_dtype(dtype)
     assert array.tolist() == value
 
 
-def test_nan_and_the_quantized() -> None:
+def test_nan_and_quantized_dtypes() -> None:
     assert np.isnan(parse_literal("nan"))
     assert np.isnan(parse_literal("nan", "bfloat16"))
     array = parse_literal("{-1,5}", "qint32")
@@ -166,12 +166,12 @@ def test_some_dtypes_are_inferred(dtype: str) -> None:
     assert parse_literal(format_literal(sample(dtype))).dtype == NUMPY_DTYPE[dtype]
 
 
-def test_a_shape_without_text() -> None:
+def test_a_shape_without_values() -> None:
     with pytest.raises(PageError, match=r"no text has the shape \[0, 3\]"):
         format_literal(np.zeros((0, 3)))
 
 
-def test_long_texts_take_no_longer_than_their_length() -> None:
+def test_parsing_time_is_linear_in_the_length() -> None:
     began = time.process_time()
     assert parse_literal("{" + ",".join(map(str, range(1_000_000))) + "}").shape == (1_000_000,)
     for text in ('"\\"' * 300_000, "a=" + " " * 300_000 + '"', "a" + " " * 300_000 + "{", "{" * 300_000):
@@ -185,19 +185,19 @@ def test_long_texts_take_no_longer_than_their_length() -> None:
     ("text", "shape"),
     [("", []), (" ", []), ("{}", []), ("[2][2]", [2, 2]), ("{2,2}", [2, 2]), (" { 3 } ", [3]), ("{-1,4}", [-1, 4])],
 )
-def test_shapes(text: str, shape: list[int]) -> None:
+def test_shapes_are_parsed(text: str, shape: list[int]) -> None:
     assert parse_shape(text) == shape
 
 
 @pytest.mark.parametrize(
     "text", ["2", "[2", "[2][]", "{2,,}", "{,}", "[a]", "[-2]", "[" + "9" * 30 + "]", "[1]" * 33, "[2]{2}"]
 )
-def test_invalid_shapes(text: str) -> None:
+def test_invalid_shapes_raise(text: str) -> None:
     with pytest.raises(PageError, match=r"is not a shape|dimensions"):
         parse_shape(text)
 
 
-def test_dtypes() -> None:
+def test_dtype_names_are_parsed() -> None:
     for name in ALL_DTYPES:
         assert parse_dtype(name) == name
     names = {"DT_INT64": "int64", "DT_HALF": "float16", "half": "float16", "double": "float64", "float": "float32",
@@ -216,11 +216,11 @@ def test_dtypes() -> None:
         ("", {}),
     ],
 )
-def test_attributes(text: str, attrs: dict[str, str]) -> None:
+def test_attributes_are_parsed(text: str, attrs: dict[str, str]) -> None:
     assert parse_attrs(text) == attrs
 
 
 @pytest.mark.parametrize("text", ["keep_dims_", "a=1;b", "=1", "a b = 1", 'a = "x', "a=1;a_=2", r'a="\q"'])
-def test_invalid_attributes(text: str) -> None:
+def test_invalid_attributes_raise(text: str) -> None:
     with pytest.raises(PageError, match="attribute"):
         parse_attrs(text)

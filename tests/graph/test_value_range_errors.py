@@ -21,7 +21,7 @@ TOO_LARGE = [
 
 
 @pytest.mark.parametrize(("value", "dtype"), TOO_LARGE)
-def test_numbers_beyond_a_dtype(value: Any, dtype: str) -> None:
+def test_numbers_out_of_the_range_of_a_dtype_raise(value: Any, dtype: str) -> None:
     root = Scope.new_root_scope()
     fed = ops.Placeholder(root, dtype=dtype)
     makers = [
@@ -35,7 +35,7 @@ def test_numbers_beyond_a_dtype(value: Any, dtype: str) -> None:
             make()
 
 
-def test_strings_with_half_a_character() -> None:
+def test_strings_with_lone_surrogates_raise() -> None:
     root = Scope.new_root_scope()
     fed = ops.Placeholder(root, dtype="string")
     makers = [
@@ -49,7 +49,7 @@ def test_strings_with_half_a_character() -> None:
     assert ClientSession(root).run(Const(root, ["\u00e9\U0001f600", b"\xff"])).tolist() == ["\u00e9\U0001f600", b"\xff"]
 
 
-def test_numbers_at_the_ends_of_a_dtype() -> None:
+def test_numbers_at_the_bounds_of_a_dtype_are_accepted() -> None:
     root = Scope.new_root_scope()
     session = ClientSession(root)
     assert session.run(Const(root, [-128, 127], dtype="qint8")).tolist() == [(-128,), (127,)]
@@ -60,7 +60,7 @@ def test_numbers_at_the_ends_of_a_dtype() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_a_number_beside_a_wire(dtype: str) -> None:
+def test_a_number_next_to_a_wire_must_fit_its_dtype(dtype: str) -> None:
     root = Scope.new_root_scope()
     x = Const(root, 1.0, dtype=dtype)
     with pytest.raises(InvalidArgumentError, match=f"y must contain numbers in the range of {dtype}; got 1e\\+300"):
@@ -72,7 +72,7 @@ def test_a_number_beside_a_wire(dtype: str) -> None:
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
 @pytest.mark.parametrize("name", ["Neg", "Identity", "Square"])
-def test_a_seed_whose_shape_only_the_run_knows(engine: str, name: str) -> None:
+def test_a_seed_of_unknown_shape_must_fit_at_run_time(engine: str, name: str) -> None:
     if engine == "torch":
         pytest.importorskip("torch")
     root = Scope.new_root_scope()
@@ -91,7 +91,7 @@ def test_a_seed_whose_shape_only_the_run_knows(engine: str, name: str) -> None:
             session.run(found, {seed: np.ones(shape, np.float32)})
 
 
-def test_a_seed_beside_an_output_of_open_shape() -> None:
+def test_a_seed_for_an_output_of_unknown_shape_must_fit_at_run_time() -> None:
     root = Scope.new_root_scope()
     x = ops.Placeholder(root, dtype="float32", shape=[-1, 2])
     seed = ops.Placeholder(root, dtype="float32", shape=[-1, 2])
@@ -123,7 +123,7 @@ def _updates(root: Scope, lr: Any, grad: Any) -> dict[str, Any]:
     }
 
 
-def test_updates_by_values_whose_shape_only_the_run_knows() -> None:
+def test_updates_of_unknown_shape_must_fit_at_run_time() -> None:
     root = Scope.new_root_scope()
     lr, grad = (ops.Placeholder(root, dtype="float32") for _ in range(2))
     for name, update in _updates(root, lr, grad).items():
@@ -143,7 +143,7 @@ def test_updates_by_values_whose_shape_only_the_run_knows() -> None:
 
 @pytest.mark.parametrize("safe", [False, True])
 @pytest.mark.parametrize("combiner", ["sum", "mean"])
-def test_lookups_of_parts_whose_shape_only_the_run_knows(safe: bool, combiner: str) -> None:
+def test_lookups_in_shards_of_unknown_shape_must_fit_at_run_time(safe: bool, combiner: str) -> None:
     root = Scope.new_root_scope()
     indices, values, shape = (ops.Placeholder(root, dtype="int64") for _ in range(3))
     weights = ops.Placeholder(root, dtype="float32")

@@ -17,8 +17,8 @@ def wired(name: str, op: str, values: Any = None, **wires: str) -> Block:
     return Block(name, op, values or {}, {pin: [End.parse(e) for e in ends.split()] for pin, ends in wires.items()})
 
 
-def complete() -> Page:
-    """A page whose blocks all hold."""
+def valid_page() -> Page:
+    """Return a page without errors."""
     return Page("p", [
         Block("f", "Const", {"val": np.ones((3, 2), np.float32)}),
         Block("big", "Const", {"val": np.ones((3, 700))}),
@@ -45,8 +45,8 @@ def complete() -> Page:
     ])  # fmt: skip
 
 
-def verdict(page: Page, end: End, block: str, pin: str) -> str | None:
-    """What `check` says of the page with the wire in it."""
+def check_wire(page: Page, end: End, block: str, pin: str) -> str | None:
+    """Return the error that `check` reports with this wire, or None."""
     page = copy.deepcopy(page)
     target = page[block]
     op = find_op(target.op)
@@ -61,8 +61,8 @@ def verdict(page: Page, end: End, block: str, pin: str) -> str | None:
     return found.errors[block].message if block in found.errors else None
 
 
-def test_candidates_are_what_check_says() -> None:
-    page = complete()
+def test_candidates_agree_with_check() -> None:
+    page = valid_page()
     assert check(page).ok
     seen = 0
     for block in page.blocks:
@@ -73,16 +73,16 @@ def test_candidates_are_what_check_says() -> None:
             for name, why in candidates_from(page, end).items():
                 target, pin = name.rsplit(".", 1)
                 reason = "circle" if why is not None and "lead back" in why else why
-                expected = verdict(page, end, target, pin)
+                expected = check_wire(page, end, target, pin)
                 if expected is not None and expected.endswith("wire it, or enter a value"):
-                    continue  # a sparse tensor brought those along; others look at blocks that lack inputs
+                    continue  # covered by the test of missing inputs
                 assert reason == expected, f"{end} to {name}"
                 seen += 1
     assert seen > 800
 
 
 def test_both_directions_agree() -> None:
-    page = complete()
+    page = valid_page()
     from_ends: dict[tuple[str, str], str | None] = {}
     for end in ("f.output", "i.output", "l.output", "l.output[1]", "feed.output", "st.tensor", "no.output"):
         from_ends |= {(end, pin): why for pin, why in candidates_from(page, end).items()}
@@ -95,8 +95,8 @@ def test_both_directions_agree() -> None:
     assert not any(pin.startswith("n.") for pin in candidates_from(page, "n.sum"))
 
 
-def bare() -> Page:
-    """Blocks that lack inputs."""
+def page_with_missing_inputs() -> Page:
+    """Return a page whose blocks lack inputs."""
     return Page("p", [
         Block("f", "Const", {"val": np.ones((3, 2), np.float32)}),
         Block("d", "Const", {"val": np.ones((3, 2))}),
@@ -146,7 +146,7 @@ def bare() -> Page:
         ("f.output", "el.ids", "ids takes a sparse tensor; got f.output (float32[3,2])"),
         ("i.output", "g.inputs", "inputs[0] (i.output) has dtype int32, which has no gradient"),
         ("f.output", "g.inputs", None),
-        # What half gives is float32 already, though it lacks an input; what m gives may be any float.
+        # The output of half is known to be float32 although an input is missing; that of m may be any float.
         ("half.z", "m.indices", "indices must be one of int32, int64; got float32"),
         ("half.z", "gd.delta", None),
         ("m.output", "gd.delta", None),
@@ -156,14 +156,14 @@ def bare() -> Page:
         ("f.output", "bad.x", None),
     ],
 )  # fmt: skip
-def test_blocks_that_lack_inputs(end: str, pin: str, why: str | None) -> None:
-    page = bare()
+def test_candidates_of_blocks_with_missing_inputs(end: str, pin: str, why: str | None) -> None:
+    page = page_with_missing_inputs()
     assert candidates_from(page, end).get(pin, "absent") == why
     if why != "absent":
         assert candidates_to(page, *pin.split("."))[end] == why
 
 
-def test_circles() -> None:
+def test_wires_that_close_a_cycle_are_rejected() -> None:
     page = Page("p", [
         wired("c", "Neg", x="b.y"), wired("b", "Neg", x="a.y"), Block("a", "Neg", {"x": 1.0}), Block("d", "Neg"),
     ])  # fmt: skip
@@ -183,17 +183,17 @@ def test_circles() -> None:
     assert check(page).errors["c"].message == reason
 
 
-def test_gradients_flow() -> None:
-    page = complete()
-    words = 'no gradient flows from outputs to inputs[1] ({}). Pass unconnected_gradients="zero" to get zeros.'
+def test_wires_without_a_gradient_path_are_rejected() -> None:
+    page = valid_page()
+    message = 'no gradient flows from outputs to inputs[1] ({}). Pass unconnected_gradients="zero" to get zeros.'
     found = candidates_to(page, "g", "inputs")
-    assert (found["a.z"], found["v.ref"]) == (None, words.format("v.ref"))
+    assert (found["a.z"], found["v.ref"]) == (None, message.format("v.ref"))
     page["g"].attrs["unconnected_gradients"] = "zero"
     assert candidates_to(page, "g", "inputs")["v.ref"] is None
 
 
-def test_a_fault_the_block_has_anyway() -> None:
-    page = complete()
+def test_existing_errors_of_a_block_do_not_affect_candidates() -> None:
+    page = valid_page()
     page["m"].wires["data"] = [End("i", "output")]
     found = candidates_from(page, "f.output")
     assert found["m.data"] is None
@@ -201,8 +201,8 @@ def test_a_fault_the_block_has_anyway() -> None:
     assert candidates_from(page, "i.output")["m.indices"] is None
 
 
-def test_nothing_is_left_behind() -> None:
-    page = complete()
+def test_the_page_is_unchanged() -> None:
+    page = valid_page()
     before = copy.deepcopy(page)
     first = candidates_from(page, "f.output")
     assert candidates_from(page, "f.output") == first
@@ -211,16 +211,16 @@ def test_nothing_is_left_behind() -> None:
     ]
 
 
-def test_missing_ends_and_pins() -> None:
-    page = complete()
-    for end, words in (
+def test_missing_ends_and_pins_raise() -> None:
+    page = valid_page()
+    for end, message in (
         ("x.output", "x.output: there is no block 'x'"),
         ("f.z", "f.z: f (Const) has no output 'z'; it has output"),
         ("l.output[9]", "l.output[9]: there is no such entry"),
     ):
         with pytest.raises(PageError) as caught:
             candidates_from(page, end)
-        assert str(caught.value) == words
+        assert str(caught.value) == message
     with pytest.raises(PageError, match=r"m\.z: SparseSegmentMean has no input 'z'; it has data, indices, segment_ids"):
         candidates_to(page, "m", "z")
     with pytest.raises(PageError, match="there is no block 'x'"):

@@ -1,4 +1,4 @@
-"""A fake studio with a few invented verbs behind the real server, in a separate process; see server_process.py."""
+"""Run the real HTTP server with a fake studio of a few test verbs; started by server_process.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _gate = threading.Event()
 
 
 class FakeStudio:
-    """What the server knows of a studio, and no more."""
+    """The attributes of a studio that the server uses."""
 
     def __init__(self, project: Any = ".") -> None:
         self.hub, self.pool = Hub(), SimpleNamespace()
@@ -53,7 +53,7 @@ def sleep(studio: Any, args: Arguments) -> Any:
 
 @verbs.verb("gate")
 def gate(studio: Any, args: Arguments) -> Any:
-    """Waits until another request opens it, or SIGUSR1 does: an answer shows that the two ran beside one another."""
+    """Wait until another request or SIGUSR1 opens the gate; a response proves that requests run concurrently."""
     if args.truth("open"):
         _gate.set()
     studio.hub.tell({"event": "said", "text": "at the gate"})

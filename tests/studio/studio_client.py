@@ -1,4 +1,4 @@
-"""A studio on its own folder, and a client that talks JSON to it as a browser does."""
+"""Call a studio's verbs with JSON arguments and results, as a browser does."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rowgrad.studio.studio import Studio
 PAGES = Path(__file__).parents[2] / "examples" / "pages"
 
 
-class Asking:
-    """A studio, and how to ask it."""
+class StudioClient:
+    """A studio on a folder, and calls of its verbs."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -30,22 +30,22 @@ class Asking:
         self.studio.runs = Runs(self.studio.hub, root)
         self.listener = self.studio.hub.listen("w")
 
-    def ask(self, verb: str, given: dict[str, Any] | None = None, body: bytes = b"", **more: Any) -> Any:
-        sent = json.loads(json.dumps({**(given or {}), **more}))
-        made = verbs.answer(self.studio, verb, sent, body)
-        return json.loads(json.dumps(made, allow_nan=False))
+    def call(self, verb: str, arguments: dict[str, Any] | None = None, body: bytes = b"", **more: Any) -> Any:
+        sent = json.loads(json.dumps({**(arguments or {}), **more}))
+        response = verbs.answer(self.studio, verb, sent, body)
+        return json.loads(json.dumps(response, allow_nan=False))
 
-    def put(self, page: Page) -> str:
-        """Save a page, whatever was there before."""
+    def save_page(self, page: Page) -> str:
+        """Create a page or overwrite it; return its revision."""
         name = page.name
-        there = {p["name"]: p["revision"] for p in self.studio.folder.pages()}
-        if name not in there:
-            return str(self.ask("new", {"name": name, "page": self.studio.pool.write_page(page)})["revision"])
+        revisions = {p["name"]: p["revision"] for p in self.studio.folder.pages()}
+        if name not in revisions:
+            return str(self.call("new", {"name": name, "page": self.studio.pool.write_page(page)})["revision"])
         tree = self.studio.pool.write_page(page)
-        return str(self.ask("save", {"name": name, "base": there[name], "page": tree, "window": "w"})["revision"])
+        return str(self.call("save", {"name": name, "base": revisions[name], "page": tree, "window": "w"})["revision"])
 
-    def example(self, name: str) -> str:
-        """Have one of the examples in the folder; its name."""
+    def copy_example(self, name: str) -> str:
+        """Copy an example page into the folder; return its name."""
         path = next(PAGES.glob(f"{name}*.json"))
         shutil.copy(path, self.root)
         arrays = path.with_name(path.name + ".arrays")
@@ -54,35 +54,37 @@ class Asking:
         return path.stem
 
     def cells(self, name: str, block: str, pin: str, **more: Any) -> list[list[str]]:
-        found = self.ask(
+        found = self.call(
             "window", {"name": name, "block": block, "pin": pin, "rows": [0, 99], "columns": [0, 99]}, **more
         )
         return list(found["cells"])
 
-    def until(self, name: str, holds: Callable[[dict[str, Any]], bool], seconds: float = 120.0) -> dict[str, Any]:
-        """The state, once it is as it should be."""
+    def wait_for(
+        self, name: str, condition: Callable[[dict[str, Any]], bool], seconds: float = 120.0
+    ) -> dict[str, Any]:
+        """Poll the state until the condition holds, and return it."""
         end = time.monotonic() + seconds
         while True:
-            state: dict[str, Any] = self.ask("state", name=name)
-            if holds(state):
+            state: dict[str, Any] = self.call("state", name=name)
+            if condition(state):
                 return state
             assert time.monotonic() < end, state
             time.sleep(0.005)
 
 
 @pytest.fixture
-def asking(tmp_path: Path) -> Iterator[Asking]:
-    made = Asking(tmp_path)
-    yield made
-    made.studio.close()
+def client(tmp_path: Path) -> Iterator[StudioClient]:
+    client = StudioClient(tmp_path)
+    yield client
+    client.studio.close()
 
 
 def ends(*texts: str) -> list[End]:
     return [End.parse(text) for text in texts]
 
 
-def counting(name: str = "counting", by: float = 1.0, first: float = 0.0) -> Page:
-    """A Variable that grows with every run."""
+def counter_page(name: str = "counting", by: float = 1.0, first: float = 0.0) -> Page:
+    """Return a page whose Variable grows with every run."""
     return Page(
         name,
         [

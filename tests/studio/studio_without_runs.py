@@ -1,4 +1,4 @@
-"""A studio without runs: pages, arrays and events are real, and calls to runs are recorded."""
+"""A studio whose runs are a recorder: pages, arrays and events are real."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rowgrad.studio.events import Hub
 from rowgrad.studio.project import Folder
 
 
-class NotedRuns:
+class RecordedRuns:
     """Replaces `Runs`, and records its calls."""
 
     def __init__(self) -> None:
@@ -43,49 +43,49 @@ class FilesStudio:
         self.hub = Hub()
         self.pool = Pool(root)
         self.folder = Folder(root, self.pool)
-        self.runs = NotedRuns()
+        self.runs = RecordedRuns()
         self.listener = self.hub.listen("w")
 
-    def ask(self, verb: str, given: Mapping[str, Any] | None = None, body: bytes = b"") -> Any:
-        """What a verb answers, as it comes out of JSON at the other side."""
-        sent = json.loads(json.dumps(given or {}))
-        made = verbs.answer(self, verb, sent, body)  # type: ignore[arg-type]
-        return json.loads(json.dumps(made, allow_nan=False))
+    def call(self, verb: str, arguments: Mapping[str, Any] | None = None, body: bytes = b"") -> Any:
+        """Call a verb, with arguments and result passed through JSON."""
+        sent = json.loads(json.dumps(arguments or {}))
+        response = verbs.answer(self, verb, sent, body)  # type: ignore[arg-type]
+        return json.loads(json.dumps(response, allow_nan=False))
 
     def events(self) -> list[dict[str, Any]]:
         return self.listener.take(0)
 
 
-ROOMS = ("project_verbs", "import_export_verbs")
+VERB_MODULES = ("project_verbs", "import_export_verbs")
 
 
-def studio_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
-    """A studio that has the verbs about files, and no others."""
-    monkeypatch.setattr(verbs, "_VERB_MODULES", ROOMS)
+def make_studio(root: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
+    """Return a studio with only the verbs about files."""
+    monkeypatch.setattr(verbs, "_VERB_MODULES", VERB_MODULES)
     return FilesStudio(root)
 
 
-def folder_in(root: Path) -> Folder:
+def make_folder(root: Path) -> Folder:
     return Folder(root, Pool(root))
 
 
-def listed(folder: Folder) -> list[str]:
+def listed_names(folder: Folder) -> list[str]:
     return [entry["name"] for entry in folder.pages()]
 
 
-def small(name: str = "p", number: float = 1.0) -> Page:
-    """Two blocks and a wire."""
+def small_page(name: str = "p", number: float = 1.0) -> Page:
+    """Return a page of two wired blocks."""
     one = Block("a", "Const", {"val": np.array([number, 2.0])}, at=(0, 0))
     return Page(name, [one, Block("b", "Identity", wires={"input": [End("a", "output")]})])
 
 
-def large(name: str = "p", seed: int = 0, count: int = 1000) -> Page:
-    """A block with an array that gets a file of its own."""
+def page_with_array(name: str = "p", seed: int = 0, count: int = 1000) -> Page:
+    """Return a page with an array that is large enough for its own file."""
     values = np.random.default_rng(seed).random(count, dtype=np.float32)
     return Page(name, [Block("a", "Const", {"val": values})])
 
 
-def everything(folder: Path) -> dict[str, bytes]:
-    """All files of a project but the studio's own."""
+def project_files(folder: Path) -> dict[str, bytes]:
+    """Return all files of a project except those in .rowgrad."""
     found = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
     return {name: path.read_bytes() for name, path in found.items() if not name.startswith(".rowgrad")}

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studio_without_runs import large, small
+from studio_without_runs import page_with_array, small_page
 
 from rowgrad.graph import Block, Page, PageError
 from rowgrad.studio import array_pool as pool_module
 from rowgrad.studio.array_pool import Pool
 
 
-def again(tree: Any) -> Any:
+def through_json(tree: Any) -> Any:
     return json.loads(json.dumps(tree))
 
 
@@ -27,10 +27,10 @@ def file_of(tree: Any) -> str:
     return str(tree["blocks"][0]["values"]["val"]["file"])
 
 
-def test_a_page_comes_back_with_its_arrays(tmp_path: Path) -> None:
+def test_a_page_round_trips_with_its_arrays(tmp_path: Path) -> None:
     pool = Pool(tmp_path)
-    page = large()
-    tree = again(pool.write_page(page))
+    page = page_with_array()
+    tree = through_json(pool.write_page(page))
     assert tree["blocks"][0]["values"]["val"].keys() == {"dtype", "shape", "file"}
     back = pool.read_page(tree)
     assert back["a"].values["val"].tobytes() == page["a"].values["val"].tobytes()
@@ -39,20 +39,20 @@ def test_a_page_comes_back_with_its_arrays(tmp_path: Path) -> None:
     assert (tmp_path / ".rowgrad" / ".gitignore").read_text() == "*\n"
 
 
-def test_strings_have_files_too(tmp_path: Path) -> None:
+def test_string_arrays_are_stored_as_json_files(tmp_path: Path) -> None:
     words = np.array([f"word {k}" for k in range(500)], dtype=object)
-    tree = again(Pool(tmp_path).write_page(Page("p", [Block("a", "Const", {"val": words})])))
+    tree = through_json(Pool(tmp_path).write_page(Page("p", [Block("a", "Const", {"val": words})])))
     assert file_of(tree).endswith(".json")
     assert Pool(tmp_path).read_page(tree)["a"].values["val"].tolist() == words.tolist()
 
 
-def test_small_pages_make_no_folder(tmp_path: Path) -> None:
+def test_pages_without_large_arrays_create_no_folder(tmp_path: Path) -> None:
     pool = Pool(tmp_path)
-    pool.read_page(again(pool.write_page(small())))
+    pool.read_page(through_json(pool.write_page(small_page())))
     assert not list(tmp_path.iterdir())
 
 
-def test_floats_say_what_they_are(tmp_path: Path) -> None:
+def test_floats_are_tagged_and_survive_javascript(tmp_path: Path) -> None:
     pool = Pool(tmp_path)
     block = Block("a", "Const", {"val": [3.0, [1, 2.5]], "w": float("nan")}, attrs={"alpha": 2.0, "n": 2, "l": [1.0]})
     encoded = pool.write_page(Page("p", [block]))["blocks"][0]
@@ -69,35 +69,37 @@ def test_floats_say_what_they_are(tmp_path: Path) -> None:
 
 
 def test_an_array_is_read_and_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = Pool(tmp_path).write_page(large())
+    tree = Pool(tmp_path).write_page(page_with_array())
     pool = Pool(tmp_path)
-    first = pool.read_page(again(tree))["a"].values["val"]
-    monkeypatch.setattr(hashlib, "sha256", None)  # whoever hashes from now on fails
+    first = pool.read_page(through_json(tree))["a"].values["val"]
+    monkeypatch.setattr(hashlib, "sha256", None)  # hashing fails from now on
     monkeypatch.setattr(hashlib, "file_digest", None)
-    page = pool.read_page(again(tree))
+    page = pool.read_page(through_json(tree))
     assert page["a"].values["val"] is first
     assert pool.write_page(page) == tree
 
 
-def test_what_is_remembered_is_bounded(tmp_path: Path) -> None:
+def test_the_cache_of_arrays_is_bounded(tmp_path: Path) -> None:
     pool = Pool(tmp_path, most=10_000)
-    trees = [pool.write_page(large(seed=seed)) for seed in range(5)]
-    pages = [pool.read_page(again(tree)) for tree in trees]
+    trees = [pool.write_page(page_with_array(seed=seed)) for seed in range(5)]
+    pages = [pool.read_page(through_json(tree)) for tree in trees]
     assert sum(size for _, size in pool._decoded.values()) <= 10_000
-    assert pool.write_page(pages[0]) == trees[0]  # also of one that was forgotten
+    assert pool.write_page(pages[0]) == trees[0]  # also for an evicted array
     del pages
     assert len(pool._names) == len(pool._decoded) == 2
 
 
-def test_the_array_used_last_stays_however_large(tmp_path: Path) -> None:
+def test_the_last_used_array_stays_cached_at_any_size(tmp_path: Path) -> None:
     pool = Pool(tmp_path, most=10)
-    tree = pool.write_page(large())
-    assert pool.read_page(again(tree))["a"].values["val"] is pool.read_page(again(tree))["a"].values["val"]
+    tree = pool.write_page(page_with_array())
+    assert (
+        pool.read_page(through_json(tree))["a"].values["val"] is pool.read_page(through_json(tree))["a"].values["val"]
+    )
 
 
-def test_one_file_is_not_taken_for_another_shape(tmp_path: Path) -> None:
+def test_an_array_file_with_a_wrong_shape_raises(tmp_path: Path) -> None:
     pool = Pool(tmp_path)
-    tree = again(pool.write_page(large()))
+    tree = through_json(pool.write_page(page_with_array()))
     pool.read_page(tree)
     for shape in ([1001], [1000.0], [True, 1000], [10, 100]):
         tree["blocks"][0]["values"]["val"]["shape"] = shape
@@ -112,24 +114,24 @@ def test_invalid_names(name: Any, tmp_path: Path) -> None:
         Pool(tmp_path).read_value(value, "value")
 
 
-def test_an_array_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_array_file_raises(tmp_path: Path) -> None:
     with pytest.raises(PageError, match=r"value\.file.*No such file"):
         Pool(tmp_path).read_value({"dtype": "float32", "shape": [1000], "file": f"{'a' * 64}.npy"}, "value")
 
 
 def test_a_damaged_file_is_rejected_and_rewritten(tmp_path: Path) -> None:
-    page = large()
-    tree = again(Pool(tmp_path).write_page(page))
+    page = page_with_array()
+    tree = through_json(Pool(tmp_path).write_page(page))
     file = tmp_path / ".rowgrad" / "arrays" / file_of(tree)
     file.write_bytes(file.read_bytes()[:-1] + b"!")
     pool = Pool(tmp_path)
     with pytest.raises(PageError, match="not what its name says"):
         pool.read_page(tree)
-    assert again(pool.write_page(page)) == tree
+    assert through_json(pool.write_page(page)) == tree
     assert pool.read_page(tree)["a"].values["val"].tobytes() == page["a"].values["val"].tobytes()
 
 
-def test_nothing_is_unpickled(tmp_path: Path) -> None:
+def test_pickled_arrays_are_rejected_without_unpickling(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> Any:
             return os.mkdir, (str(tmp_path / "bomb"),)
@@ -148,11 +150,11 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     assert not (tmp_path / "bomb").exists()
 
 
-def test_links_are_rejected(tmp_path: Path) -> None:
+def test_symbolic_links_are_rejected(tmp_path: Path) -> None:
     outside, project = tmp_path / "outside", tmp_path / "project"
     outside.mkdir()
     project.mkdir()
-    tree = again(Pool(outside).write_page(large()))
+    tree = through_json(Pool(outside).write_page(page_with_array()))
     stored = outside / ".rowgrad" / "arrays"
     (project / ".rowgrad" / "arrays").mkdir(parents=True)
     (project / ".rowgrad" / "arrays" / file_of(tree)).symlink_to(stored / file_of(tree))
@@ -166,9 +168,9 @@ def test_links_are_rejected(tmp_path: Path) -> None:
             Pool(other)
 
 
-def test_old_arrays_that_no_page_names_go_at_the_start(tmp_path: Path) -> None:
+def test_old_unreferenced_arrays_are_removed_at_startup(tmp_path: Path) -> None:
     pool = Pool(tmp_path)
-    trees = [pool.write_page(large(seed=seed)) for seed in range(4)]
+    trees = [pool.write_page(page_with_array(seed=seed)) for seed in range(4)]
     stored = [tmp_path / ".rowgrad" / "arrays" / file_of(tree) for tree in trees]
     for folder, file in (("p.json.arrays", stored[1]), (".rowgrad/removed/t/q.json.arrays", stored[2])):
         (tmp_path / folder).mkdir(parents=True)
@@ -181,8 +183,8 @@ def test_old_arrays_that_no_page_names_go_at_the_start(tmp_path: Path) -> None:
     assert [file.exists() for file in stored] == [False, True, True, True]
 
 
-def test_an_array_that_is_used_is_not_old(tmp_path: Path) -> None:
-    tree = again(Pool(tmp_path).write_page(large()))
+def test_using_an_array_resets_its_age(tmp_path: Path) -> None:
+    tree = through_json(Pool(tmp_path).write_page(page_with_array()))
     file = tmp_path / ".rowgrad" / "arrays" / file_of(tree)
     pool = Pool(tmp_path)
     os.utime(file, (0, 0))

@@ -15,8 +15,8 @@ from rowgrad.studio.value_input import parse_value, value_of_words
 from rowgrad.studio.value_text import heat_of, literal_text, preview, short_text, window_of
 
 
-def some(dtype: str, count: int = 300) -> Array:
-    """Awkward elements of a dtype: bounds, bits at random."""
+def awkward_elements(dtype: str, count: int = 300) -> Array:
+    """Return elements at the bounds of a dtype, and random bits."""
     rng = np.random.default_rng(ALL_DTYPES.index(dtype))
     if dtype == "string":
         texts: list[Any] = ["", " a", "a b", '"q"', "näh", "tab\t", b"\xff\x00", "x;", "{1}", "é" * 3, "line\n", "\\"]
@@ -39,8 +39,8 @@ def some(dtype: str, count: int = 300) -> Array:
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
-def test_texts_give_the_same_bits_back(dtype: str) -> None:
-    array = some(dtype)
+def test_cell_texts_parse_back_to_the_same_bits(dtype: str) -> None:
+    array = awkward_elements(dtype)
     window = json.loads(json.dumps(window_of(array, [], [0, 300], [0, 5])))
     assert window["info"]["text"] == f"{dtype}[300]"
     words = [cell for row in window["cells"] for cell in row]
@@ -53,8 +53,8 @@ def test_texts_give_the_same_bits_back(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
-def test_literals_give_the_same_bits_back(dtype: str) -> None:
-    array = some(dtype, 24).reshape(2, 3, 4)
+def test_literals_parse_back_to_the_same_bits(dtype: str) -> None:
+    array = awkward_elements(dtype, 24).reshape(2, 3, 4)
     text = literal_text(array, 10_000)
     back = parse_value(text, dtype)
     assert back.shape == (2, 3, 4)
@@ -63,7 +63,7 @@ def test_literals_give_the_same_bits_back(dtype: str) -> None:
     assert len(preview(array)) <= 120
 
 
-def test_floats_are_short() -> None:
+def test_floats_have_the_shortest_text() -> None:
     for dtype in ("float16", "bfloat16", "float32", "float64"):
         array = np.array([0.1, 1.5, 3e-5, np.nan]).astype(NUMPY_DTYPE[dtype])
         cells = window_of(array, [], [0, 4], [0, 1])["cells"]
@@ -71,7 +71,7 @@ def test_floats_are_short() -> None:
         assert window_of(array.astype(np.complex64), [], [0, 1], [0, 1])["cells"][0][0].endswith("+0.0j")
 
 
-def test_ranks() -> None:
+def test_windows_of_every_rank() -> None:
     array = np.arange(120).reshape(2, 3, 4, 5)
     cells = [[str(v) for v in row] for row in array[1, 2, 1:3, 2:5].tolist()]
     window = window_of(array, [1, 2], [1, 3], [2, 9])
@@ -86,7 +86,7 @@ def test_ranks() -> None:
     assert window_of(array.T, [4, 3], [0, 1], [0, 1])["cells"] == [[str(array[0, 0, 3, 4])]]
 
 
-def test_refusals() -> None:
+def test_windows_out_of_range_or_too_large_raise() -> None:
     array = np.zeros((3, 200, 200))
     with pytest.raises(InvalidArgumentError, match=r"at must be 1 indices, as float64\[3,200,200\] asks for; got \[\]"):
         window_of(array, [], [0, 1], [0, 1])
@@ -97,7 +97,7 @@ def test_refusals() -> None:
     assert len(window_of(array, [0], [0, 100], [0, 100])["cells"]) == 100
 
 
-def test_long_values_are_cut_without_being_written() -> None:
+def test_texts_of_large_arrays_are_truncated() -> None:
     text = short_text(np.zeros((1000, 1000, 4), np.float32))
     assert len(text) == 200
     assert text.startswith("{{{0.0f,0.0f,0.0f,0.0f},{0.0f,")
@@ -107,7 +107,7 @@ def test_long_values_are_cut_without_being_written() -> None:
     assert preview(np.arange(100)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 …"
 
 
-def test_maps() -> None:
+def test_heat_maps_sample_rows_and_skip_non_finite_numbers() -> None:
     array = np.arange(1000.0 * 6).reshape(1000, 6)
     array[0, 0], array[4, 1] = np.nan, np.inf
     heat = json.loads(json.dumps(heat_of(array, [], 256), allow_nan=False))
@@ -118,7 +118,7 @@ def test_maps() -> None:
     assert (heat["low"], heat["high"]) == (1.0, 5999.0)
     assert heat_of(np.full((2, 2), np.nan), [], 4)["low"] is None
     assert heat_of(np.array([3 + 4j]), [], 4)["cells"] == [[5.0]]
-    assert heat_of(some("qint8")[:2], [], 4)["cells"] == [[-128.0], [127.0]]
-    assert heat_of(some("qint8")[:2], [], 4)["info"]["text"] == "qint8[2]"
+    assert heat_of(awkward_elements("qint8")[:2], [], 4)["cells"] == [[-128.0], [127.0]]
+    assert heat_of(awkward_elements("qint8")[:2], [], 4)["info"]["text"] == "qint8[2]"
     with pytest.raises(InvalidArgumentError, match="numbers; got string"):
-        heat_of(some("string"), [], 4)
+        heat_of(awkward_elements("string"), [], 4)

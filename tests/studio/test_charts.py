@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studio_client import Asking, asking, counting
+from studio_client import StudioClient, client, counter_page
 
 from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.errors import InvalidArgumentError
@@ -18,15 +18,15 @@ from rowgrad.graph.session import ClientSession
 from rowgrad.studio import charts
 from rowgrad.studio.charts import Trends
 
-__all__ = ["asking"]
+__all__ = ["client"]
 
 
 @pytest.mark.parametrize(("page", "steps", "to"), [("train_embedding", 40, 0.3), ("31_linear", 60, 0.999)])
-def test_training_falls(asking: Asking, page: str, steps: int, to: float) -> None:
-    name = asking.example(page)
-    asking.ask("run", name=name, mode="steps", steps=steps)
-    asking.until(name, lambda s: s["phase"] == "paused")
-    response = asking.ask("trend", name=name)
+def test_the_loss_of_a_training_page_decreases(client: StudioClient, page: str, steps: int, to: float) -> None:
+    name = client.copy_example(page)
+    client.call("run", name=name, mode="steps", steps=steps)
+    client.wait_for(name, lambda s: s["phase"] == "paused")
+    response = client.call("trend", name=name)
     assert response["run"] == steps
     losses = [s for s in response["series"] if "loss" in s["label"] or "cost" in s["label"]]
     assert losses, response["series"]
@@ -34,50 +34,50 @@ def test_training_falls(asking: Asking, page: str, steps: int, to: float) -> Non
     assert runs == tuple(range(1, steps + 1))
     assert values[-1] < to * values[0]
     assert all(b <= a for a, b in pairwise(values))
-    later = asking.ask("trend", name=name, since=steps - 3)["series"][0]["points"]
+    later = client.call("trend", name=name, since=steps - 3)["series"][0]["points"]
     assert [p[0] for p in later] == [steps - 2, steps - 1, steps]
 
 
-def test_elements_are_watched(asking: Asking) -> None:
-    name = asking.example("train_embedding")
-    page, _ = asking.studio.folder.open(name)
+def test_single_elements_can_be_recorded(client: StudioClient) -> None:
+    name = client.copy_example("train_embedding")
+    page, _ = client.studio.folder.open(name)
     table = next(b.id for b in page.blocks if b.op == "Variable")
-    watched = asking.ask("watch", name=name, series=[{"block": table, "pin": "ref", "at": [1, 0]}])["series"]
+    watched = client.call("watch", name=name, series=[{"block": table, "pin": "ref", "at": [1, 0]}])["series"]
     assert [w["label"] for w in watched] == [f"{table}.ref[1,0]"]
-    asking.ask("run", name=name, mode="steps", steps=3)
-    asking.until(name, lambda s: s["phase"] == "paused")
-    (series,) = asking.ask("trend", name=name)["series"]
-    last = asking.cells(name, table, "ref")[1][0]
+    client.call("run", name=name, mode="steps", steps=3)
+    client.wait_for(name, lambda s: s["phase"] == "paused")
+    (series,) = client.call("trend", name=name)["series"]
+    last = client.cells(name, table, "ref")[1][0]
     assert np.float32(series["points"][-1][1]) == np.float32(last)
-    asking.ask("watch", name=name)
-    asking.ask("step", name=name, steps=1)
-    asking.until(name, lambda s: s["run"] == 4)
-    (fetched,) = asking.ask("trend", name=name)["series"]
+    client.call("watch", name=name)
+    client.call("step", name=name, steps=1)
+    client.wait_for(name, lambda s: s["run"] == 4)
+    (fetched,) = client.call("trend", name=name)["series"]
     assert fetched["label"] != watched[0]["label"]
     assert [run for run, _ in fetched["points"]] == [4]
 
 
-def test_a_series_begins_with_what_was_computed_last(asking: Asking) -> None:
-    asking.put(counting())
-    asking.ask("run", name="counting", mode="steps", steps=3)
-    asking.until("counting", lambda s: s["phase"] == "paused")
-    response = asking.ask("trend", name="counting")
+def test_a_new_series_starts_with_the_last_computed_value(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    client.call("run", name="counting", mode="steps", steps=3)
+    client.wait_for("counting", lambda s: s["phase"] == "paused")
+    response = client.call("trend", name="counting")
     assert response["chosen"] is False
     (fetched,) = response["series"]
     assert (fetched["block"], fetched["pin"], fetched["entry"], fetched["at"]) == ("more", "output_ref", None, [])
     both = [{"block": "more", "pin": "output_ref"}, {"block": "count", "pin": "ref"}]
-    assert len(asking.ask("watch", name="counting", series=both)["series"]) == 2
-    response = asking.ask("trend", name="counting")
+    assert len(client.call("watch", name="counting", series=both)["series"]) == 2
+    response = client.call("trend", name="counting")
     assert response["chosen"] is True
     points = {s["label"]: s["points"] for s in response["series"]}
     assert points == {"more.output_ref": [[1, 1.0], [2, 2.0], [3, 3.0]], "count.ref": [[3, 2.0]]}
-    asking.ask("watch", name="counting")
-    (fetched,) = asking.ask("trend", name="counting")["series"]
+    client.call("watch", name="counting")
+    (fetched,) = client.call("trend", name="counting")["series"]
     assert fetched["points"] == [[1, 1.0], [2, 2.0], [3, 3.0]]
 
 
 @pytest.mark.parametrize(
-    ("series", "words"),
+    ("series", "message"),
     [
         ([{"block": "nobody", "pin": "y"}], r"series\[0\].block must be a block of the page"),
         ([{"block": "more", "pin": "y"}], r"series\[0\]: "),
@@ -88,31 +88,31 @@ def test_a_series_begins_with_what_was_computed_last(asking: Asking) -> None:
         ([{}] * 65, "series must be at most 64"),
     ],
 )
-def test_refusals(asking: Asking, series: Any, words: str) -> None:
-    asking.put(counting())
-    with pytest.raises(InvalidArgumentError, match=words):
-        asking.ask("watch", name="counting", series=series)
+def test_invalid_series_raise(client: StudioClient, series: Any, message: str) -> None:
+    client.save_page(counter_page())
+    with pytest.raises(InvalidArgumentError, match=message):
+        client.call("watch", name="counting", series=series)
 
 
-class Nothing:
-    """A session that nobody asks."""
+class UnusedSession:
+    """A session that must not be used."""
 
 
-def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_are_bounded_and_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(charts, "MOST_POINTS", 1000)
     monkeypatch.setattr(charts, "SENT", 100)
-    made = Trends()
+    trends = Trends()
     for run in range(1, 2501):
-        made.record(run, Nothing(), {"a.y": np.array([float(run)]), "b.y": np.array("x", object)})  # type: ignore[arg-type]
-    (series,) = made.points(0)
+        trends.record(run, UnusedSession(), {"a.y": np.array([float(run)]), "b.y": np.array("x", object)})  # type: ignore[arg-type]
+    (series,) = trends.points(0)
     assert series["label"] == "a.y"
     assert len(series["points"]) == 100
     assert series["points"][0] == [1501, 1501.0]
     assert series["points"][-1] == [2500, 2500.0]
-    assert len(made.points(2450)[0]["points"]) == 50
-    made.go_back(2000)
-    made.record(2001, Nothing(), {"a.y": np.array(math.nan)})  # type: ignore[arg-type]
-    assert made.points(1998)[0]["points"] == [[1999, 1999.0], [2000, 2000.0], [2001, None]]
+    assert len(trends.points(2450)[0]["points"]) == 50
+    trends.go_back(2000)
+    trends.record(2001, UnusedSession(), {"a.y": np.array(math.nan)})  # type: ignore[arg-type]
+    assert trends.points(1998)[0]["points"] == [[1999, 1999.0], [2000, 2000.0], [2001, None]]
 
 
 @pytest.mark.parametrize(
@@ -132,21 +132,21 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         (np.array("1.5", np.dtypes.StringDType()), (), math.nan),
     ],
 )
-def test_an_element_as_a_number(array: Any, at: tuple[int, ...], expected: float) -> None:
+def test_number_of_an_element_or_nan(array: Any, at: tuple[int, ...], expected: float) -> None:
     assert np.array_equal(charts.number(array, at), expected, equal_nan=True)
 
 
-def test_entries_of_lists_and_pins_that_went() -> None:
+def test_list_entries_are_recorded_and_missing_pins_have_no_value() -> None:
     constants = [Block(name, "Const", {"val": value}) for name, value in (("a", 3.0), ("b", 4.0))]
     together = Block("l", "InputList", wires={"outputlist": [End("a", "output"), End("b", "output")]})
     session = ClientSession(build(Page("p", [*constants, together])))
-    made = Trends()
+    trends = Trends()
     watched = [charts.Watched("l", "output", entry) for entry in (None, 1, 2)]
-    made.watch([*watched, charts.Watched("gone", "output"), charts.Watched("a", "gone")])
-    made.record(1, session, {})  # before any run
+    trends.watch([*watched, charts.Watched("gone", "output"), charts.Watched("a", "gone")])
+    trends.record(1, session, {})  # before any run
     session.run("l.output")
-    made.record(2, session, {})
-    assert {s["label"]: s["points"] for s in made.points(0)} == {
+    trends.record(2, session, {})
+    assert {s["label"]: s["points"] for s in trends.points(0)} == {
         "l.output": [[1, None], [2, 3.0]],
         "l.output[1]": [[1, None], [2, 4.0]],
         "l.output[2]": [[1, None], [2, None]],
@@ -155,12 +155,12 @@ def test_entries_of_lists_and_pins_that_went() -> None:
     }
 
 
-def test_names_that_are_not_pins_have_points_only() -> None:
-    made = Trends()
-    made.record(1, Nothing(), {"of no pin": np.array(2.0), "a.y": np.array(3.0)})  # type: ignore[arg-type]
-    assert [s["label"] for s in made.series()] == ["a.y"]
-    assert made.points(0)[0] == {"label": "of no pin", "points": [[1, 2.0]]}
-    assert made.points(0)[1] == {
+def test_names_that_are_not_pins_have_only_points() -> None:
+    trends = Trends()
+    trends.record(1, UnusedSession(), {"of no pin": np.array(2.0), "a.y": np.array(3.0)})  # type: ignore[arg-type]
+    assert [s["label"] for s in trends.series()] == ["a.y"]
+    assert trends.points(0)[0] == {"label": "of no pin", "points": [[1, 2.0]]}
+    assert trends.points(0)[1] == {
         "label": "a.y",
         "block": "a",
         "pin": "y",

@@ -15,10 +15,10 @@ from rowgrad.studio import project_verbs
 from rowgrad.studio.array_pool import Pool
 
 NAMES = [entry["name"] for entry in project_verbs.entries()]
-REFUSED = {"11_sparse_add_int_thresh_refused"}  # shows what an error looks like
+WITH_ERRORS = {"11_sparse_add_int_thresh_refused"}  # shows what an error looks like
 
 
-def test_every_page_has_a_title_and_a_line() -> None:
+def test_every_gallery_page_has_a_title_and_a_description() -> None:
     assert len(NAMES) == 33
     for entry in project_verbs.entries():
         assert entry.keys() == {"name", "title", "blocks", "text"}
@@ -31,16 +31,16 @@ def test_every_page_has_a_title_and_a_line() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_opens_in_a_browser_and_is_checked(name: str, tmp_path: Path) -> None:
+def test_every_gallery_page_is_encoded_checked_and_drawn(name: str, tmp_path: Path) -> None:
     pool = Pool(tmp_path)
     page = pool.read_page(json.loads(json.dumps(pool.write_page(project_verbs.page(name)), allow_nan=False)))
     checked = json.loads(json.dumps(summary(page), allow_nan=False))
-    assert bool(checked["errors"]) == (name in REFUSED)
-    assert bool(checked["sessions"]) == (name not in REFUSED)
+    assert bool(checked["errors"]) == (name in WITH_ERRORS)
+    assert bool(checked["sessions"]) == (name not in WITH_ERRORS)
     assert ElementTree.fromstring(project_verbs.gallery_picture(name)).tag.endswith("svg")
 
 
-def test_an_installed_package_has_them_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_contains_the_gallery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "a" / "b" / "c" / "rowgrad" / "studio"
     package.mkdir(parents=True)
     monkeypatch.setattr(project_verbs, "__file__", str(package / "gallery.py"))
@@ -52,7 +52,7 @@ def test_an_installed_package_has_them_beside_it(tmp_path: Path, monkeypatch: py
     assert project_verbs.folder() == package / "gallery_pages"
 
 
-def test_a_project_is_not_a_gallery_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_in_the_gallery_is_reported_as_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gallery_pages").mkdir()
     save(Project("x"), tmp_path / "gallery_pages" / "x.json")
     monkeypatch.setattr(project_verbs, "__file__", str(tmp_path / "gallery.py"))

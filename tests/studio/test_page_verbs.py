@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studio_without_runs import FilesStudio, everything, large, small, studio_in
+from studio_without_runs import FilesStudio, make_studio, page_with_array, project_files, small_page
 
 from rowgrad.errors import InvalidArgumentError, OpError
 from rowgrad.graph import Block, End, Page, build, save
@@ -14,26 +14,26 @@ from rowgrad.graph import Block, End, Page, build, save
 
 @pytest.fixture
 def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
-    return studio_in(tmp_path, monkeypatch)
+    return make_studio(tmp_path, monkeypatch)
 
 
 def product() -> Page:
-    """x and w, and their product."""
+    """Return a page that multiplies x and w."""
     wires = {"x": [End("x", "output")], "y": [End("w", "output")]}
     consts = [Block(name, "Const", {"val": [1.0, 2.0]}) for name in ("x", "w")]
     return Page("p", [*consts, Block("m", "Multiply", wires=wires)])
 
 
 def test_open_returns_page_revision_and_check(studio: FilesStudio) -> None:
-    save(large("elsewhere"), studio.root / "p.json")
-    response = studio.ask("open", {"name": "p"})
+    save(page_with_array("elsewhere"), studio.root / "p.json")
+    response = studio.call("open", {"name": "p"})
     assert response.keys() == {"page", "revision", "checked", "run"}
     assert response["page"]["name"] == "p"
     assert response["checked"]["blocks"]["a"]["outputs"]["output"]["text"] == "float32[1000]"
     assert response["run"] == {"phase": "idle", "name": "p"}
-    assert response["revision"] == studio.ask("hello")["project"]["pages"][0]["revision"]
-    # What was opened is saved without a change, and nothing is written but the name.
-    assert studio.ask("save", {"name": "p", "base": response["revision"], "page": response["page"]}).keys() == {
+    assert response["revision"] == studio.call("hello")["project"]["pages"][0]["revision"]
+    # Saving the opened page unchanged writes only its name.
+    assert studio.call("save", {"name": "p", "base": response["revision"], "page": response["page"]}).keys() == {
         "revision",
         "checked",
     }
@@ -41,16 +41,16 @@ def test_open_returns_page_revision_and_check(studio: FilesStudio) -> None:
 
 
 def test_save_notifies_windows_and_runs(studio: FilesStudio) -> None:
-    base = studio.ask("new", {"name": "p"})["revision"]
+    base = studio.call("new", {"name": "p"})["revision"]
     studio.events()
-    page = studio.pool.write_page(small())
-    saved = studio.ask("save", {"name": "p", "base": base, "page": page, "window": "w7"})
+    page = studio.pool.write_page(small_page())
+    saved = studio.call("save", {"name": "p", "base": base, "page": page, "window": "w7"})
     assert saved["checked"]["blocks"].keys() == {"a", "b"}
     page_event, project_event = studio.events()
     assert page_event == {"event": "page", "name": "p", "revision": saved["revision"], "window": "w7"}
     assert project_event["pages"][0]["blocks"] == 2
     assert studio.runs.calls[-1] == ("edited", "p", 2, saved["revision"])
-    again = studio.ask("save", {"name": "p", "base": saved["revision"], "page": page, "window": "w7"})
+    again = studio.call("save", {"name": "p", "base": saved["revision"], "page": page, "window": "w7"})
     assert again["revision"] == saved["revision"]
     assert not studio.events()
     assert len(studio.runs.calls) == 2
@@ -58,61 +58,61 @@ def test_save_notifies_windows_and_runs(studio: FilesStudio) -> None:
 
 def test_a_page_with_errors_is_saved_too(studio: FilesStudio) -> None:
     page = studio.pool.write_page(Page("p", [Block("a", "NoSuchOp")]))
-    saved = studio.ask("save", {"name": "p", "base": None, "page": page})
+    saved = studio.call("save", {"name": "p", "base": None, "page": page})
     assert saved["checked"]["errors"].keys() == {"a"}
 
 
-def test_two_windows_lose_nothing(studio: FilesStudio) -> None:
-    base = studio.ask("new", {"name": "p"})["revision"]
-    pages = [studio.pool.write_page(page) for page in (small(), large(seed=4))]
-    first = studio.ask("save", {"name": "p", "base": base, "page": pages[0], "window": "one"})
+def test_conflicting_saves_of_two_windows_lose_nothing(studio: FilesStudio) -> None:
+    base = studio.call("new", {"name": "p"})["revision"]
+    pages = [studio.pool.write_page(page) for page in (small_page(), page_with_array(seed=4))]
+    first = studio.call("save", {"name": "p", "base": base, "page": pages[0], "window": "one"})
     studio.events()
     response = len(studio.runs.calls)
-    second = studio.ask("save", {"name": "p", "base": base, "page": pages[1], "window": "two"})
+    second = studio.call("save", {"name": "p", "base": base, "page": pages[1], "window": "two"})
     assert second.keys() == {"conflict"}
     conflict = second["conflict"]
     assert conflict.keys() == {"kept", "revision", "page", "checked"}
     assert conflict["revision"] == first["revision"]
     assert conflict["checked"] == first["checked"]
     assert conflict["page"] == pages[0] | {"name": "p"}
-    assert studio.ask("open", {"name": conflict["kept"]})["page"]["blocks"] == pages[1]["blocks"]
+    assert studio.call("open", {"name": conflict["kept"]})["page"]["blocks"] == pages[1]["blocks"]
     assert [event["event"] for event in studio.events()] == ["kept", "project"]
-    assert len(studio.runs.calls) == response  # the page that is run is the one that won
-    # The window goes on from what won.
-    assert "revision" in studio.ask("save", {"name": "p", "base": conflict["revision"], "page": pages[1]})
+    assert len(studio.runs.calls) == response  # only the winning page is run
+    # The window continues with the winning page.
+    assert "revision" in studio.call("save", {"name": "p", "base": conflict["revision"], "page": pages[1]})
 
 
-def test_a_file_that_another_program_has_damaged(studio: FilesStudio) -> None:
-    base = studio.ask("new", {"name": "p"})["revision"]
+def test_saving_over_a_damaged_file_keeps_both(studio: FilesStudio) -> None:
+    base = studio.call("new", {"name": "p"})["revision"]
     (studio.root / "p.json").write_text("{")
-    page = studio.pool.write_page(small())
-    conflict = studio.ask("save", {"name": "p", "base": base, "page": page})["conflict"]
+    page = studio.pool.write_page(small_page())
+    conflict = studio.call("save", {"name": "p", "base": base, "page": page})["conflict"]
     assert conflict["page"] is None
     assert "not JSON" in conflict["error"]
-    assert studio.ask("open", {"name": conflict["kept"]})["page"]["blocks"] == page["blocks"]
+    assert studio.call("open", {"name": conflict["kept"]})["page"]["blocks"] == page["blocks"]
     assert (studio.root / "p.json").read_text() == "{"
 
 
 def test_check_does_not_save(studio: FilesStudio) -> None:
     page = studio.pool.write_page(product())
-    checked = studio.ask("check", {"page": page})
+    checked = studio.call("check", {"page": page})
     assert checked["blocks"]["m"]["outputs"]["z"]["text"] == "float32[2]"
     page["blocks"][1]["values"]["val"] = {"dtype": "int32", "shape": [2], "data": [1, 2]}
-    assert studio.ask("check", {"page": page})["errors"].keys() == {"m"}
-    assert not everything(studio.root)
+    assert studio.call("check", {"page": page})["errors"].keys() == {"m"}
+    assert not project_files(studio.root)
 
 
-def test_candidates_both_ways(studio: FilesStudio) -> None:
+def test_wire_candidates_in_both_directions(studio: FilesStudio) -> None:
     page = studio.pool.write_page(product())
-    takes = studio.ask("candidates", {"page": page, "from": "x.output"})["takes"]
+    takes = studio.call("candidates", {"page": page, "from": "x.output"})["takes"]
     assert takes["m.x"] is None
-    takes = studio.ask("candidates", {"page": page, "to": "m.y"})["takes"]
+    takes = studio.call("candidates", {"page": page, "to": "m.y"})["takes"]
     assert takes["x.output"] is None
 
 
-def test_gradients_are_blocks_for_the_page(studio: FilesStudio) -> None:
+def test_gradients_returns_blocks_and_wires(studio: FilesStudio) -> None:
     page = studio.pool.write_page(product())
-    response = studio.ask("gradients", {"page": page, "outputs": ["m.z"], "inputs": ["x.output", "w.output"]})
+    response = studio.call("gradients", {"page": page, "outputs": ["m.z"], "inputs": ["x.output", "w.output"]})
     assert len(response["gradients"]) == 2
     assert not {block["id"] for block in response["blocks"]} & {"x", "w", "m"}
     page["blocks"] += response["blocks"]
@@ -123,7 +123,7 @@ def test_gradients_are_blocks_for_the_page(studio: FilesStudio) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "given", "words"),
+    ("verb", "arguments", "message"),
     [
         ("open", {"name": "x"}, "there is no page 'x'"),
         ("open", {"name": "../p"}, "must not have / or"),
@@ -147,21 +147,23 @@ def test_gradients_are_blocks_for_the_page(studio: FilesStudio) -> None:
         ("gradients", {"page": ..., "outputs": ["m.z"]}, "inputs must be a list"),
     ],
 )
-def test_what_is_rejected_changes_nothing(studio: FilesStudio, verb: str, given: dict[str, Any], words: str) -> None:
-    save(small(), studio.root / "p.json")
-    before = everything(studio.root)
-    sent = {k: studio.pool.write_page(product()) if v is ... else v for k, v in given.items()}
+def test_what_is_rejected_changes_nothing(
+    studio: FilesStudio, verb: str, arguments: dict[str, Any], message: str
+) -> None:
+    save(small_page(), studio.root / "p.json")
+    before = project_files(studio.root)
+    sent = {k: studio.pool.write_page(product()) if v is ... else v for k, v in arguments.items()}
     with pytest.raises((InvalidArgumentError, OpError)) as caught:
-        studio.ask(verb, sent)
-    assert words in str(caught.value)
-    assert everything(studio.root) == before
+        studio.call(verb, sent)
+    assert message in str(caught.value)
+    assert project_files(studio.root) == before
     assert not studio.events()
     assert not studio.runs.calls
 
 
-def test_dangling_wires_and_double_ids_are_rejected(studio: FilesStudio) -> None:
+def test_dangling_wires_and_duplicate_ids_are_rejected(studio: FilesStudio) -> None:
     page = studio.pool.write_page(product())
-    for blocks, words in ((page["blocks"][1:], "there is no block 'x'"), (page["blocks"] * 2, "already")):
-        with pytest.raises(InvalidArgumentError, match=words):
-            studio.ask("save", {"name": "q", "base": None, "page": page | {"blocks": blocks}})
-    assert not everything(studio.root)
+    for blocks, message in ((page["blocks"][1:], "there is no block 'x'"), (page["blocks"] * 2, "already")):
+        with pytest.raises(InvalidArgumentError, match=message):
+            studio.call("save", {"name": "q", "base": None, "page": page | {"blocks": blocks}})
+    assert not project_files(studio.root)

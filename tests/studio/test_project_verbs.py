@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studio_without_runs import FilesStudio, everything, large, small, studio_in
+from studio_without_runs import FilesStudio, make_studio, page_with_array, project_files, small_page
 
 from rowgrad._catalog.spec import ALL_DTYPES, CATALOG
 from rowgrad.errors import InvalidArgumentError
@@ -18,13 +18,13 @@ from rowgrad.studio import project_verbs
 
 @pytest.fixture
 def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
-    return studio_in(tmp_path, monkeypatch)
+    return make_studio(tmp_path, monkeypatch)
 
 
 def test_hello_lists_everything_a_window_needs(studio: FilesStudio) -> None:
-    save(small(), studio.root / "p.json")
+    save(small_page(), studio.root / "p.json")
     (studio.root / "cut.json").write_text("{")
-    response = studio.ask("hello")
+    response = studio.call("hello")
     assert response.keys() == {"version", "project", "catalog", "dtypes", "engines", "limits", "gallery"}
     assert response["project"]["name"] == studio.root.name
     assert [(page["name"], page.get("error") is None) for page in response["project"]["pages"]] == [
@@ -38,7 +38,7 @@ def test_hello_lists_everything_a_window_needs(studio: FilesStudio) -> None:
 
 
 def test_float_attributes_are_tagged_as_floats(studio: FilesStudio) -> None:
-    response = {record["name"]: record["attrs"] for record in studio.ask("hello")["catalog"]}
+    response = {record["name"]: record["attrs"] for record in studio.call("hello")["catalog"]}
     seen = 0
     for name, op in CATALOG.items():
         for attr, default in op.attrs.items():
@@ -51,7 +51,7 @@ def test_float_attributes_are_tagged_as_floats(studio: FilesStudio) -> None:
 def test_engines_are_listed_without_import(studio: FilesStudio, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(project_verbs, "engine_names", lambda: ["numpy", "torch", "json", "no_such_engine"])
     had = "torch" in sys.modules
-    engines = {engine["name"]: engine for engine in studio.ask("hello")["engines"]}
+    engines = {engine["name"]: engine for engine in studio.call("hello")["engines"]}
     assert ("torch" in sys.modules) == had
     assert engines["numpy"]["available"]
     assert engines["numpy"]["version"].startswith("2.")
@@ -61,19 +61,19 @@ def test_engines_are_listed_without_import(studio: FilesStudio, monkeypatch: pyt
     assert "pip install 'rowgrad[no_such_engine]'" in engines["no_such_engine"]["why"]
 
 
-def test_pages_come_and_go_and_windows_hear_of_it(studio: FilesStudio) -> None:
-    made = studio.ask("new", {"name": "net", "page": studio.pool.write_page(large("x"))})
+def test_creating_renaming_and_removing_pages_notifies_windows(studio: FilesStudio) -> None:
+    made = studio.call("new", {"name": "net", "page": studio.pool.write_page(page_with_array("x"))})
     assert made.keys() == {"name", "revision", "blocks", "modified"}
     assert (made["name"], made["blocks"]) == ("net", 1)
     page_event, project_event = studio.events()
     assert page_event == {"event": "page", "name": "net", "revision": made["revision"], "window": ""}
     assert project_event == {"event": "project", "pages": [made]}
-    assert studio.ask("rename", {"name": "net", "to": "dense"})["name"] == "dense"
+    assert studio.call("rename", {"name": "net", "to": "dense"})["name"] == "dense"
     assert [event["pages"][0]["name"] for event in studio.events()] == ["dense"]
-    assert studio.ask("remove", {"name": "dense"}) == {}
+    assert studio.call("remove", {"name": "dense"}) == {}
     assert studio.events() == [{"event": "project", "pages": []}]
-    assert not everything(studio.root)
-    back = studio.ask("bring_back", {"name": "dense"})
+    assert not project_files(studio.root)
+    back = studio.call("bring_back", {"name": "dense"})
     assert back["revision"] == made["revision"]
     assert [event["event"] for event in studio.events()] == ["page", "project"]
     assert studio.runs.calls == [
@@ -84,9 +84,9 @@ def test_pages_come_and_go_and_windows_hear_of_it(studio: FilesStudio) -> None:
     ]
 
 
-def test_new_without_a_name_finds_one(studio: FilesStudio) -> None:
-    page = studio.pool.write_page(small("net"))
-    assert [studio.ask("new", given)["name"] for given in ({}, {}, {"page": page}, {"page": page})] == [
+def test_new_without_a_name_chooses_one(studio: FilesStudio) -> None:
+    page = studio.pool.write_page(small_page("net"))
+    assert [studio.call("new", arguments)["name"] for arguments in ({}, {}, {"page": page}, {"page": page})] == [
         "page",
         "page 2",
         "net",
@@ -96,13 +96,13 @@ def test_new_without_a_name_finds_one(studio: FilesStudio) -> None:
 
 def test_an_unreadable_page_can_be_restored(studio: FilesStudio) -> None:
     (studio.root / "cut.json").write_text("{")
-    studio.ask("remove", {"name": "cut"})
-    assert "error" in studio.ask("bring_back", {"name": "cut"})
+    studio.call("remove", {"name": "cut"})
+    assert "error" in studio.call("bring_back", {"name": "cut"})
     assert studio.events()[-1]["pages"][0]["name"] == "cut"
 
 
 @pytest.mark.parametrize(
-    ("verb", "given", "words"),
+    ("verb", "arguments", "message"),
     [
         ("new", {"name": "../x"}, "must not have / or"),
         ("new", {"name": "P"}, "'p.json' in the folder already"),
@@ -119,21 +119,23 @@ def test_an_unreadable_page_can_be_restored(studio: FilesStudio) -> None:
         ("picture", {"gallery": "x"}, "there is no page 'x'"),
     ],
 )
-def test_what_is_rejected_changes_nothing(studio: FilesStudio, verb: str, given: dict[str, Any], words: str) -> None:
-    save(small(), studio.root / "p.json")
-    before = everything(studio.root)
+def test_what_is_rejected_changes_nothing(
+    studio: FilesStudio, verb: str, arguments: dict[str, Any], message: str
+) -> None:
+    save(small_page(), studio.root / "p.json")
+    before = project_files(studio.root)
     with pytest.raises((InvalidArgumentError, PageError)) as caught:
-        studio.ask(verb, given)
-    assert words in str(caught.value)
-    assert everything(studio.root) == before
+        studio.call(verb, arguments)
+    assert message in str(caught.value)
+    assert project_files(studio.root) == before
     assert not studio.events()
     assert not studio.runs.calls
 
 
-def test_a_page_of_the_gallery_becomes_one_of_the_project(studio: FilesStudio) -> None:
-    response = studio.ask("gallery", {"name": "train_embedding"})
-    assert studio.ask("new", {"page": response["page"]})["name"] == "train_embedding"
+def test_a_gallery_page_is_copied_into_the_project(studio: FilesStudio) -> None:
+    response = studio.call("gallery", {"name": "train_embedding"})
+    assert studio.call("new", {"page": response["page"]})["name"] == "train_embedding"
     page, _ = studio.folder.open("train_embedding")
     assert isinstance(page, Page)
     assert (studio.root / "train_embedding.json.arrays").is_dir()
-    assert studio.ask("picture", {"gallery": "train_embedding"})["svg"].startswith("<svg")
+    assert studio.call("picture", {"gallery": "train_embedding"})["svg"].startswith("<svg")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studio_client import PAGES, Asking, asking, counting, ends
+from studio_client import PAGES, StudioClient, client, counter_page, ends
 
 from golden_cases import FOLDER
 from rowgrad.errors import InvalidArgumentError
@@ -17,7 +17,7 @@ from rowgrad.graph import Block, Page
 from rowgrad.graph.page import End
 from rowgrad.studio.value_input import value_of_words
 
-__all__ = ["asking"]
+__all__ = ["client"]
 EXAMPLES = json.loads((FOLDER / "blocks_examples.json").read_text())
 NUMBERED = [
     pytest.param(example, next(PAGES.glob(f"{k:02}_*.json")), id=f"{k}-{example['op']}")
@@ -25,10 +25,10 @@ NUMBERED = [
 ]
 
 
-def looked_at(asking: Asking, name: str, end: End) -> np.ndarray[Any, Any]:
-    """A result, put together from its windows."""
-    given = {"name": name, "block": end.block, "pin": end.pin, "rows": [0, 99], "columns": [0, 99]}
-    window = asking.ask("window", given, **({} if end.index is None else {"entry": end.index}))
+def read_result(client: StudioClient, name: str, end: End) -> np.ndarray[Any, Any]:
+    """Return a result, assembled from its windows."""
+    arguments = {"name": name, "block": end.block, "pin": end.pin, "rows": [0, 99], "columns": [0, 99]}
+    window = client.call("window", arguments, **({} if end.index is None else {"entry": end.index}))
     assert window["stale"] is False
     info = window["info"]
     assert len(info["shape"]) <= 2
@@ -38,18 +38,18 @@ def looked_at(asking: Asking, name: str, end: End) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize(("example", "path"), NUMBERED)
-def test_examples_give_what_was_recorded(asking: Asking, example: dict[str, Any], path: Path) -> None:
-    name = asking.example(path.stem)
+def test_examples_match_the_recorded_results(client: StudioClient, example: dict[str, Any], path: Path) -> None:
+    name = client.copy_example(path.stem)
     if "int_thresh" in name:
         with pytest.raises(InvalidArgumentError, match="thresh must be float32") as caught:
-            asking.ask("run", name=name)
+            client.call("run", name=name)
         assert caught.value.argument == "thresh"
         assert caught.value.name
         return
     steps = example.get("runs", 1)
-    asking.ask("run", name=name, **({"mode": "steps", "steps": steps} if steps > 1 else {"mode": "once"}))
-    asking.until(name, lambda s: s["phase"] in ("done", "paused"))
-    session = asking.studio.runs.session_of(name)
+    client.call("run", name=name, **({"mode": "steps", "steps": steps} if steps > 1 else {"mode": "once"}))
+    client.wait_for(name, lambda s: s["phase"] in ("done", "paused"))
+    session = client.studio.runs.session_of(name)
     assert session is not None
     fetched = {n: End.parse(n) for s in session.graph.sessions.values() for n in s.names or []}
     expected = {k: (k, v) for k, v in example["outputs"].items()}
@@ -58,7 +58,7 @@ def test_examples_give_what_was_recorded(asking: Asking, example: dict[str, Any]
     assert expected
     for label, (pin, entry) in expected.items():
         end = next(e for n, e in fetched.items() if n in (pin, f"op.{pin}") or n.rpartition(".")[0] == pin)
-        got = looked_at(asking, name, end)
+        got = read_result(client, name, end)
         wanted = np.array(entry["values"], object if entry["dtype"] == "string" else entry["dtype"])
         assert list(got.shape) == entry["shape"]
         if wanted.dtype.kind == "f":
@@ -84,20 +84,20 @@ def matrices(name: str = "shown") -> Page:
     )
 
 
-def test_windows_of_results(asking: Asking) -> None:
-    asking.put(matrices())
-    asking.ask("run", name="shown")
-    assert asking.cells("shown", "cube", "output", at=[1])[2][3] == "9007199254741015"
-    assert asking.cells("shown", "cube", "output")[0][0] == str(2**53)
-    assert asking.cells("shown", "list", "output", entry=1)[3] == ["6.0", "7.0"]
-    state = asking.ask("state", name="shown")
+def test_windows_of_results_and_list_entries(client: StudioClient) -> None:
+    client.save_page(matrices())
+    client.call("run", name="shown")
+    assert client.cells("shown", "cube", "output", at=[1])[2][3] == "9007199254741015"
+    assert client.cells("shown", "cube", "output")[0][0] == str(2**53)
+    assert client.cells("shown", "list", "output", entry=1)[3] == ["6.0", "7.0"]
+    state = client.call("state", name="shown")
     assert [r["info"]["text"] for r in state["results"]["list"]["output"]] == ["int64[2,3,4]", "float64[4,2]"]
 
 
-def test_maps_and_traces(asking: Asking) -> None:
-    asking.put(matrices())
-    asking.ask("run", name="shown")
-    response = asking.ask("map", name="shown", block="sums", pin="output", most=2)
+def test_heat_maps_and_row_traces(client: StudioClient) -> None:
+    client.save_page(matrices())
+    client.call("run", name="shown")
+    response = client.call("map", name="shown", block="sums", pin="output", most=2)
     assert (response["rows"], response["columns"], response["step"], response["low"], response["high"]) == (
         3,
         2,
@@ -106,7 +106,7 @@ def test_maps_and_traces(asking: Asking) -> None:
         8.0,
     )
     assert response["cells"] == [[6.0, 8.0], [2.0, 3.0]]
-    found = asking.ask("trace", name="shown", block="sums")
+    found = client.call("trace", name="shown", block="sums")
     assert found == {
         "outputs": ["output"],
         "inputs": ["data"],
@@ -117,7 +117,7 @@ def test_maps_and_traces(asking: Asking) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "given", "words"),
+    ("verb", "arguments", "message"),
     [
         ("window", {"name": "nobody", "block": "sums", "pin": "output"}, "there is no page 'nobody'"),
         ("window", {"name": "fresh", "block": "sums", "pin": "output"}, "name must be a page that has been run"),
@@ -156,37 +156,37 @@ def test_maps_and_traces(asking: Asking) -> None:
         ("watch", {"name": "nobody", "series": []}, "there is no page 'nobody'"),
     ],
 )
-def test_refusals(asking: Asking, verb: str, given: dict[str, Any], words: str) -> None:
-    asking.put(matrices())
-    asking.put(matrices("fresh"))
-    asking.ask("run", name="shown")
-    with pytest.raises(InvalidArgumentError, match=words):
-        asking.ask(verb, {"rows": [0, 1], "columns": [0, 1], **given})
+def test_invalid_requests_raise(client: StudioClient, verb: str, arguments: dict[str, Any], message: str) -> None:
+    client.save_page(matrices())
+    client.save_page(matrices("fresh"))
+    client.call("run", name="shown")
+    with pytest.raises(InvalidArgumentError, match=message):
+        client.call(verb, {"rows": [0, 1], "columns": [0, 1], **arguments})
 
 
-def test_a_result_grows_old_with_the_page(asking: Asking) -> None:
+def test_an_edit_marks_results_as_stale(client: StudioClient) -> None:
     page = matrices()
-    asking.put(page)
-    asking.ask("run", name="shown")
+    client.save_page(page)
+    client.call("run", name="shown")
     page["table"].values["val"] = np.ones((4, 2))
-    asking.put(page)
+    client.save_page(page)
 
     def stale(block: str, **more: Any) -> bool:
-        given = {"name": "shown", "block": block, "pin": "output", "rows": [0, 1], "columns": [0, 1]}
-        return bool(asking.ask("window", given, **more)["stale"])
+        arguments = {"name": "shown", "block": block, "pin": "output", "rows": [0, 1], "columns": [0, 1]}
+        return bool(client.call("window", arguments, **more)["stale"])
 
     assert [stale("cube"), stale("table"), stale("sums")] == [False, True, True]
-    asking.ask("run", name="shown")
+    client.call("run", name="shown")
     assert [stale("cube"), stale("table"), stale("sums")] == [False, False, False]
 
 
-def test_counting_is_looked_at_while_it_runs(asking: Asking) -> None:
-    asking.put(counting())
-    asking.ask("run", name="counting", mode="flat")
-    asking.until("counting", lambda s: s["run"] > 0)
-    seen = [float(asking.cells("counting", "more", "output_ref")[0][0])]
-    end = time.monotonic() + 120  # for a failure only
-    while len(set(seen)) < 5 and time.monotonic() < end:
-        seen.append(float(asking.cells("counting", "more", "output_ref")[0][0]))
-    assert seen == sorted(seen)
-    assert len(set(seen)) == 5
+def test_results_can_be_read_during_a_run(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    client.call("run", name="counting", mode="flat")
+    client.wait_for("counting", lambda s: s["run"] > 0)
+    observed = [float(client.cells("counting", "more", "output_ref")[0][0])]
+    end = time.monotonic() + 120  # only a failure waits this long
+    while len(set(observed)) < 5 and time.monotonic() < end:
+        observed.append(float(client.cells("counting", "more", "output_ref")[0][0]))
+    assert observed == sorted(observed)
+    assert len(set(observed)) == 5

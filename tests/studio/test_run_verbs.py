@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studio_client import Asking, asking, counting
+from studio_client import StudioClient, client, counter_page
 
 from rowgrad.cli import main
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, Page
 
-__all__ = ["asking"]
+__all__ = ["client"]
 
 
 @pytest.mark.parametrize(
-    ("verb", "given", "words"),
+    ("verb", "arguments", "message"),
     [
         ("run", {}, "run: name must be a string; got 'nothing'"),
         ("run", {"name": "nobody"}, "there is no page 'nobody'"),
@@ -46,35 +46,37 @@ __all__ = ["asking"]
         ("command", {"name": "counting", "mode": "rate", "rate": "x"}, "rate must be a number; got 'x'"),
     ],
 )
-def test_refusals(asking: Asking, verb: str, given: dict[str, Any], words: str) -> None:
-    asking.put(counting())
-    asking.put(Page("empty", [Block("c", "Const", {"val": 1})]))
-    with pytest.raises(InvalidArgumentError, match=words):
-        asking.ask(verb, given)
-    assert asking.ask("state", name="counting")["phase"] == "idle"
+def test_invalid_requests_raise_and_start_no_run(
+    client: StudioClient, verb: str, arguments: dict[str, Any], message: str
+) -> None:
+    client.save_page(counter_page())
+    client.save_page(Page("empty", [Block("c", "Const", {"val": 1})]))
+    with pytest.raises(InvalidArgumentError, match=message):
+        client.call(verb, arguments)
+    assert client.call("state", name="counting")["phase"] == "idle"
 
 
-def test_a_rejected_start_leaves_the_run_as_it_is(asking: Asking) -> None:
-    asking.put(counting())
-    asking.ask("run", name="counting", mode="flat")
-    for given in ({"engine": "abacus"}, {"sessions": ["x"]}):
+def test_a_rejected_start_leaves_the_run_as_it_is(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    client.call("run", name="counting", mode="flat")
+    for arguments in ({"engine": "abacus"}, {"sessions": ["x"]}):
         with pytest.raises(InvalidArgumentError):
-            asking.ask("run", {"name": "counting", **given})
-    state = asking.ask("state", name="counting")
+            client.call("run", {"name": "counting", **arguments})
+    state = client.call("state", name="counting")
     assert state["phase"] == "running"
-    asking.until("counting", lambda s: s["run"] > state["run"])
+    client.wait_for("counting", lambda s: s["run"] > state["run"])
 
 
-def test_idle_pages_have_a_state(asking: Asking) -> None:
-    asking.put(counting())
+def test_pages_that_never_ran_have_an_idle_state(client: StudioClient) -> None:
+    client.save_page(counter_page())
     for verb in ("state", "pause", "stop", "reset"):
-        state = asking.ask(verb, name="counting")
+        state = client.call(verb, name="counting")
         assert (state["phase"], state["run"], state["results"], state["revision"]) == ("idle", 0, {}, None)
-    assert asking.ask("snapshots", name="counting") == {"snapshots": []}
+    assert client.call("snapshots", name="counting") == {"snapshots": []}
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("arguments", "expected"),
     [
         ({}, []),
         ({"mode": "steps", "steps": 5}, ["--steps", "5"]),
@@ -82,38 +84,40 @@ def test_idle_pages_have_a_state(asking: Asking) -> None:
         ({"sessions": ["session"], "engine": "torch:cpu"}, ["--session", "session", "--engine", "torch:cpu"]),
     ],
 )
-def test_the_command(asking: Asking, given: dict[str, Any], words: list[str]) -> None:
-    asking.put(counting("it's mine"))
-    text = asking.ask("command", {"name": "it's mine", **given})["text"]
-    assert shlex.split(text) == ["rowgrad", "run", str(asking.root / "it's mine.json"), *words]
+def test_the_command_lists_the_run_options(
+    client: StudioClient, arguments: dict[str, Any], expected: list[str]
+) -> None:
+    client.save_page(counter_page("it's mine"))
+    text = client.call("command", {"name": "it's mine", **arguments})["text"]
+    assert shlex.split(text) == ["rowgrad", "run", str(client.root / "it's mine.json"), *expected]
 
 
-def test_the_command_does_the_same(asking: Asking, tmp_path: Path) -> None:
-    asking.put(counting())
-    asking.ask("run", name="counting", mode="steps", steps=3)
-    asking.until("counting", lambda s: s["phase"] == "paused")
-    (snapshot,) = asking.ask("snapshot", name="counting")["snapshots"]
-    asking.ask("run", name="counting")
-    asking.ask("restore", name="counting", snapshot=snapshot["id"])
-    for _ in range(2):  # the snapshot itself stays what it is
-        text = asking.ask("command", name="counting", mode="steps", steps=4)["text"]
-        words = shlex.split(text)
-        assert words[:2] == ["rowgrad", "run"]
-        assert main([*words[1:], "-o", str(tmp_path / "out.npz"), "--quiet"]) == 0
+def test_the_command_computes_the_same_results(client: StudioClient, tmp_path: Path) -> None:
+    client.save_page(counter_page())
+    client.call("run", name="counting", mode="steps", steps=3)
+    client.wait_for("counting", lambda s: s["phase"] == "paused")
+    (snapshot,) = client.call("snapshot", name="counting")["snapshots"]
+    client.call("run", name="counting")
+    client.call("restore", name="counting", snapshot=snapshot["id"])
+    for _ in range(2):  # the command does not change the snapshot
+        text = client.call("command", name="counting", mode="steps", steps=4)["text"]
+        expected = shlex.split(text)
+        assert expected[:2] == ["rowgrad", "run"]
+        assert main([*expected[1:], "-o", str(tmp_path / "out.npz"), "--quiet"]) == 0
         with np.load(tmp_path / "out.npz") as members:
             assert float(members["more.output_ref"]) == 7.0
-    asking.ask("run", name="counting", mode="steps", steps=4)
-    asking.until("counting", lambda s: s["phase"] == "paused")
-    assert asking.cells("counting", "more", "output_ref") == [["7.0"]]
+    client.call("run", name="counting", mode="steps", steps=4)
+    client.wait_for("counting", lambda s: s["phase"] == "paused")
+    assert client.cells("counting", "more", "output_ref") == [["7.0"]]
 
 
-def test_torch_gives_the_same(asking: Asking) -> None:
+def test_torch_computes_the_same_results(client: StudioClient) -> None:
     pytest.importorskip("torch")
-    name = asking.example("train_embedding")
+    name = client.copy_example("train_embedding")
     previews = []
     for engine in ("numpy", "torch"):
-        asking.ask("reset", name=name)
-        state = asking.ask("run", name=name, engine=engine)
+        client.call("reset", name=name)
+        state = client.call("run", name=name, engine=engine)
         assert state["engine"] == engine
         previews.append(state["results"]["loss"]["output"]["preview"])
     assert previews[0] == previews[1]

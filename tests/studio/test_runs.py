@@ -11,23 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studio_client import Asking, asking, counting, ends
+from studio_client import StudioClient, client, counter_page, ends
 
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, Page
 from rowgrad.studio.page_session import EDITED
 from rowgrad.studio.run_control import URGENT, USUAL, EventThrottle, Gate
 
-__all__ = ["asking"]
+__all__ = ["client"]
 
 
-def count(asking: Asking, name: str = "counting") -> float:
-    return float(asking.cells(name, "more", "output_ref")[0][0])
+def count(client: StudioClient, name: str = "counting") -> float:
+    return float(client.cells(name, "more", "output_ref")[0][0])
 
 
-def test_once_answers_with_its_result(asking: Asking) -> None:
-    revision = asking.put(counting())
-    state = asking.ask("run", name="counting")
+def test_run_once_returns_its_results(client: StudioClient) -> None:
+    revision = client.save_page(counter_page())
+    state = client.call("run", name="counting")
     assert (state["phase"], state["run"], state["mode"], state["revision"]) == ("done", 1, "once", revision)
     assert state["results"]["more"]["output_ref"] == {
         "info": {"text": "float32[]", "kind": "tensor", "dtype": "float32", "shape": [], "ref": False},
@@ -38,130 +38,130 @@ def test_once_answers_with_its_result(asking: Asking) -> None:
     assert state["costs"]["more"]["bytes"] == 4
     assert state["seconds"] > 0
     assert state["error"] is None
-    assert asking.ask("run", name="counting")["results"]["more"]["output_ref"]["preview"] == "2"
-    assert asking.ask("state", name="counting")["run"] == 2
+    assert client.call("run", name="counting")["results"]["more"]["output_ref"]["preview"] == "2"
+    assert client.call("state", name="counting")["run"] == 2
 
 
-def test_steps_pause_and_the_run_goes_on(asking: Asking) -> None:
-    asking.put(counting())
-    asking.ask("run", name="counting", mode="steps", steps=5)
-    state = asking.until("counting", lambda s: s["phase"] == "paused")
+def test_a_run_pauses_after_its_steps_and_resumes(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    client.call("run", name="counting", mode="steps", steps=5)
+    state = client.wait_for("counting", lambda s: s["phase"] == "paused")
     assert (state["run"], state["steps"], state["done"]) == (5, 5, 5)
-    assert count(asking) == 5.0
-    assert asking.ask("resume", name="counting")["mode"] == "flat"
-    asking.until("counting", lambda s: s["run"] > 50)
-    assert asking.ask("pause", name="counting")["phase"] == "paused"
+    assert count(client) == 5.0
+    assert client.call("resume", name="counting")["mode"] == "flat"
+    client.wait_for("counting", lambda s: s["run"] > 50)
+    assert client.call("pause", name="counting")["phase"] == "paused"
 
 
-def test_a_pause_keeps_state_and_no_step_follows(asking: Asking) -> None:
-    asking.put(counting())
-    assert asking.ask("run", name="counting", mode="flat")["phase"] == "running"
-    asking.until("counting", lambda s: s["run"] > 10)
+def test_a_pause_keeps_state_and_no_step_follows(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    assert client.call("run", name="counting", mode="flat")["phase"] == "running"
+    client.wait_for("counting", lambda s: s["run"] > 10)
     for _ in range(20):
-        paused = asking.ask("pause", name="counting")
+        paused = client.call("pause", name="counting")
         time.sleep(0.003)
-        again = asking.ask("state", name="counting")
+        again = client.call("state", name="counting")
         assert paused["phase"] == again["phase"] == "paused"
-        assert paused["run"] == again["run"] == count(asking)
-        work = asking.studio.runs.of("counting")._work
+        assert paused["run"] == again["run"] == count(client)
+        work = client.studio.runs.of("counting")._work
         assert work is not None
-        assert work.opened.gate.is_spent(work)  # and so a step that is on its way does not pass
-        stepped = asking.ask("step", name="counting", steps=3)
-        stepped = asking.until("counting", lambda s: s["phase"] == "paused")
-        assert stepped["run"] == paused["run"] + 3 == count(asking)
-        asking.ask("resume", name="counting")
-    stopped = asking.ask("stop", name="counting")
+        assert work.opened.gate.is_spent(work)  # a step that is waiting at the gate does not start
+        stepped = client.call("step", name="counting", steps=3)
+        stepped = client.wait_for("counting", lambda s: s["phase"] == "paused")
+        assert stepped["run"] == paused["run"] + 3 == count(client)
+        client.call("resume", name="counting")
+    stopped = client.call("stop", name="counting")
     assert stopped["phase"] == "stopped"
     assert stopped["results"]["more"]
 
 
-def test_a_rate_is_kept(asking: Asking) -> None:
-    asking.put(counting())
+def test_a_run_keeps_its_rate(client: StudioClient) -> None:
+    client.save_page(counter_page())
     began = time.perf_counter()
-    asking.ask("run", name="counting", mode="rate", rate=40.0)
-    asking.until("counting", lambda s: s["run"] >= 10)
+    client.call("run", name="counting", mode="rate", rate=40.0)
+    client.wait_for("counting", lambda s: s["run"] >= 10)
     took = time.perf_counter() - began
-    state = asking.ask("stop", name="counting")
-    assert took > 0.2  # nine pauses of 25 ms; a busy machine makes them longer, never shorter
+    state = client.call("stop", name="counting")
+    assert took > 0.2  # nine pauses of at least 25 ms
     assert state["rate"] == 40.0
 
 
-def test_step_begins_a_run_where_there_is_none(asking: Asking) -> None:
-    asking.put(counting())
-    asking.ask("step", name="counting", steps=4)
-    assert asking.until("counting", lambda s: s["phase"] == "paused")["run"] == 4
+def test_step_starts_a_run_if_there_is_none(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    client.call("step", name="counting", steps=4)
+    assert client.wait_for("counting", lambda s: s["phase"] == "paused")["run"] == 4
 
 
-def test_reset_starts_over(asking: Asking) -> None:
-    asking.put(counting())
-    asking.ask("run", name="counting", mode="flat")
-    asking.until("counting", lambda s: s["run"] > 10)
-    state = asking.ask("reset", name="counting")
+def test_reset_starts_over(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    client.call("run", name="counting", mode="flat")
+    client.wait_for("counting", lambda s: s["run"] > 10)
+    state = client.call("reset", name="counting")
     assert (state["phase"], state["run"], state["results"]) == ("idle", 0, {})
-    assert asking.ask("trend", name="counting") == {"series": [], "run": 0, "chosen": False}
-    asking.ask("run", name="counting")
-    assert count(asking) == 1.0
+    assert client.call("trend", name="counting") == {"series": [], "run": 0, "chosen": False}
+    client.call("run", name="counting")
+    assert count(client) == 1.0
 
 
-def test_an_edit_ends_a_run_and_a_move_does_not(asking: Asking) -> None:
-    asking.put(counting())
-    asking.ask("run", name="counting", mode="flat")
-    asking.until("counting", lambda s: s["run"] > 3)
-    moved = counting()
+def test_an_edit_ends_a_run_and_a_move_does_not(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    client.call("run", name="counting", mode="flat")
+    client.wait_for("counting", lambda s: s["run"] > 3)
+    moved = counter_page()
     moved.blocks[0].at = (30.0, 40.0)
-    asking.put(moved)
-    run = asking.ask("state", name="counting")["run"]
-    asking.until("counting", lambda s: s["phase"] == "running" and s["run"] > run)
-    asking.put(counting(by=10.0))
-    state = asking.ask("state", name="counting")
+    client.save_page(moved)
+    run = client.call("state", name="counting")["run"]
+    client.wait_for("counting", lambda s: s["phase"] == "running" and s["run"] > run)
+    client.save_page(counter_page(by=10.0))
+    state = client.call("state", name="counting")
     assert (state["phase"], state["message"]) == ("stopped", EDITED)
-    looked = asking.ask("window", name="counting", block="more", pin="output_ref", rows=[0, 1], columns=[0, 1])
+    looked = client.call("window", name="counting", block="more", pin="output_ref", rows=[0, 1], columns=[0, 1])
     assert looked["stale"] is True
     assert float(looked["cells"][0][0]) == looked["run"] == state["run"]
 
 
-def test_a_run_of_a_page_whose_wire_was_moved_to_a_twin_is_another(asking: Asking) -> None:
-    """Two Variables may be made alike: which of them a wire begins at still matters."""
-    page = counting()
+def test_moving_a_wire_to_an_identical_variable_changes_the_run(client: StudioClient) -> None:
+    """Variables with equal definitions are still different."""
+    page = counter_page()
     page.blocks.insert(0, replace(page.blocks[0], id="twin"))
-    asking.put(page)
-    asking.ask("run", name="counting", mode="steps", steps=3)
-    asking.until("counting", lambda s: s["phase"] == "paused")
+    client.save_page(page)
+    client.call("run", name="counting", mode="steps", steps=3)
+    client.wait_for("counting", lambda s: s["phase"] == "paused")
     page.blocks[2].wires = {"ref": ends("twin.ref")}
-    asking.put(page)
-    assert asking.ask("state", name="counting")["phase"] == "stopped"
-    asking.ask("run", name="counting")
-    assert count(asking) == 1.0
+    client.save_page(page)
+    assert client.call("state", name="counting")["phase"] == "stopped"
+    client.call("run", name="counting")
+    assert count(client) == 1.0
 
 
-def test_variables_live_on_where_their_block_is_what_it_was(asking: Asking) -> None:
-    asking.put(counting())
-    asking.ask("run", name="counting", mode="steps", steps=3)
-    asking.until("counting", lambda s: s["phase"] == "paused")
-    asking.put(counting(by=10.0))
-    state = asking.ask("run", name="counting")
+def test_variables_keep_their_value_unless_their_block_changed(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    client.call("run", name="counting", mode="steps", steps=3)
+    client.wait_for("counting", lambda s: s["phase"] == "paused")
+    client.save_page(counter_page(by=10.0))
+    state = client.call("run", name="counting")
     assert state["carried"] == ["count"]
-    assert count(asking) == 13.0
+    assert count(client) == 13.0
     assert state["run"] == 4
-    asking.put(counting(by=10.0, first=100.0))
-    state = asking.ask("run", name="counting")
+    client.save_page(counter_page(by=10.0, first=100.0))
+    state = client.call("run", name="counting")
     assert state["carried"] == []
-    assert count(asking) == 110.0
+    assert count(client) == 110.0
 
 
-def test_two_pages_run_together(asking: Asking) -> None:
-    asking.put(counting("one"))
-    asking.put(counting("two", by=2.0))
+def test_two_pages_run_concurrently(client: StudioClient) -> None:
+    client.save_page(counter_page("one"))
+    client.save_page(counter_page("two", by=2.0))
     for name in ("one", "two"):
-        asking.ask("run", name=name, mode="flat")
-    before = [asking.ask("state", name=name)["run"] for name in ("one", "two")]
+        client.call("run", name=name, mode="flat")
+    before = [client.call("state", name=name)["run"] for name in ("one", "two")]
     for name, run in zip(("one", "two"), before, strict=True):
-        asking.until(name, lambda s, run=run: s["run"] > run + 20)  # type: ignore[misc]
-    runs = [asking.ask("pause", name=name)["run"] for name in ("one", "two")]
-    assert [count(asking, "one"), count(asking, "two")] == [runs[0], 2.0 * runs[1]]
+        client.wait_for(name, lambda s, run=run: s["run"] > run + 20)  # type: ignore[misc]
+    runs = [client.call("pause", name=name)["run"] for name in ("one", "two")]
+    assert [count(client, "one"), count(client, "two")] == [runs[0], 2.0 * runs[1]]
 
 
-def test_a_page_that_waits_holds_up_no_other(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_page_does_not_delay_others(client: StudioClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long step delays neither events about its own page nor runs of other pages."""
     from rowgrad.graph.session import ClientSession
 
@@ -169,66 +169,66 @@ def test_a_page_that_waits_holds_up_no_other(asking: Asking, monkeypatch: pytest
     ended: list[str] = []
     real = ClientSession.run_block
 
-    def slow(self: ClientSession, *given: object, **more: object) -> object:
+    def slow(self: ClientSession, *args: object, **more: object) -> object:
         if self.graph.name == "slow":
             assert free.wait(120)
             ended.append("slow")
-        return real(self, *given, **more)  # type: ignore[arg-type]
+        return real(self, *args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ClientSession, "run_block", slow)
-    asking.put(counting("slow"))
-    asking.put(counting("quick"))
-    asking.ask("run", name="slow", mode="flat")
-    assert asking.ask("run", name="quick")["phase"] == "done"
-    assert asking.ask("state", name="slow")["phase"] == "running"
-    assert asking.ask("stop", name="slow")["phase"] == "stopped"
+    client.save_page(counter_page("slow"))
+    client.save_page(counter_page("quick"))
+    client.call("run", name="slow", mode="flat")
+    assert client.call("run", name="quick")["phase"] == "done"
+    assert client.call("state", name="slow")["phase"] == "running"
+    assert client.call("stop", name="slow")["phase"] == "stopped"
     assert not ended
     free.set()
-    asking.until("slow", lambda s: s["run"] == 1)
+    client.wait_for("slow", lambda s: s["run"] == 1)
 
 
-def test_two_sessions_make_one_step(asking: Asking) -> None:
-    page = counting()
+def test_one_step_runs_all_sessions(client: StudioClient) -> None:
+    page = counter_page()
     page.blocks.append(Block("double", "Add", {"y": 1.0}, {"x": ends("count.ref")}))
     page.blocks.append(Block("second", "ClientSession", wires={"fetch_outputs": ends("double.z")}))
-    asking.put(page)
-    asking.ask("run", name="counting", mode="steps", steps=2)
-    state = asking.until("counting", lambda s: s["phase"] == "paused")
+    client.save_page(page)
+    client.call("run", name="counting", mode="steps", steps=2)
+    state = client.wait_for("counting", lambda s: s["phase"] == "paused")
     assert state["run"] == 2
     assert {r["run"] for pins in state["results"].values() for r in pins.values()} == {2}
-    state = asking.ask("run", name="counting", sessions=["second"])
+    state = client.call("run", name="counting", sessions=["second"])
     events = {block: pins[next(iter(pins))]["run"] for block, pins in state["results"].items()}
     assert (state["run"], events["double"], events["more"]) == (3, 3, 2)
-    looked = asking.ask("window", name="counting", block="more", pin="output_ref", rows=[0, 1], columns=[0, 1])
+    looked = client.call("window", name="counting", block="more", pin="output_ref", rows=[0, 1], columns=[0, 1])
     assert (looked["run"], looked["stale"]) == (2, True)
 
 
-def test_a_steady_result_of_an_earlier_step_is_not_stale(asking: Asking) -> None:
-    """Nothing a later step could change has a part in it; a new recipe makes it stale all the same."""
-    page = counting()
+def test_a_constant_result_of_an_earlier_step_is_not_stale(client: StudioClient) -> None:
+    """It depends on nothing that a step changes; an edit of its block still makes it stale."""
+    page = counter_page()
     page.blocks.append(Block("three", "Add", {"x": np.array([1.0, 2.0]), "y": np.array([2.0, 1.0])}))
     page.blocks.append(Block("second", "ClientSession", wires={"fetch_outputs": ends("three.z")}))
-    asking.put(page)
-    asking.ask("run", name="counting")
-    state = asking.ask("run", name="counting", sessions=["session"])
+    client.save_page(page)
+    client.call("run", name="counting")
+    state = client.call("run", name="counting", sessions=["session"])
     three, more = state["results"]["three"]["z"], state["results"]["more"]["output_ref"]
     assert (state["run"], three["run"], more["run"]) == (2, 1, 2)
     assert (three["steady"], more["steady"]) == (True, False)
-    looked = asking.ask("window", name="counting", block="three", pin="z", rows=[0, 2], columns=[0, 1])
+    looked = client.call("window", name="counting", block="three", pin="z", rows=[0, 2], columns=[0, 1])
     assert (looked["run"], looked["stale"]) == (1, False)
     page.blocks[3] = replace(page.blocks[3], values={"x": np.array([1.0, 2.0]), "y": np.array([4.0, 1.0])})
-    asking.put(page)
-    assert asking.ask("window", name="counting", block="three", pin="z", rows=[0, 2], columns=[0, 1])["stale"] is True
+    client.save_page(page)
+    assert client.call("window", name="counting", block="three", pin="z", rows=[0, 2], columns=[0, 1])["stale"] is True
 
 
-def test_states_can_be_ordered(asking: Asking) -> None:
-    asking.put(counting())
-    first = asking.ask("run", name="counting")["serial"]
-    assert first < asking.ask("reset", name="counting")["serial"] < asking.ask("state", name="counting")["serial"]
+def test_states_have_increasing_numbers(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    first = client.call("run", name="counting")["serial"]
+    assert first < client.call("reset", name="counting")["serial"] < client.call("state", name="counting")["serial"]
 
 
-def test_a_run_that_fails_names_its_block_and_is_not_repeated(asking: Asking) -> None:
-    page = counting()
+def test_a_run_that_fails_names_its_block_and_is_not_repeated(client: StudioClient) -> None:
+    page = counter_page()
     page.blocks.insert(2, Block("x", "Placeholder", attrs={"dtype": "int32", "shape": [-1]}))
     page.blocks.insert(
         3, Block("ids", "Gather", {"params": np.ones((2, 2), np.float32)}, {"indices": ends("more_ids.z")})
@@ -236,138 +236,138 @@ def test_a_run_that_fails_names_its_block_and_is_not_repeated(asking: Asking) ->
     page.blocks.insert(3, Block("ids_cast", "Cast", wires={"x": ends("count.ref")}, attrs={"DstT": "int32"}))
     page.blocks.insert(4, Block("more_ids", "Add", {"y": np.array([0], np.int32)}, {"x": ends("ids_cast.y")}))
     page.blocks[-1].wires["fetch_outputs"] += ends("ids.output")
-    asking.put(page)
-    asking.ask("run", name="counting", mode="flat")
-    state = asking.until("counting", lambda s: s["phase"] != "running")
+    client.save_page(page)
+    client.call("run", name="counting", mode="flat")
+    state = client.wait_for("counting", lambda s: s["phase"] != "running")
     assert state["phase"] == "failed"
     assert state["run"] == 2
     assert state["error"]["block"] == "ids"
     assert "2 is not in [0, 2)" in state["error"]["message"]
     time.sleep(0.02)
-    assert asking.ask("state", name="counting")["run"] == 2
-    assert float(asking.cells("counting", "count", "ref")[0][0]) == 1.0  # as in the last run that went well
+    assert client.call("state", name="counting")["run"] == 2
+    assert float(client.cells("counting", "count", "ref")[0][0]) == 1.0  # the value after the last successful run
 
 
-def test_a_step_that_fails_changes_nothing(asking: Asking) -> None:
-    """The first session has added already when the second fails."""
-    page = counting()
+def test_a_step_that_fails_changes_nothing(client: StudioClient) -> None:
+    """Even if the first session has updated its Variable before the second fails."""
+    page = counter_page()
     page.blocks.append(Block("id", "Cast", wires={"x": ends("count.ref")}, attrs={"DstT": "int32"}))
     page.blocks.append(Block("row", "Gather", {"params": np.ones((3, 2), np.float32)}, {"indices": ends("id.y")}))
     page.blocks.append(Block("second", "ClientSession", wires={"fetch_outputs": ends("row.output")}))
-    asking.put(page)
-    asking.ask("run", name="counting", mode="flat")
-    state = asking.until("counting", lambda s: s["phase"] == "failed")
+    client.save_page(page)
+    client.call("run", name="counting", mode="flat")
+    state = client.wait_for("counting", lambda s: s["phase"] == "failed")
     assert (state["run"], state["error"]["block"]) == (2, "row")
-    session = asking.studio.runs.session_of("counting")
+    session = client.studio.runs.session_of("counting")
     assert session is not None
     assert float(session.variables["count"]) == 2.0
 
 
-def test_faults_elsewhere_do_not_matter(asking: Asking) -> None:
-    page = counting()
+def test_errors_in_unrelated_blocks_do_not_prevent_a_run(client: StudioClient) -> None:
+    page = counter_page()
     page.blocks.insert(0, Block("first", "MatMul", {"a": np.ones((2, 3)), "b": np.ones((4, 3))}))
     page.blocks.append(Block("wrong", "MatMul", {"a": np.ones((2, 3)), "b": np.ones((2, 3))}))
-    asking.put(page)
-    assert asking.ask("run", name="counting")["phase"] == "done"
+    client.save_page(page)
+    assert client.call("run", name="counting")["phase"] == "done"
     page.blocks.append(Block("after", "Square", wires={"x": ends("wrong.product")}))
     page.blocks.append(Block("other", "ClientSession", wires={"fetch_outputs": ends("after.y")}))
-    asking.put(page)
+    client.save_page(page)
     with pytest.raises(InvalidArgumentError, match="inner dimension of 3") as caught:
-        asking.ask("run", name="counting")
+        client.call("run", name="counting")
     assert (caught.value.name, caught.value.argument) == ("wrong", "b")
-    assert asking.ask("run", name="counting", sessions=["session"])["phase"] == "done"
+    assert client.call("run", name="counting", sessions=["session"])["phase"] == "done"
 
 
-def test_a_block_of_another_catalogue_is_rejected_by_its_name(asking: Asking) -> None:
-    page = counting()
+def test_an_unknown_op_raises_with_its_name(client: StudioClient) -> None:
+    page = counter_page()
     page.blocks[1].op = "AssignAd"
-    asking.put(page)
+    client.save_page(page)
     with pytest.raises(InvalidArgumentError, match="did you mean 'AssignAdd'") as caught:
-        asking.ask("run", name="counting")
+        client.call("run", name="counting")
     assert caught.value.name == "more"
 
 
-def test_a_placeholder_that_is_not_fed_fails_at_the_session(asking: Asking) -> None:
+def test_a_placeholder_without_a_feed_fails_at_the_session(client: StudioClient) -> None:
     page = Page(
         "fed", [Block("x", "Placeholder"), Block("s", "ClientSession", wires={"fetch_outputs": ends("x.output")})]
     )
-    asking.put(page)
-    state = asking.ask("run", name="fed")
+    client.save_page(page)
+    state = client.call("run", name="fed")
     assert state["phase"] == "failed"
     assert state["error"]["block"] == "s"
     assert "x" in state["error"]["text"]
 
 
-def test_snapshots_are_gone_back_to(asking: Asking) -> None:
-    asking.put(counting())
+def test_snapshots_are_restored(client: StudioClient) -> None:
+    client.save_page(counter_page())
     with pytest.raises(InvalidArgumentError, match="name: page 'counting' has not been run"):
-        asking.ask("snapshot", name="counting")
-    asking.ask("run", name="counting", mode="flat")
-    asking.until("counting", lambda s: s["run"] > 5)
-    (snapshot,) = asking.ask("snapshot", name="counting", label="here")["snapshots"]
+        client.call("snapshot", name="counting")
+    client.call("run", name="counting", mode="flat")
+    client.wait_for("counting", lambda s: s["run"] > 5)
+    (snapshot,) = client.call("snapshot", name="counting", label="here")["snapshots"]
     assert snapshot["label"] == "here"
-    asking.until("counting", lambda s: s["run"] > snapshot["run"] + 5)
-    state = asking.ask("restore", name="counting", snapshot=snapshot["id"])
+    client.wait_for("counting", lambda s: s["run"] > snapshot["run"] + 5)
+    state = client.call("restore", name="counting", snapshot=snapshot["id"])
     assert (state["phase"], state["run"]) == ("stopped", snapshot["run"])
-    assert asking.ask("run", name="counting")["run"] == snapshot["run"] + 1
-    assert count(asking) == snapshot["run"] + 1
-    points = asking.ask("trend", name="counting")["series"][0]["points"]
+    assert client.call("run", name="counting")["run"] == snapshot["run"] + 1
+    assert count(client) == snapshot["run"] + 1
+    points = client.call("trend", name="counting")["series"][0]["points"]
     assert [p[0] for p in points] == sorted({p[0] for p in points})
     with pytest.raises(InvalidArgumentError, match="no snapshot 'x'"):
-        asking.ask("restore", name="counting", snapshot="x")
-    assert (asking.root / ".rowgrad" / "snapshots" / "counting").is_dir()
+        client.call("restore", name="counting", snapshot="x")
+    assert (client.root / ".rowgrad" / "snapshots" / "counting").is_dir()
 
 
-def test_snapshots_are_bounded(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_are_bounded(client: StudioClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rowgrad.studio.runs.MOST", 3)
-    asking.put(counting())
+    client.save_page(counter_page())
     for k in range(5):
-        asking.ask("run", name="counting")
-        snapshot = asking.ask("snapshot", name="counting")["snapshots"]
+        client.call("run", name="counting")
+        snapshot = client.call("snapshot", name="counting")["snapshots"]
         assert [s["run"] for s in snapshot] == list(range(max(1, k - 1), k + 2))
-    asking.ask("rename", name="counting", to="other")
-    assert [s["run"] for s in asking.ask("snapshots", name="other")["snapshots"]] == [3, 4, 5]
-    assert asking.ask("state", name="other")["run"] == 5
+    client.call("rename", name="counting", to="other")
+    assert [s["run"] for s in client.call("snapshots", name="other")["snapshots"]] == [3, 4, 5]
+    assert client.call("state", name="other")["run"] == 5
 
 
-def test_events_are_throttled_and_the_last_is_sent(asking: Asking) -> None:
-    asking.put(counting())
-    asking.listener.take(0)
-    asking.ask("run", name="counting", mode="flat")
+def test_events_are_throttled_and_the_last_is_sent(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    client.listener.take(0)
+    client.call("run", name="counting", mode="flat")
     events: list[Any] = []
     began = time.monotonic()
     while len(events) < 6:
-        events += [e for e in asking.listener.take(120) if e["event"] == "run"]
-    state = asking.ask("pause", name="counting")
+        events += [e for e in client.listener.take(120) if e["event"] == "run"]
+    state = client.call("pause", name="counting")
     assert len(events) <= (time.monotonic() - began) / USUAL + 3  # hundreds of steps were done
     assert [e["state"]["run"] for e in events] == sorted(e["state"]["run"] for e in events)
     while events[-1]["state"]["phase"] != "paused":
-        events += [e for e in asking.listener.take(120) if e["event"] == "run"]
+        events += [e for e in client.listener.take(120) if e["event"] == "run"]
     assert events[-1]["state"]["run"] == state["run"]
 
 
-def test_removed_pages_run_no_more(asking: Asking) -> None:
-    asking.put(counting())
-    asking.ask("run", name="counting", mode="flat")
-    work = asking.studio.runs.of("counting")._work
-    asking.ask("remove", name="counting")
-    assert asking.studio.runs.session_of("counting") is None
+def test_removing_a_page_stops_its_run(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    client.call("run", name="counting", mode="flat")
+    work = client.studio.runs.of("counting")._work
+    client.call("remove", name="counting")
+    assert client.studio.runs.session_of("counting") is None
     assert work is not None
     work.loop.wait(120)
 
 
-def test_a_thousand_blocks_answer_soon(asking: Asking) -> None:
+def test_a_page_of_a_thousand_blocks_runs_quickly(client: StudioClient) -> None:
     blocks = [Block("v", "Variable", {"initvalues": np.full((4, 4), 1.01, np.float32)})]
     for k in range(998):
         before = f"b{k - 1}.y" if k else "v.ref"
         blocks.append(Block(f"b{k}", "Square" if k % 2 else "Sqrt", wires={"x": ends(before)}))
     blocks.append(Block("s", "ClientSession", wires={"fetch_outputs": ends("b997.y")}))
-    asking.put(Page("large", blocks))
+    client.save_page(Page("large", blocks))
     began = time.process_time()
-    state = asking.ask("run", name="large")
+    state = client.call("run", name="large")
     assert state["phase"] == "done"
     assert len(state["results"]) == 999
-    assert time.process_time() - began < 5  # 0.1 s, whatever else the machine does
+    assert time.process_time() - began < 5  # usually 0.1 s
 
 
 def test_gate_admits_only_allowed_steps() -> None:
@@ -393,7 +393,7 @@ def test_throttled_events_include_the_last(monkeypatch: pytest.MonkeyPatch) -> N
     now, events = [100.0], list[float]()
 
     class Timer:
-        """Goes off when the test's clock has come so far."""
+        """Fires by the test's clock."""
 
         def __init__(self, seconds: float, act: Callable[[], None]) -> None:
             self.due, self.act, self.daemon = now[0] + seconds, act, False
@@ -404,7 +404,7 @@ def test_throttled_events_include_the_last(monkeypatch: pytest.MonkeyPatch) -> N
         def cancel(self) -> None:
             timers.remove(self)
 
-    def pass_by(seconds: float) -> None:
+    def advance_clock(seconds: float) -> None:
         now[0] += seconds
         for timer in [timer for timer in timers if timer.due <= now[0]]:
             timers.remove(timer)
@@ -417,26 +417,26 @@ def test_throttled_events_include_the_last(monkeypatch: pytest.MonkeyPatch) -> N
     for _ in range(50):
         teller.soon()
     assert events == [100.0]
-    pass_by(USUAL / 2)
+    advance_clock(USUAL / 2)
     assert len(events) == 1
     assert [timer.due for timer in timers] == [pytest.approx(100.0 + USUAL)]
-    pass_by(USUAL)
+    advance_clock(USUAL)
     assert len(events) == 2
     teller.soon()
     teller.soon(urgent=True)
     assert [timer.due for timer in timers] == [pytest.approx(events[-1] + URGENT)]
-    pass_by(2 * URGENT)
+    advance_clock(2 * URGENT)
     assert len(events) == 3
     teller.soon()
     teller.close()
     teller.soon()
-    pass_by(10 * USUAL)
+    advance_clock(10 * USUAL)
     assert len(events) == 3
 
 
-def test_calls_in_any_order_from_many_threads(asking: Asking) -> None:
-    """Whatever is requested at the same time, a Variable counts the runs, and the run can be ended."""
-    asking.put(counting())
+def test_concurrent_calls_keep_the_run_count_consistent(client: StudioClient) -> None:
+    """The Variable equals the number of runs, and the run can still be stopped."""
+    client.save_page(counter_page())
     calls = ("pause", "resume", "step", "stop", "run", "state", "snapshots")
     wrong: list[BaseException] = []
 
@@ -444,9 +444,9 @@ def test_calls_in_any_order_from_many_threads(asking: Asking) -> None:
         rng = np.random.default_rng(seed)
         for _ in range(60):
             verb = calls[rng.integers(len(calls))]
-            given = {"run": {"mode": ("once", "flat", "steps")[rng.integers(3)], "steps": 2}, "step": {"steps": 2}}
+            args = {"run": {"mode": ("once", "flat", "steps")[rng.integers(3)], "steps": 2}, "step": {"steps": 2}}
             try:
-                asking.ask(verb, {"name": "counting", **given.get(verb, {})})
+                client.call(verb, {"name": "counting", **args.get(verb, {})})
             except InvalidArgumentError as error:
                 if "nothing to go on with" not in str(error):
                     wrong.append(error)
@@ -459,9 +459,9 @@ def test_calls_in_any_order_from_many_threads(asking: Asking) -> None:
     for thread in threads:
         thread.join(300)
     assert not wrong
-    asking.ask("stop", name="counting")
+    client.call("stop", name="counting")
     time.sleep(0.02)
-    state = asking.ask("state", name="counting")
+    state = client.call("state", name="counting")
     assert state["phase"] in ("stopped", "done")
-    assert count(asking) == state["run"] > 0
-    assert asking.ask("run", name="counting")["run"] == state["run"] + 1
+    assert count(client) == state["run"] > 0
+    assert client.call("run", name="counting")["run"] == state["run"] + 1

@@ -30,7 +30,7 @@ _MAIN = "import sys; from rowgrad.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 @contextlib.contextmanager
-def started(project: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+def run_studio(project: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     words = [sys.executable, "-c", _MAIN, "studio", str(project), "--no-browser", "--json", *options]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
@@ -40,7 +40,7 @@ def started(project: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str
             process.send_signal(signal.SIGKILL)
 
 
-def asks(address: dict[str, Any]) -> int:
+def request_status(address: dict[str, Any]) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", address["port"], timeout=300)
     headers = {"X-Rowgrad-Token": address["token"], "Content-Type": "application/json"}
     connection.request("POST", "/api/hello", b"{}", headers)
@@ -49,8 +49,8 @@ def asks(address: dict[str, Any]) -> int:
     return status
 
 
-def nobodys_port() -> int:
-    """A free port that no other test looks for: none next to the usual one, and none of the system's own choice."""
+def unused_port() -> int:
+    """Return a free port outside of the default and ephemeral ranges, which no other test uses."""
     for port in random.sample(range(20_000, 30_000), 100):
         with socket.socket() as tried, contextlib.suppress(OSError):
             tried.bind(("127.0.0.1", port))
@@ -58,44 +58,44 @@ def nobodys_port() -> int:
     raise OSError("a hundred ports are taken")
 
 
-def test_killed_and_started_again_it_is_found_where_it_was(tmp_path: Path) -> None:
-    port = nobodys_port()
+def test_a_restarted_server_reuses_port_and_token(tmp_path: Path) -> None:
+    port = unused_port()
     save_port(tmp_path, port)
-    with started(tmp_path, "--keep-token") as (_, first):
+    with run_studio(tmp_path, "--keep-token") as (_, first):
         assert first["port"] == port
-        assert asks(first) == 200
-    with started(tmp_path, "--keep-token") as (_, again):
+        assert request_status(first) == 200
+    with run_studio(tmp_path, "--keep-token") as (_, again):
         assert again == first | {"url": again["url"]}
         assert again["url"] != first["url"]
-        assert asks(first) == 200
-        with started(tmp_path, "--keep-token") as (_, beside):  # the port is taken, the token is the project's
+        assert request_status(first) == 200
+        with run_studio(tmp_path, "--keep-token") as (_, beside):  # another port, the same token
             assert beside["port"] != first["port"]
             assert beside["token"] == first["token"]
-            assert asks(beside) == 200
+            assert request_status(beside) == 200
 
 
-def test_every_start_has_a_token_of_its_own(tmp_path: Path) -> None:
+def test_every_start_has_a_new_token(tmp_path: Path) -> None:
     tokens = set()
     for _ in range(2):
-        with started(tmp_path) as (_, address):
-            assert asks(address) == 200
+        with run_studio(tmp_path) as (_, address):
+            assert request_status(address) == 200
             tokens.add(address["token"])
             stale = address
     assert len(tokens) == 2
     assert not (tmp_path / ".rowgrad" / "token").exists()
-    with started(tmp_path, "--port", str(stale["port"])) as (_, address):
-        assert asks(address | {"token": stale["token"]}) == 401
+    with run_studio(tmp_path, "--port", str(stale["port"])) as (_, address):
+        assert request_status(address | {"token": stale["token"]}) == 401
 
 
-def test_a_token_that_was_given_is_not_kept(tmp_path: Path) -> None:
-    given = "given-on-the-command-line"
-    with started(tmp_path, "--token", given) as (_, address):
-        assert address["token"] == given
+def test_a_token_from_the_command_line_is_not_saved(tmp_path: Path) -> None:
+    token = "given-on-the-command-line"
+    with run_studio(tmp_path, "--token", token) as (_, address):
+        assert address["token"] == token
     assert not (tmp_path / ".rowgrad" / "token").exists()
-    assert saved_token(tmp_path) != given
+    assert saved_token(tmp_path) != token
 
 
-def test_only_the_owner_reads_the_token(tmp_path: Path) -> None:
+def test_the_token_file_is_private_or_replaced(tmp_path: Path) -> None:
     token = saved_token(tmp_path)
     path = tmp_path / ".rowgrad" / "token"
     assert TOKEN.fullmatch(token)
@@ -108,7 +108,7 @@ def test_only_the_owner_reads_the_token(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_token_of_a_copied_project_is_not_believed(tmp_path: Path) -> None:
+def test_the_token_of_a_copied_project_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     token = saved_token(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
@@ -117,7 +117,7 @@ def test_a_token_of_a_copied_project_is_not_believed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "a b c", "a" * 16, "ä" * 20 + " 1:2", "a" * 500, "\0" * 30])
-def test_something_else_in_place_of_a_token(tmp_path: Path, text: str) -> None:
+def test_an_invalid_token_file_is_replaced(tmp_path: Path, text: str) -> None:
     path = tmp_path / ".rowgrad" / "token"
     path.parent.mkdir()
     path.write_text(text)
@@ -143,28 +143,26 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "80", "1023", "65536", "99999", "-8765", "8765.0", "８７６５", "8765 8766", "x"])
-def test_invalid_port(tmp_path: Path, text: str) -> None:
+def test_an_invalid_saved_port_is_ignored(tmp_path: Path, text: str) -> None:
     save_port(tmp_path, 8765)
     assert saved_port(tmp_path) == 8765
     (tmp_path / ".rowgrad" / "port").write_text(text)
     assert saved_port(tmp_path) is None
 
 
-def test_who_can_connect_to_a_host() -> None:
+def test_is_local() -> None:
     local = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LocalHost"]
     assert all(map(serve.is_local, local))
     assert not any(map(serve.is_local, ["0.0.0.0", "::", "192.168.1.2", "example.org", "localhost.example.org", ""]))
 
 
-def test_a_window_is_opened_where_there_is_a_browser_that_has_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_open_browser_skips_text_browsers_unless_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BROWSER", raising=False)
     monkeypatch.setattr(webbrowser, "_tryorder", [])
     assert not serve.open_browser("http://127.0.0.1:1/")
-    of_the_terminal = webbrowser.GenericBrowser([sys.executable, "-c", "import sys; open(sys.argv[1], 'x')", "%s"])
+    text_browser = webbrowser.GenericBrowser([sys.executable, "-c", "import sys; open(sys.argv[1], 'x')", "%s"])
     monkeypatch.setattr(webbrowser, "_tryorder", ["w3m"])
-    monkeypatch.setattr(webbrowser, "_browsers", {"w3m": [None, of_the_terminal]})
+    monkeypatch.setattr(webbrowser, "_browsers", {"w3m": [None, text_browser]})
     assert not serve.open_browser(str(tmp_path / "not opened"))
     monkeypatch.setenv("BROWSER", "w3m")
     before = set(threading.enumerate())

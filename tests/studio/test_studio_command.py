@@ -25,8 +25,8 @@ from signal_defaults import restored
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
-LONG = 300  # seconds, for what takes one; only a failure waits so long
-# The command itself, on a studio of a few made-up verbs.
+TIMEOUT = 300  # seconds; operations take one, only failures wait this long
+# The command, with the verbs of fake_studio.py.
 START = f"""
 import sys, types
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -37,16 +37,16 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def start(*words: str, **settings: Any) -> subprocess.Popen[str]:
+def start(*args: str, **settings: Any) -> subprocess.Popen[str]:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    command = [sys.executable, "-W", "error", "-c", START, "studio", *words]
+    command = [sys.executable, "-W", "error", "-c", START, "studio", *args]
     return subprocess.Popen(restored(command), **(pipes | settings))
 
 
 @contextmanager
-def started(*words: str, **settings: Any) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process, and the line it prints."""
-    process = start("--no-browser", *words, **settings)
+def run_studio(*args: str, **settings: Any) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run the command; return the process and the first line it prints."""
+    process = start("--no-browser", *args, **settings)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -60,26 +60,26 @@ def started(*words: str, **settings: Any) -> Iterator[tuple[subprocess.Popen[str
 
 def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> str:
     process.send_signal(number)
-    return process.communicate(timeout=LONG)[1]
+    return process.communicate(timeout=TIMEOUT)[1]
 
 
-def link(*words: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `--link`."""
-    process = start(*words, "--link")
-    output = process.communicate(timeout=LONG)
+def link(*args: str) -> tuple[int, str, str]:
+    """Run with `--link`; return exit code, stdout and stderr."""
+    process = start(*args, "--link")
+    output = process.communicate(timeout=TIMEOUT)
     return process.returncode, output[0].strip(), output[1]
 
 
-def run_rejected(*words: str, **settings: Any) -> tuple[int, str]:
-    process = start("--no-browser", *words, **settings)
-    output = process.communicate(timeout=LONG)[1]
+def run_failing(*args: str, **settings: Any) -> tuple[int, str]:
+    process = start("--no-browser", *args, **settings)
+    output = process.communicate(timeout=TIMEOUT)[1]
     return process.returncode, output
 
 
 def post(url: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], Any]:
-    """Status, headers and document of an answer."""
+    """Return status, headers and JSON of a response."""
     at = urlsplit(url)
-    connection = http.client.HTTPConnection(at.hostname or "", at.port or 0, timeout=LONG)
+    connection = http.client.HTTPConnection(at.hostname or "", at.port or 0, timeout=TIMEOUT)
     connection.request("POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()})
     answer = connection.getresponse()
     found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, json.loads(answer.read())
@@ -92,25 +92,25 @@ def launch_of(url: str) -> str:
 
 
 def enter(url: str) -> dict[str, str]:
-    """The headers of a window that has opened this address."""
+    """Open the address, and return the headers that a window sends from then on."""
     status, headers, document = post(url, "/api/enter", X_Rowgrad_Launch=launch_of(url))
     assert status == 200, document
     cookie = headers["set-cookie"].partition(";")[0]
     return {"Cookie": cookie, "X_Rowgrad_Page": document["key"], "Content_Type": "application/json"}
 
 
-def hello(url: str, session: dict[str, str], **headers: str) -> int:
+def echo_status(url: str, session: dict[str, str], **headers: str) -> int:
     return post(url, "/api/echo", b"{}", **(session | headers))[0]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_from_start_to_end(tmp_path: Path, number: int, code: int) -> None:
-    with started(str(tmp_path)) as (process, url):
+def test_start_use_and_stop_by_signal(tmp_path: Path, number: int, code: int) -> None:
+    with run_studio(str(tmp_path)) as (process, url):
         assert url.startswith("http://127.0.0.1:")
         assert len(launch_of(url)) == 43  # 32 bytes
         assert urlsplit(url).query == ""
         session = enter(url)
-        assert (hello(url, session), hello(url, session)) == (200, 200)
+        assert (echo_status(url, session), echo_status(url, session)) == (200, 200)
         assert post(url, "/api/enter", X_Rowgrad_Launch=launch_of(url))[0] == 401
         output = end(process, number)
     assert process.returncode == code
@@ -119,83 +119,83 @@ def test_from_start_to_end(tmp_path: Path, number: int, code: int) -> None:
 
 
 def test_the_first_free_port_is_taken(tmp_path: Path) -> None:
-    with started(str(tmp_path)) as (_, first), started(str(tmp_path)) as (_, second):
+    with run_studio(str(tmp_path)) as (_, first), run_studio(str(tmp_path)) as (_, second):
         assert urlsplit(first).port != urlsplit(second).port
         sessions = enter(first), enter(second)
-        assert (hello(first, sessions[0]), hello(second, sessions[1])) == (200, 200)
-        assert (hello(first, sessions[1]), hello(second, sessions[0])) == (401, 401)
+        assert (echo_status(first, sessions[0]), echo_status(second, sessions[1])) == (200, 200)
+        assert (echo_status(first, sessions[1]), echo_status(second, sessions[0])) == (401, 401)
 
 
-def test_a_port_in_use(tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, output = run_rejected(str(tmp_path), "--port", str(port))
+        code, output = run_failing(str(tmp_path), "--port", str(port))
     assert code == 2
     assert output == f"rowgrad studio: port {port} is in use; choose another with --port, or leave it out\n"
 
 
-def test_for_programs(tmp_path: Path) -> None:
-    with started(str(tmp_path), "--json", "--token", "0123456789abcdef") as (_, line):
+def test_json_output_for_programs(tmp_path: Path) -> None:
+    with run_studio(str(tmp_path), "--json", "--token", "0123456789abcdef") as (_, line):
         found = json.loads(line)
         assert found["token"] == "0123456789abcdef"
         assert found["project"] == str(tmp_path)
         assert found["url"].startswith(f"http://127.0.0.1:{found['port']}/#launch=")
         assert found["token"] not in found["url"]
         program = {"X_Rowgrad_Token": found["token"], "Content_Type": "application/json"}
-        assert (hello(found["url"], program), hello(found["url"], enter(found["url"]))) == (200, 200)
+        assert (echo_status(found["url"], program), echo_status(found["url"], enter(found["url"]))) == (200, 200)
 
 
-def test_a_page_opens_its_folder(tmp_path: Path) -> None:
+def test_a_page_argument_opens_its_folder(tmp_path: Path) -> None:
     page = tmp_path / "my page.json"
     page.write_text('{"format": "rowgrad-page", "version": 1, "blocks": []}')
-    with started("--json", str(page)) as (_, line):
+    with run_studio("--json", str(page)) as (_, line):
         found = json.loads(line)
         assert found["project"] == str(tmp_path)
         assert parse_qs(urlsplit(found["url"]).query)["page"] == ["my page"]
 
 
 def test_the_current_folder_is_the_project(tmp_path: Path) -> None:
-    with started("--json", cwd=tmp_path) as (_, line):
+    with run_studio("--json", cwd=tmp_path) as (_, line):
         assert json.loads(line)["project"] == str(tmp_path)
 
 
-def test_a_new_folder(tmp_path: Path) -> None:
-    code, output = run_rejected(str(tmp_path / "a" / "b"))
+def test_a_missing_folder_is_created_only_with_new(tmp_path: Path) -> None:
+    code, output = run_failing(str(tmp_path / "a" / "b"))
     assert (code, output) == (3, f"rowgrad studio: {tmp_path}/a/b: there is no such folder; --new creates it\n")
-    with started("--new", str(tmp_path / "a" / "b")):
+    with run_studio("--new", str(tmp_path / "a" / "b")):
         assert (tmp_path / "a" / "b").is_dir()
 
 
-def test_a_gallery_goes_unless_a_page_was_kept() -> None:
-    for keeps in (False, True):
-        with started("--gallery", "--json") as (process, line):
+def test_the_gallery_folder_is_removed_unless_a_page_was_saved() -> None:
+    for with_page in (False, True):
+        with run_studio("--gallery", "--json") as (process, line):
             found = json.loads(line)
             folder = Path(found["project"])
             assert folder.is_dir()
             assert parse_qs(urlsplit(found["url"]).query)["gallery"] == ["1"]
-            if keeps:
+            if with_page:
                 (folder / "mine.json").write_text("{}")
             output = end(process, signal.SIGINT)
-        assert folder.exists() == keeps
-        assert (f"your pages are saved in {folder}" in output) == keeps
+        assert folder.exists() == with_page
+        assert (f"your pages are saved in {folder}" in output) == with_page
     shutil.rmtree(folder)
 
 
-def test_another_host_is_warned_of(tmp_path: Path) -> None:
-    with started(str(tmp_path), "--host", "0.0.0.0") as (process, url):
+def test_listening_on_other_hosts_prints_a_warning(tmp_path: Path) -> None:
+    with run_studio(str(tmp_path), "--host", "0.0.0.0") as (process, url):
         port = urlsplit(url).port
         session = enter(url)
         hosts = (f"10.1.2.3:{port}", f"[fe80::1]:{port}", f"evil.example:{port}")
-        assert [hello(url, session, Host=host) for host in hosts] == [200, 200, 403]
+        assert [echo_status(url, session, Host=host) for host in hosts] == [200, 200, 403]
         again = link(str(tmp_path))[1]
         assert urlsplit(again).netloc == f"127.0.0.1:{port}"
-        assert hello(again, enter(again)) == 200
+        assert echo_status(again, enter(again)) == 200
         output = end(process)
     assert "others can connect through 0.0.0.0; the connection is not encrypted" in output
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (["--token", "short"], "--token must be 16 to 128"),
         (["--token", "with spaces in it, and long"], "--token must be"),
@@ -208,15 +208,15 @@ def test_another_host_is_warned_of(tmp_path: Path) -> None:
         ([__file__], "is not a folder or a page .json"),
     ],
 )
-def test_wrong_usage(tmp_path: Path, words: list[str], message: str) -> None:
-    code, output = run_rejected(*words, cwd=tmp_path)
+def test_wrong_usage_exits_with_code_2_and_a_message(tmp_path: Path, args: list[str], message: str) -> None:
+    code, output = run_failing(*args, cwd=tmp_path)
     assert code == 2
     assert message in output
     assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
-def test_without_the_packages(missing: str) -> None:
+def test_missing_packages_are_named(missing: str) -> None:
     call = f"import sys; sys.modules[{missing!r}] = None; from rowgrad.cli import main; sys.exit(main(['studio']))"
     done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -224,7 +224,7 @@ def test_without_the_packages(missing: str) -> None:
 
 
 def test_a_browser_gets_a_file_and_no_secret(tmp_path: Path) -> None:
-    """`BROWSER` names a program. Others can read its command line, which names a file that only the owner can read."""
+    """Other users can read the browser's command line: it names a file that only the owner can read."""
     script, opened = tmp_path / "browser", tmp_path / "opened"
     os.mkfifo(opened)
     script.write_text(f'#!/bin/sh\necho "$1" > "{opened}"\n')
@@ -233,32 +233,32 @@ def test_a_browser_gets_a_file_and_no_secret(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         printed = process.stdout.readline().strip()
-        handed = opened.read_text().strip()  # waits for the writer
-        path = Path(url2pathname(urlsplit(handed).path))
-        assert (urlsplit(handed).scheme, path.parent) == ("file", tmp_path / ".rowgrad")
+        file_url = opened.read_text().strip()  # waits for the writer
+        path = Path(url2pathname(urlsplit(file_url).path))
+        assert (urlsplit(file_url).scheme, path.parent) == ("file", tmp_path / ".rowgrad")
         assert path.stat().st_mode & 0o777 == 0o600
         url = re.findall(r"url=(http://[^\"]+)", path.read_text())[0]
-        assert launch_of(url) not in (handed, launch_of(printed))
-        assert hello(url, enter(url)) == 200
-        assert not path.exists()  # it was used
-        assert hello(printed, enter(printed)) == 200
+        assert launch_of(url) not in (file_url, launch_of(printed))
+        assert echo_status(url, enter(url)) == 200
+        assert not path.exists()  # removed after use
+        assert echo_status(printed, enter(printed)) == 200
     finally:
         end(process)
 
 
-def test_a_link_opens_a_studio_that_runs(tmp_path: Path) -> None:
+def test_link_opens_a_running_studio(tmp_path: Path) -> None:
     page = tmp_path / "my page.json"
     page.write_text('{"format": "rowgrad-page", "version": 1, "blocks": []}')
-    with started(str(tmp_path), "--json") as (process, line):
+    with run_studio(str(tmp_path), "--json") as (process, line):
         output = json.loads(line)
         code, url, _ = link(str(tmp_path))
         assert code == 0
         assert urlsplit(url).port == output["port"]
         assert launch_of(url) != launch_of(output["url"])
-        assert hello(url, enter(url)) == 200
+        assert echo_status(url, enter(url)) == 200
         code, url, _ = link(str(page), "--port", str(output["port"]))
         assert parse_qs(urlsplit(url).query) == {"page": ["my page"]}
-        assert hello(url, enter(url)) == 200
+        assert echo_status(url, enter(url)) == 200
         again = json.loads(link(str(tmp_path), "--json")[1])
         assert again == output | {"url": again["url"]}
         code, url, error = link(str(tmp_path), "--port", "1")
@@ -274,7 +274,7 @@ def test_a_link_opens_a_studio_that_runs(tmp_path: Path) -> None:
 
 
 def test_a_killed_studio_has_no_link(tmp_path: Path) -> None:
-    with started(str(tmp_path)) as (process, _):
+    with run_studio(str(tmp_path)) as (process, _):
         process.kill()
         process.communicate()
         assert list((tmp_path / ".rowgrad").glob("studio-*"))
@@ -282,19 +282,19 @@ def test_a_killed_studio_has_no_link(tmp_path: Path) -> None:
 
 
 def test_with_sigint_ignored_sigterm_stops_it(tmp_path: Path) -> None:
-    """As in the background of a shell script, where Ctrl-C is for another."""
+    """As for background processes of a shell script."""
     ignoring = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{START}"
     command = restored([sys.executable, "-c", ignoring, "studio", str(tmp_path), "--no-browser"])
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         process.send_signal(signal.SIGINT)
-        assert hello(url, enter(url)) == 200
+        assert echo_status(url, enter(url)) == 200
         end(process)
         assert process.returncode == 143
 
 
-def test_where_sigint_was_ignored_children_of_tests_still_stop_by_it(tmp_path: Path) -> None:
+def test_restored_gives_children_the_default_sigint_handler(tmp_path: Path) -> None:
     ignoring = (
         "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     )

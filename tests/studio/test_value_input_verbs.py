@@ -34,41 +34,41 @@ def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FilesStudio:
         ("{}", "float32"),
     ],
 )
-def test_the_cells_of_a_value_give_it_back(studio: FilesStudio, text: str, dtype: str) -> None:
-    typed = studio.ask("parse", {"text": text, "dtype": dtype})
-    response = studio.ask("describe", {"value": typed["value"], "most": 2000, "characters": 2000})
-    back = studio.ask("cells", {"dtype": dtype, "shape": response["info"]["shape"], "cells": response["cells"]})
+def test_the_cells_of_a_value_round_trip(studio: FilesStudio, text: str, dtype: str) -> None:
+    typed = studio.call("parse", {"text": text, "dtype": dtype})
+    response = studio.call("describe", {"value": typed["value"], "most": 2000, "characters": 2000})
+    back = studio.call("cells", {"dtype": dtype, "shape": response["info"]["shape"], "cells": response["cells"]})
     assert back["value"] == typed["value"]
     assert response["weak"] == (dtype == "")
 
 
-def test_cells_come_only_where_they_are_few(studio: FilesStudio) -> None:
+def test_cells_are_sent_only_for_small_values(studio: FilesStudio) -> None:
     value = studio.pool.write_value(np.zeros(2001, np.float32))
-    assert studio.ask("describe", {"value": value, "most": 2000})["cells"] is None
-    assert studio.ask("describe", {"value": [1, 2]})["cells"] is None
-    assert studio.ask("describe", {"value": [1, 2], "most": 2})["cells"] == ["1", "2"]
+    assert studio.call("describe", {"value": value, "most": 2000})["cells"] is None
+    assert studio.call("describe", {"value": [1, 2]})["cells"] is None
+    assert studio.call("describe", {"value": [1, 2], "most": 2})["cells"] == ["1", "2"]
 
 
 def test_a_longer_text_can_be_requested(studio: FilesStudio) -> None:
     value = studio.pool.write_value(np.arange(200, dtype=np.int32))
-    assert studio.ask("describe", {"value": value})["text"].endswith("…")
-    assert studio.ask("describe", {"value": value, "characters": 2000})["text"].endswith("199}")
+    assert studio.call("describe", {"value": value})["text"].endswith("…")
+    assert studio.call("describe", {"value": value, "characters": 2000})["text"].endswith("199}")
 
 
-def test_many_rows_in_brackets_are_not_deep(studio: FilesStudio) -> None:
+def test_many_bracketed_rows_do_not_exceed_the_nesting_limit(studio: FilesStudio) -> None:
     text = "[" + ",".join(f"[{k},1.5]" for k in range(900)) + "]"
-    assert studio.ask("parse", {"text": text})["info"]["text"] == "float32[900,2]"
+    assert studio.call("parse", {"text": text})["info"]["text"] == "float32[900,2]"
     with pytest.raises(InvalidArgumentError, match="more than 32 brackets inside one another"):
-        studio.ask("parse", {"text": "[" * 33 + "1" + "]" * 33})
+        studio.call("parse", {"text": "[" * 33 + "1" + "]" * 33})
 
 
 def test_entries_of_a_sparse_matrix_are_listed(studio: FilesStudio) -> None:
     entries = [[0, 2, "1.5"], [3, 1, "-2.0"], [999, 0, "3.0"]]
-    parts = studio.ask("sparse_cells", {"dtype": "float32", "shape": [1000, 3], "entries": entries})
-    response = studio.ask("sparse_list", parts | {"entries": [0, 10]})
+    parts = studio.call("sparse_cells", {"dtype": "float32", "shape": [1000, 3], "entries": entries})
+    response = studio.call("sparse_list", parts | {"entries": [0, 10]})
     assert response["entries"] == entries
     assert (response["total"], response["of"], response["info"]["text"]) == (3, [1000, 3], "float32[1000,3]")
-    assert studio.ask("sparse_list", parts | {"entries": [1, 2]})["entries"] == entries[1:2]
+    assert studio.call("sparse_list", parts | {"entries": [1, 2]})["entries"] == entries[1:2]
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_invalid_sparse_matrices_are_rejected(studio: FilesStudio, change: dict[
         "entries": [0, 1],
     }
     with pytest.raises(InvalidArgumentError, match=place):
-        studio.ask("sparse_list", parts | change)
+        studio.call("sparse_list", parts | change)

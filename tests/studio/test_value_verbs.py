@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from studio_client import Asking, asking
+from studio_client import StudioClient, client
 
 from rowgrad._catalog.spec import ALL_DTYPES, QUANTIZED
 from rowgrad._runtime.arrays import NUMPY_DTYPE
@@ -21,12 +21,12 @@ from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import save_arrays
 from rowgrad.studio import value_input
 
-__all__ = ["asking"]
+__all__ = ["client"]
 GRID = {"rows": [0, 1], "columns": [0, 1]}
 
 
-def value(asking: Asking, response: dict[str, Any]) -> Any:
-    return asking.studio.pool.read_value(response["value"], "value")
+def value(client: StudioClient, response: dict[str, Any]) -> Any:
+    return client.studio.pool.read_value(response["value"], "value")
 
 
 @pytest.mark.parametrize(
@@ -60,43 +60,43 @@ def value(asking: Asking, response: dict[str, Any]) -> Any:
         ("-1 +2\n3 4", [[-1, 2], [3, 4]]),
     ],
 )
-def test_without_a_dtype_values_are_weak(asking: Asking, text: str, expected: Any) -> None:
-    response = asking.ask("parse", text=text)
-    found = value(asking, response)
+def test_without_a_dtype_values_are_weak(client: StudioClient, text: str, expected: Any) -> None:
+    response = client.call("parse", text=text)
+    found = value(client, response)
     assert found == expected
     assert type(found) is type(expected)
     assert json.dumps(found, default=str) == json.dumps(expected, default=str)  # 3 is not 3.0, and True not 1
     assert response["weak"] is True
-    assert value(asking, asking.ask("parse", text=response["text"])) == expected
-    described = asking.ask("describe", value=response["value"])
-    assert described == {k: response[k] for k in ("text", "info", "weak")} | {"cells": None}  # which was not requested
+    assert value(client, client.call("parse", text=response["text"])) == expected
+    described = client.call("describe", value=response["value"])
+    assert described == {k: response[k] for k in ("text", "info", "weak")} | {"cells": None}  # cells were not requested
 
 
-def test_nan_is_weak_too(asking: Asking) -> None:
-    response = asking.ask("parse", text="{nan, 1}")
-    assert np.isnan(value(asking, response)[0])
+def test_nan_without_a_dtype_is_weak(client: StudioClient) -> None:
+    response = client.call("parse", text="{nan, 1}")
+    assert np.isnan(value(client, response)[0])
     assert (response["info"]["text"], response["text"]) == ("float32[2]", "{nan,1.0}")
 
 
-def test_an_f_says_float32(asking: Asking) -> None:
-    response = asking.ask("parse", text="{1.5f, 2}")
+def test_the_suffix_f_means_float32(client: StudioClient) -> None:
+    response = client.call("parse", text="{1.5f, 2}")
     assert response["value"] == {"dtype": "float32", "shape": [2], "data": [1.5, 2.0]}
     assert (response["text"], response["weak"]) == ("{1.5f,2.0f}", False)
 
 
-def test_long_lists_become_arrays(asking: Asking) -> None:
+def test_long_lists_become_arrays(client: StudioClient) -> None:
     rows = "\n".join("\t".join(str(r + c / 10) for c in range(50)) for r in range(40))
-    response = asking.ask("parse", text=rows)
+    response = client.call("parse", text=rows)
     assert response["info"]["text"] == "float32[40,50]"
     assert "file" in response["value"]
-    assert value(asking, response)[39, 49] == np.float32(39 + 49 / 10)
+    assert value(client, response)[39, 49] == np.float32(39 + 49 / 10)
     assert len(response["text"]) == 200
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
-def test_every_dtype(asking: Asking, dtype: str) -> None:
-    response = asking.ask("parse", text="{{1, 0}, {0, 1}}", dtype=dtype)
-    found = value(asking, response)
+def test_values_of_every_dtype_round_trip(client: StudioClient, dtype: str) -> None:
+    response = client.call("parse", text="{{1, 0}, {0, 1}}", dtype=dtype)
+    found = value(client, response)
     assert found.dtype == NUMPY_DTYPE[dtype]
     assert response["info"] == {
         "text": f"{dtype}[2,2]",
@@ -105,36 +105,39 @@ def test_every_dtype(asking: Asking, dtype: str) -> None:
         "shape": [2, 2],
         "ref": False,
     }
-    window = asking.ask("window", value=response["value"], rows=[0, 2], columns=[0, 2])["cells"]
+    window = client.call("window", value=response["value"], rows=[0, 2], columns=[0, 2])["cells"]
     flat = [cell for row in window for cell in row]
-    again = value(asking, asking.ask("cells", dtype=dtype, shape=[2, 2], cells=flat))
+    again = value(client, client.call("cells", dtype=dtype, shape=[2, 2], cells=flat))
     assert again.tolist() == found.tolist()
     entries = [[1, 1, flat[3]], [0, 0, flat[0]]]
-    parts = asking.ask("sparse_cells", dtype=dtype, shape=[2, 3], entries=entries)
+    parts = client.call("sparse_cells", dtype=dtype, shape=[2, 3], entries=entries)
     assert parts["indices"]["data"] == [[0, 0], [1, 1]]
-    grid = asking.ask("sparse", parts, rows=[0, 2], columns=[0, 3])
+    grid = client.call("sparse", parts, rows=[0, 2], columns=[0, 3])
     assert grid["cells"] == [[flat[0], None, None], [None, flat[3], None]]
     assert grid["info"]["text"] == f"{dtype}[2,3]"
 
 
-def test_large_integers_survive(asking: Asking) -> None:
+def test_large_integers_keep_all_digits(client: StudioClient) -> None:
     for dtype in ("", "int64", "uint64"):
-        response = asking.ask("parse", text="{9007199254740993, 1}", dtype=dtype)
-        shown = asking.ask("window", value=response["value"], rows=[0, 2], columns=[0, 1])
+        response = client.call("parse", text="{9007199254740993, 1}", dtype=dtype)
+        shown = client.call("window", value=response["value"], rows=[0, 2], columns=[0, 1])
         assert shown["cells"] == [["9007199254740993"], ["1"]]
-    response = asking.ask("cells", dtype="uint64", shape=[1], cells=["18446744073709551615"])
+    response = client.call("cells", dtype="uint64", shape=[1], cells=["18446744073709551615"])
     assert response["value"]["data"] == ["18446744073709551615"]
-    assert asking.ask("describe", value=response["value"])["text"] == "{18446744073709551615}"
+    assert client.call("describe", value=response["value"])["text"] == "{18446744073709551615}"
 
 
-def test_a_shape_is_filled_or_kept(asking: Asking) -> None:
-    assert value(asking, asking.ask("parse", text="0.5", shape=[2, 2])) == [[0.5, 0.5], [0.5, 0.5]]
-    assert value(asking, asking.ask("parse", text="{1,2,3,4}", dtype="int8", shape=[2, 2])).tolist() == [[1, 2], [3, 4]]
-    assert asking.ask("parse", text="{}", dtype="float32", shape=[0, 3])["info"]["text"] == "float32[0,3]"
+def test_a_scalar_fills_a_shape_and_other_values_must_fit_it(client: StudioClient) -> None:
+    assert value(client, client.call("parse", text="0.5", shape=[2, 2])) == [[0.5, 0.5], [0.5, 0.5]]
+    assert value(client, client.call("parse", text="{1,2,3,4}", dtype="int8", shape=[2, 2])).tolist() == [
+        [1, 2],
+        [3, 4],
+    ]
+    assert client.call("parse", text="{}", dtype="float32", shape=[0, 3])["info"]["text"] == "float32[0,3]"
 
 
 @pytest.mark.parametrize(
-    ("verb", "given", "words"),
+    ("verb", "arguments", "message"),
     [
         ("parse", {}, "parse: text must be a string; got 'nothing'"),
         ("parse", {"text": "{1,x}"}, "text: 'x' at character 4 is not a valid int32"),
@@ -202,15 +205,17 @@ def test_a_shape_is_filled_or_kept(asking: Asking) -> None:
         ("sparse", {"indices": [[0]], "values": [1], "dense_shape": [2], **GRID}, "dense_shape must be two sizes"),
     ],
 )
-def test_refusals(asking: Asking, verb: str, given: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=words):
-        asking.ask(verb, given)
+def test_invalid_values_raise_with_the_place(
+    client: StudioClient, verb: str, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        client.call(verb, arguments)
 
 
-def sent(asking: Asking, name: str, body: bytes, **more: str) -> dict[str, Any]:
-    """The arrays of a file by name, as the pool has them."""
-    response = asking.ask("upload", {"name": name, **more}, body)["arrays"]
-    found = {entry["name"]: value(asking, entry) for entry in response}
+def upload(client: StudioClient, name: str, body: bytes, **more: str) -> dict[str, Any]:
+    """Upload a file, and return its arrays by name."""
+    response = client.call("upload", {"name": name, **more}, body)["arrays"]
+    found = {entry["name"]: value(client, entry) for entry in response}
     for entry in response:
         assert entry["info"]["shape"] == list(found[entry["name"]].shape)
     return found
@@ -222,7 +227,7 @@ def npy(array: Any) -> bytes:
     return made.getvalue()
 
 
-def test_npy_files(asking: Asking) -> None:
+def test_npy_files_are_read(client: StudioClient) -> None:
     for array in (
         np.arange(6, dtype=">i8").reshape(2, 3),
         np.asfortranarray(np.arange(6.0).reshape(2, 3)),
@@ -230,17 +235,17 @@ def test_npy_files(asking: Asking) -> None:
         np.zeros((0, 3), np.float32),
         np.array([["a", "bcd"]]),
     ):
-        found = sent(asking, "a.npy", npy(array))["a"]
+        found = upload(client, "a.npy", npy(array))["a"]
         assert found.shape == array.shape
         assert found.tolist() == array.tolist()
     bits = np.array([1.5, -2.0], ml_dtypes.bfloat16)
-    assert sent(asking, "dir/b.npy", npy(bits))["b"].dtype == bits.dtype
-    large = np.random.default_rng(1).normal(size=(300, 300))
-    response = asking.ask("upload", {"name": "large.npy"}, npy(large))["arrays"][0]["value"]
+    assert upload(client, "dir/b.npy", npy(bits))["b"].dtype == bits.dtype
+    page_with_array = np.random.default_rng(1).normal(size=(300, 300))
+    response = client.call("upload", {"name": "large.npy"}, npy(page_with_array))["arrays"][0]["value"]
     assert response.keys() == {"dtype", "shape", "file"}
 
 
-def test_npz_files(asking: Asking, tmp_path: Path) -> None:
+def test_npz_files_are_read(client: StudioClient, tmp_path: Path) -> None:
     arrays = {
         "i": np.array([2**62, -5]),
         "b": np.array([[1.5]], ml_dtypes.bfloat16),
@@ -249,7 +254,7 @@ def test_npz_files(asking: Asking, tmp_path: Path) -> None:
         **{q: np.array([1, 2], NUMPY_DTYPE[q][0]).view(NUMPY_DTYPE[q]) for q in QUANTIZED},
     }
     save_arrays(tmp_path / "all.npz", arrays)
-    found = sent(asking, "all.npz", (tmp_path / "all.npz").read_bytes())
+    found = upload(client, "all.npz", (tmp_path / "all.npz").read_bytes())
     assert found.keys() == arrays.keys()
     for name, array in arrays.items():
         if name == "n":
@@ -258,32 +263,32 @@ def test_npz_files(asking: Asking, tmp_path: Path) -> None:
             assert (found[name].dtype, found[name].tolist()) == (array.dtype, array.tolist())
     packed = io.BytesIO()
     np.savez_compressed(packed, x=np.zeros(10_000))
-    assert sent(asking, "z.npz", packed.getvalue())["x"].shape == (10_000,)
+    assert upload(client, "z.npz", packed.getvalue())["x"].shape == (10_000,)
 
 
-def test_tables(asking: Asking) -> None:
-    found = sent(asking, "t.csv", b"\xef\xbb\xbfid,size\r\n1,2.5\r\n3,-4e1\r\n")["t"]
+def test_csv_and_tsv_tables_are_read(client: StudioClient) -> None:
+    found = upload(client, "t.csv", b"\xef\xbb\xbfid,size\r\n1,2.5\r\n3,-4e1\r\n")["t"]
     assert (found.dtype, found.tolist()) == (np.float32, [[1.0, 2.5], [3.0, -40.0]])
-    found = sent(asking, "t.csv", b"1,2\n3,9007199254740993\n")["t"]
+    found = upload(client, "t.csv", b"1,2\n3,9007199254740993\n")["t"]
     assert (found.dtype, found.tolist()) == (np.int64, [[1, 2], [3, 9007199254740993]])
-    assert sent(asking, "t.tsv", b"a b\tc,d\n\te\n")["t"].tolist() == [["a b", "c,d"], ["", "e"]]
-    assert sent(asking, "t.csv", b'"x, y",z\n"q""r",s\n')["t"].tolist() == [["x, y", "z"], ['q"r', "s"]]
-    assert sent(asking, "t.csv", b"n\n1\n2\n")["t"].tolist() == [1, 2]
-    assert sent(asking, "t.csv", b"1,2\n", dtype="float64")["t"].dtype == np.float64
-    assert sent(asking, "t.csv", b"1;2\n3;4\n")["t"].tolist() == [[1, 2], [3, 4]]
+    assert upload(client, "t.tsv", b"a b\tc,d\n\te\n")["t"].tolist() == [["a b", "c,d"], ["", "e"]]
+    assert upload(client, "t.csv", b'"x, y",z\n"q""r",s\n')["t"].tolist() == [["x, y", "z"], ['q"r', "s"]]
+    assert upload(client, "t.csv", b"n\n1\n2\n")["t"].tolist() == [1, 2]
+    assert upload(client, "t.csv", b"1,2\n", dtype="float64")["t"].dtype == np.float64
+    assert upload(client, "t.csv", b"1;2\n3;4\n")["t"].tolist() == [[1, 2], [3, 4]]
 
 
-def test_sizes_behind_a_size_of_0_are_kept(asking: Asking) -> None:
+def test_dimensions_after_a_0_are_preserved(client: StudioClient) -> None:
     for shape in ([0, 3], [2, 0, 3], [0]):
-        for verb, given in (("parse", {"text": "{}"}), ("cells", {"dtype": "", "cells": []})):
-            found = asking.ask(verb, given | {"shape": shape})
+        for verb, arguments in (("parse", {"text": "{}"}), ("cells", {"dtype": "", "cells": []})):
+            found = client.call(verb, arguments | {"shape": shape})
             assert found["info"]["shape"] == shape
-            assert asking.ask("describe", {"value": found["value"]})["info"]["shape"] == shape
+            assert client.call("describe", {"value": found["value"]})["info"]["shape"] == shape
 
 
-def test_long_texts_hold_numbers_that_float32_reaches(asking: Asking) -> None:
+def test_long_lists_reject_numbers_outside_the_float32_range(client: StudioClient) -> None:
     with pytest.raises(InvalidArgumentError, match=r"text: 1e\+39 at element 2000 is too large for float32"):
-        asking.ask("parse", {"text": "{" + "1.5," * 2000 + "1e39}"})
+        client.call("parse", {"text": "{" + "1.5," * 2000 + "1e39}"})
 
 
 def huge_header() -> bytes:
@@ -293,7 +298,7 @@ def huge_header() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "words"),
+    ("name", "body", "message"),
     [
         ("a.txt", b"1", "name must end in .npy, .npz, .csv, .tsv; got 'a.txt'"),
         ("a.npy", b"", "a.npy: this is no .npy file"),
@@ -311,61 +316,61 @@ def huge_header() -> bytes:
         ("a.csv", b"size\n1e400\n2", "a.csv: '1e400' in row 1, cell 0 is too large for float64"),
     ],
 )
-def test_files_that_are_rejected(asking: Asking, name: str, body: bytes, words: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=words):
-        asking.ask("upload", {"name": name}, body)
+def test_invalid_files_are_rejected(client: StudioClient, name: str, body: bytes, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        client.call("upload", {"name": name}, body)
 
 
-def test_files_that_unpack_to_too_much_are_rejected(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_unpack_to_too_much_are_rejected(client: StudioClient, monkeypatch: pytest.MonkeyPatch) -> None:
     made = io.BytesIO()
     np.savez_compressed(made, a=np.zeros(1000), b=np.zeros(1000))
     assert len(made.getvalue()) < 2000
     monkeypatch.setattr("rowgrad.studio.value_input.MOST_BYTES", 16_000)
     with pytest.raises(InvalidArgumentError, match="unpack to more than 16000 bytes"):
-        asking.ask("upload", {"name": "a.npz"}, made.getvalue())
+        client.call("upload", {"name": "a.npz"}, made.getvalue())
     monkeypatch.setattr("rowgrad.studio.value_input.MOST_BYTES", 17_000)
-    assert sent(asking, "a.npz", made.getvalue()).keys() == {"a", "b"}
+    assert upload(client, "a.npz", made.getvalue()).keys() == {"a", "b"}
     with pytest.raises(InvalidArgumentError, match=r"t\.csv: it has 17001 bytes; allowed are 17000"):
-        asking.ask("upload", {"name": "t.csv"}, b"1" * 17_001)
+        client.call("upload", {"name": "t.csv"}, b"1" * 17_001)
 
 
 def archive(members: list[tuple[str, bytes]], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     made = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(made, "w", method) as packed:
-        warnings.simplefilter("ignore")  # about names that are there twice
+        warnings.simplefilter("ignore")  # about duplicate names
         for name, body in members:
             packed.writestr(name, body)
     return made.getvalue()
 
 
-def test_archives_are_bounded_before_they_are_unpacked(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archives_are_bounded_before_they_are_unpacked(client: StudioClient, monkeypatch: pytest.MonkeyPatch) -> None:
     one = npy(np.zeros(1))
     bomb = archive([("a.npy", bytes(300 << 20))])
     assert len(bomb) < 1 << 20
     tracemalloc.start()
     try:
         with pytest.raises(InvalidArgumentError, match="unpack to more than 268435456 bytes"):
-            asking.ask("upload", {"name": "a.npz"}, bomb)
+            client.call("upload", {"name": "a.npz"}, bomb)
         with pytest.raises(InvalidArgumentError, match="it has more than 1000 members"):
-            asking.ask("upload", {"name": "a.npz"}, archive([(f"{k}.txt", b"") for k in range(1001)]))
+            client.call("upload", {"name": "a.npz"}, archive([(f"{k}.txt", b"") for k in range(1001)]))
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
     with pytest.raises(InvalidArgumentError, match=r"'a\.npy': two members have this name"):
-        asking.ask("upload", {"name": "a.npz"}, archive([("a.npy", one), ("a.npy", npy(np.ones(1)))]))
+        client.call("upload", {"name": "a.npz"}, archive([("a.npy", one), ("a.npy", npy(np.ones(1)))]))
     for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         with pytest.raises(InvalidArgumentError, match=f"it is packed by method {method}; NumPy has 0 and 8"):
-            asking.ask("upload", {"name": "a.npz"}, archive([("a.npy", one)], method))
+            client.call("upload", {"name": "a.npz"}, archive([("a.npy", one)], method))
     monkeypatch.setattr("rowgrad.studio.value_input.MOST_CELLS", 3)
     with pytest.raises(InvalidArgumentError, match=r"it has about 4 cells, allowed are 3; save it as a \.npy file"):
-        asking.ask("upload", {"name": "t.csv"}, b"1,2\n3,4\n")
+        client.call("upload", {"name": "t.csv"}, b"1,2\n3,4\n")
 
 
-def test_files_are_unpacked_one_at_a_time(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the bound of one file is the bound of all."""
+def test_files_are_unpacked_one_at_a_time(client: StudioClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory limit of one file holds for all of them."""
     seen = []
     monkeypatch.setattr(
         "rowgrad.studio.value_verbs.arrays_of", lambda *_: seen.append(value_input.unpacking.locked()) or {}
     )
-    asking.ask("upload", {"name": "a.npy"}, npy(np.zeros(1)))
+    client.call("upload", {"name": "a.npy"}, npy(np.zeros(1)))
     assert seen == [True]

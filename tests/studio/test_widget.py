@@ -19,7 +19,7 @@ from rowgrad.studio import Widget
 
 
 class Notebook:
-    """What a front end does: it sends requests by number and waits for their answers."""
+    """A front end: sends numbered requests and waits for their responses."""
 
     def __init__(self, widget: Widget) -> None:
         self.widget = widget
@@ -27,9 +27,9 @@ class Notebook:
         widget.send = lambda content, buffers=None: self.heard.put(content)  # type: ignore[method-assign]
         self._next = 0
 
-    def ask(self, verb: str, body: bytes | None = None, **given: Any) -> Any:
+    def call(self, verb: str, body: bytes | None = None, **arguments: Any) -> Any:
         self._next += 1
-        message = {"id": self._next, "verb": verb, "given": given, "window": "w"}
+        message = {"id": self._next, "verb": verb, "given": arguments, "window": "w"}
         self.widget._handle_custom_msg(message, [] if body is None else [memoryview(body)])
         while True:
             received = self.heard.get(timeout=120)
@@ -58,13 +58,13 @@ def widget() -> Iterator[Widget]:
     made.close()
 
 
-def test_a_scope_is_shown_and_runs(widget: Widget) -> None:
+def test_a_scope_is_shown_and_can_be_run(widget: Widget) -> None:
     notebook = Notebook(widget)
-    opened = notebook.ask("open", name=widget.page_name)["result"]
+    opened = notebook.call("open", name=widget.page_name)["result"]
     assert widget.page_name == "model"
     assert [b["id"] for b in opened["page"]["blocks"]] == ["x", "y", "s"]
-    assert notebook.ask("run", name="model", mode="once")["result"]["phase"] == "done"
-    cells = notebook.ask("window", name="model", block="y", pin="y", at=[], rows=[0, 9], columns=[0, 9])["result"][
+    assert notebook.call("run", name="model", mode="once")["result"]["phase"] == "done"
+    cells = notebook.call("window", name="model", block="y", pin="y", at=[], rows=[0, 9], columns=[0, 9])["result"][
         "cells"
     ]
     assert cells == [["-1.0"], ["-2.0"]]
@@ -74,9 +74,9 @@ def test_an_edit_in_the_notebook_reaches_python(widget: Widget) -> None:
     notebook = Notebook(widget)
     seen: queue.Queue[Page] = queue.Queue()
     widget.on_change(seen.put)
-    opened = notebook.ask("open", name="model")["result"]
+    opened = notebook.call("open", name="model")["result"]
     opened["page"]["blocks"][0]["values"]["val"] = [{"float": 7}]
-    saved = notebook.ask("save", name="model", base=opened["revision"], page=opened["page"], window="w")
+    saved = notebook.call("save", name="model", base=opened["revision"], page=opened["page"], window="w")
     assert "conflict" not in saved["result"]
     assert seen.get(timeout=120)["x"].values["val"] == [7.0]
     assert widget.session().run("y").tolist() == [-7.0]
@@ -84,37 +84,37 @@ def test_an_edit_in_the_notebook_reaches_python(widget: Widget) -> None:
 
 def test_a_page_set_in_python_is_sent_to_the_notebook(widget: Widget) -> None:
     notebook = Notebook(widget)
-    before = notebook.ask("open", name="model")["result"]["revision"]
+    before = notebook.call("open", name="model")["result"]["revision"]
     page = widget.page
     page["x"].values["val"] = np.array([5, 6], np.int64)
     widget.page = page
     event = notebook.event("page")
     assert event["name"] == "model"
     assert event["revision"] != before
-    received = notebook.ask("open", name="model")["result"]
+    received = notebook.call("open", name="model")["result"]
     assert received["revision"] == event["revision"]
     assert received["checked"]["blocks"]["y"]["outputs"]["y"]["text"] == "int64[2]"
 
 
-def test_a_file_comes_as_a_buffer(widget: Widget) -> None:
-    received = Notebook(widget).ask("upload", b"1,2\n3,4\n", name="a.csv")
+def test_an_uploaded_file_arrives_as_a_buffer(widget: Widget) -> None:
+    received = Notebook(widget).call("upload", b"1,2\n3,4\n", name="a.csv")
     assert received["result"]["arrays"][0]["info"]["shape"] == [2, 2]
 
 
 def test_errors_are_sent_as_responses(widget: Widget) -> None:
     notebook = Notebook(widget)
-    assert "nothing" in notebook.ask("open", name="nothing")["error"]["message"]
-    assert "no verb" in notebook.ask("nonsense")["error"]["message"]
+    assert "nothing" in notebook.call("open", name="nothing")["error"]["message"]
+    assert "no verb" in notebook.call("nonsense")["error"]["message"]
 
 
 def test_other_messages_are_ignored(widget: Widget) -> None:
     notebook = Notebook(widget)
     widget._handle_custom_msg("text", [])
     widget._handle_custom_msg({"verb": "hello"}, [])
-    assert "result" in notebook.ask("hello")
+    assert "result" in notebook.call("hello")
 
 
-def test_what_may_be_shown(tmp_path: Path) -> None:
+def test_a_widget_accepts_scopes_pages_and_files(tmp_path: Path) -> None:
     file = tmp_path / "kept.json"
     save(Page("kept", [Block("a", "NoOp")]), file)
     for graph in (file, str(file), Page("kept", [Block("a", "NoOp")])):
@@ -128,7 +128,7 @@ def test_what_may_be_shown(tmp_path: Path) -> None:
         Widget(tmp_path / "many.json")
 
 
-def test_a_project_folder_keeps_the_work(tmp_path: Path) -> None:
+def test_a_project_folder_persists_edits(tmp_path: Path) -> None:
     made = Widget(scope(), project=tmp_path)
     made.close()
     assert (tmp_path / "model.json").is_file()

@@ -1,4 +1,4 @@
-"""Which Chromium is used: one that is named, one that is installed, Playwright's own."""
+"""Find and launch Chromium: from ROWGRAD_CHROMIUM, from PATH, or Playwright's own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 VARIABLE = "ROWGRAD_CHROMIUM"
 MISSING = (
-    "there is no Chromium: install one (Debian: apt-get install chromium), name one in ROWGRAD_CHROMIUM, "
-    "or let Playwright fetch its own (python -m playwright install chromium)"
+    "Chromium was not found: install it (Debian: apt-get install chromium), set ROWGRAD_CHROMIUM to its path, "
+    "or let Playwright download its own (python -m playwright install chromium)"
 )
-# Nothing is fetched from anywhere: names other than the server's address are not even looked up.
+# No network access: host names other than the server's address do not resolve.
 ARGUMENTS = [
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--no-proxy-server",
@@ -31,7 +31,7 @@ ARGUMENTS = [
 
 
 def find() -> str | None:
-    """The program, or None where Playwright's own is to be used."""
+    """Return the path of the program, or None to use Playwright's own."""
     named = os.environ.get(VARIABLE)
     if named:
         return named
@@ -40,15 +40,15 @@ def find() -> str | None:
 
 @contextmanager
 def launched() -> Iterator[Browser]:
-    """A browser without a window."""
+    """Launch a headless browser."""
     from playwright.sync_api import Error, sync_playwright
 
     as_root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         path = find()
         try:
-            made = playwright.chromium.launch(executable_path=path, args=ARGUMENTS + as_root)
+            browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS + as_root)
         except Error as error:
             raise RuntimeError(MISSING if path is None else f"{path} does not start: {error.message}") from None
-        with made:
-            yield made
+        with browser:
+            yield browser

@@ -1,4 +1,4 @@
-"""A real server, a real Chromium, and a desk to work at. README.md in this folder says how to write a test."""
+"""Fixtures: a Studio server, Chromium, and a window with Studio in it. README.md explains how to write a test."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import switched_off
-from desk import Desk
-from running import Studio
-from switched_off import Off
-from watching import Watch
+import mutations
+from browser_windows import BrowserWindows
+from mutations import Mutation
+from studio_server import StudioServer
+from studio_window import StudioWindow
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PICTURES = Path(__file__).parents[3] / "build" / "browser"
-SECONDS, SECONDS_OFF = 15, 2  # a test waits so long at most; what is switched off does not come however long
+SCREENSHOTS = Path(__file__).parents[3] / "build" / "browser"
+TIMEOUT, TIMEOUT_MUTATED = 15, 2  # seconds; waiting longer for a disabled feature is useless
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,84 +34,84 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if switched_off.asked(metafunc.config):
-        switched_off.parametrize(metafunc)
+    if mutations.requested(metafunc.config):
+        mutations.parametrize(metafunc)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
-    off = pyfuncitem.funcargs.get("off")
-    if isinstance(off, Off) and off != Off():
-        return (yield from switched_off.must_fail(pyfuncitem, off))
+    mutation = pyfuncitem.funcargs.get("mutation")
+    if isinstance(mutation, Mutation) and mutation != Mutation():
+        return (yield from mutations.must_fail(pyfuncitem, mutation))
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """A test that failed leaves pictures of its windows in build/browser, and says what the server said."""
+    """Save screenshots of a failed test in build/browser, and show what the server printed."""
     report = yield
-    watch = getattr(item, "funcargs", {}).get("watch")
-    if report.when == "call" and report.failed and isinstance(watch, Watch):
-        for path in watch.take_pictures(PICTURES / re.sub(r"[^\w.-]+", "_", item.name)):
-            report.sections.append(("picture", str(path)))
-        if item.funcargs.get("studio") and (said := item.funcargs["studio"].log()):
-            report.sections.append(("server", said))
+    windows = getattr(item, "funcargs", {}).get("windows")
+    if report.when == "call" and report.failed and isinstance(windows, BrowserWindows):
+        for path in windows.take_screenshots(SCREENSHOTS / re.sub(r"[^\w.-]+", "_", item.name)):
+            report.sections.append(("screenshot", str(path)))
+        if item.funcargs.get("server") and (log := item.funcargs["server"].log()):
+            report.sections.append(("server", log))
     return report
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    if switched_off.asked(config):
-        switched_off.summary(terminalreporter)
+    if mutations.requested(config):
+        mutations.summary(terminalreporter)
 
 
 @pytest.fixture(autouse=True)
-def off(request: pytest.FixtureRequest) -> Off:
-    """What this test has to do without; nothing, usually."""
-    found: Off = getattr(request, "param", Off())
+def mutation(request: pytest.FixtureRequest) -> Mutation:
+    """What is disabled in this test; nothing without `--switched-off`."""
+    found: Mutation = getattr(request, "param", Mutation())
     return found
 
 
 @pytest.fixture
-def studio(tmp_path: Path, off: Off) -> Iterator[Studio]:
-    """A server that is not started yet, on an empty folder: `desk` starts it, or a test does with what it needs."""
-    made = Studio(tmp_path / "project", off.broken, str(off.page or ""))
-    yield made
-    made.stop()
+def server(tmp_path: Path, mutation: Mutation) -> Iterator[StudioServer]:
+    """A server on an empty folder, not started yet: `ui` starts it, or the test, with its own options."""
+    server = StudioServer(tmp_path / "project", mutation.broken, str(mutation.front_end or ""))
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    import chromium as ours
+    import chromium
 
-    with ours.launched() as made:
-        yield made
-
-
-@pytest.fixture
-def seconds(off: Off) -> float:
-    """How long anything is waited for."""
-    return SECONDS if off == Off() else SECONDS_OFF
+    with chromium.launched() as browser:
+        yield browser
 
 
 @pytest.fixture
-def watch(chromium: Browser, seconds: float, off: Off) -> Iterator[Watch]:
-    """Makes windows and watches them: at the end of the test none may have complained or gone elsewhere."""
-    made = Watch(chromium, seconds, off.script)
-    yield made
-    made.close()
-    if off == Off():
-        assert not made.troubles, "\n".join(made.troubles)
+def timeout(mutation: Mutation) -> float:
+    """Seconds to wait for anything."""
+    return TIMEOUT if mutation == Mutation() else TIMEOUT_MUTATED
 
 
 @pytest.fixture
-def window(watch: Watch) -> Page:
-    """An empty window of a browser that has never been here."""
-    return watch.new_window()
+def windows(chromium: Browser, timeout: float, mutation: Mutation) -> Iterator[BrowserWindows]:
+    """Browser windows; the test fails if one logs an error or sends a request to another host."""
+    windows = BrowserWindows(chromium, timeout, mutation.script)
+    yield windows
+    windows.close()
+    if mutation == Mutation():
+        assert not windows.unexpected_messages, "\n".join(windows.unexpected_messages)
 
 
 @pytest.fixture
-def desk(studio: Studio, window: Page, watch: Watch) -> Desk:
-    """The studio in a window, started if the test has not done so, on its start screen."""
-    if not studio.port:
-        studio.start()
-    return Desk(window, studio, watch).open()
+def window(windows: BrowserWindows) -> Page:
+    """An empty window without cookies or storage."""
+    return windows.new_window()
+
+
+@pytest.fixture
+def ui(server: StudioServer, window: Page, windows: BrowserWindows) -> StudioWindow:
+    """A window with Studio's start screen; starts the server if the test has not done so."""
+    if not server.port:
+        server.start()
+    return StudioWindow(window, server, windows).open()

@@ -1,12 +1,12 @@
-"""Flip to gradient."""
+"""The Flip to gradient dialog."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from desk import Desk
 from playwright.sync_api import expect
+from studio_window import StudioWindow
 
 
 @pytest.mark.feature("flip")
@@ -14,12 +14,12 @@ from playwright.sync_api import expect
     "rowgrad.studio.project_verbs:gradient_blocks",
     "lambda *given: (made := original(*given))[0][0].attrs.update(value=2.0) or made",
 )
-def test_flip_places_and_wires_the_gradient_and_one_undo_removes_it(desk: Desk) -> None:
-    name = desk.open_gallery("01_sparse_segment_mean")
-    before = desk.page_json(name)
-    desk.select("op")
-    desk.key("g")
-    dialog = desk.window.get_by_role("dialog", name="Flip to gradient")
+def test_flip_places_and_wires_the_gradient_and_one_undo_removes_it(ui: StudioWindow) -> None:
+    name = ui.open_gallery("01_sparse_segment_mean")
+    before = ui.page_json(name)
+    ui.select("op")
+    ui.key("g")
+    dialog = ui.window.get_by_role("dialog", name="Flip to gradient")
     expect(dialog).to_be_visible()
     outputs, inputs = dialog.locator("fieldset").all()
     for side, wanted in ((outputs, "op.output"), (inputs, "data.output")):
@@ -28,24 +28,24 @@ def test_flip_places_and_wires_the_gradient_and_one_undo_removes_it(desk: Desk) 
         side.locator(f'[data-end="{wanted}"] input').check()
     dialog.get_by_role("button", name="Add the gradient blocks").click()
     dialog.wait_for(state="detached")
-    expect(desk.window.locator("[data-block]")).to_have_count(7)
-    desk.wait_message(re.compile("compute the gradients: d_data_output.output"))
-    flipped = desk.page_json(name)
-    made = {block["id"]: block for block in flipped["blocks"] if block not in before["blocks"]}
-    gradient = made["d_data_output"]
+    expect(ui.window.locator("[data-block]")).to_have_count(7)
+    ui.wait_message(re.compile("compute the gradients: d_data_output.output"))
+    flipped = ui.page_json(name)
+    added = {block["id"]: block for block in flipped["blocks"] if block not in before["blocks"]}
+    gradient = added["d_data_output"]
     assert gradient["in"]["indices"] == "indices.output"
     assert gradient["in"]["segment_ids"] == "segment_ids.output"
-    assert gradient["in"]["grad"].partition(".")[0] in made
+    assert gradient["in"]["grad"].partition(".")[0] in added
     right = max(block["at"][0] for block in before["blocks"])
-    assert all(block["at"][0] > right for block in made.values())
-    desk.press("undo")
-    expect(desk.window.locator("[data-block]")).to_have_count(5)
-    assert desk.page_json(name) == before
-    desk.press("redo")
-    expect(desk.window.locator("[data-block]")).to_have_count(7)
-    assert desk.page_json(name) == flipped
-    desk.key("Control+0")
-    desk.wire("d_data_output.output", "session.fetch_outputs")
-    desk.run_once()
-    half, one = ["0.5"] * 3, ["1.0"] * 3  # rows 2 and 1 share a mean, row 0 is one of its own
-    assert desk.result("d_data_output", "output") == [one, half, half]
+    assert all(block["at"][0] > right for block in added.values())
+    ui.press("undo")
+    expect(ui.window.locator("[data-block]")).to_have_count(5)
+    assert ui.page_json(name) == before
+    ui.press("redo")
+    expect(ui.window.locator("[data-block]")).to_have_count(7)
+    assert ui.page_json(name) == flipped
+    ui.key("Control+0")
+    ui.wire("d_data_output.output", "session.fetch_outputs")
+    ui.run_once()
+    half, one = ["0.5"] * 3, ["1.0"] * 3  # rows 2 and 1 share a segment, row 0 has one alone
+    assert ui.result("d_data_output", "output") == [one, half, half]

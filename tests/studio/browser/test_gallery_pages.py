@@ -1,4 +1,4 @@
-"""Every recorded example opens from the gallery, runs, and shows what was recorded."""
+"""Every gallery page opens, runs, and shows the recorded results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from desk import Desk
 from playwright.sync_api import expect
+from studio_window import StudioWindow
 
 from golden_cases import FOLDER
 
@@ -18,7 +18,7 @@ EXAMPLES: list[dict[str, Any]] = json.loads((FOLDER / "blocks_examples.json").re
 
 
 def recorded(example: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Pins that were recorded, with their values; a pin of a list has its place behind its name."""
+    """Return the recorded values by pin; entries of list pins are named `pin[k]`."""
     found = dict(example["outputs"])
     derived = example.get("derived_gradients", {})
     return found | {f"grad_outputs[{k}]": value for k, value in enumerate(derived.values())}
@@ -40,31 +40,31 @@ def compare(table: list[list[str]], entry: dict[str, Any], tolerance: float) -> 
         np.testing.assert_allclose(np.array(got), rows.astype(float), rtol=1e-6, atol=tolerance)
 
 
-def check_example(desk: Desk, example: dict[str, Any], name: str) -> None:
-    desk.open_gallery(name)
+def check_example(ui: StudioWindow, example: dict[str, Any], name: str) -> None:
+    ui.open_gallery(name)
     if "refused" in name:
-        expect(desk.window.locator(".block-message").first).to_contain_text("thresh must be float32")
+        expect(ui.window.locator(".block-message").first).to_contain_text("thresh must be float32")
         return
     runs = example.get("runs", 1)
     if runs == 1:
-        desk.run_once()
+        ui.run_once()
     else:
-        desk.run_steps(runs)
-    expect(desk.window.locator("[data-block] .result-name").first).to_be_attached()  # drawn after the run has ended
-    shown = desk.all_results()
+        ui.run_steps(runs)
+    expect(ui.window.locator("[data-block] .result-name").first).to_be_attached()  # drawn after the run has ended
+    shown = ui.all_results()
     for key, entry in recorded(example).items():
-        # Records name a pin, of the block they are about if several have it, or a block.
+        # Keys are a pin, of block `op` if several blocks have that pin, or a block.
         found = [(b, p) for b, p in shown if (b, p) == ("op", key)] or [(b, p) for b, p in shown if key in (b, p)]
         assert found, f"nothing shows {key}: {shown}"
-        compare(desk.result(*found[0]), entry, example.get("tolerance_used", 0.0))
+        compare(ui.result(*found[0]), entry, example.get("tolerance_used", 0.0))
 
 
 @pytest.mark.feature("gallery", "run", "results")
-def test_all_examples_show_their_records(desk: Desk) -> None:
+def test_all_gallery_pages_show_the_recorded_results(ui: StudioWindow) -> None:
     for k, example in enumerate(EXAMPLES, 1):
         name = next(PAGES.glob(f"{k:02}_*.json")).stem
         try:
-            check_example(desk, example, name)
+            check_example(ui, example, name)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from None
-        desk.key("Alt+w")
+        ui.key("Alt+w")

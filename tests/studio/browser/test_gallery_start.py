@@ -1,4 +1,4 @@
-"""The start screen."""
+"""The gallery on the start screen."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from desk import Desk
 from playwright.sync_api import expect
+from studio_window import StudioWindow
 
-COLOURS = """async (image) => {
+COUNT_COLORS = """async (image) => {
     await image.decode();
     const pen = new OffscreenCanvas(300, 200).getContext("2d");
     pen.drawImage(image, 0, 0, 300, 200);
@@ -22,21 +22,21 @@ PAGES = Path(__file__).parents[3] / "examples" / "pages"
 @pytest.mark.feature("gallery")
 @pytest.mark.broken("rowgrad.studio.project_verbs:to_svg", "lambda page: '<svg xmlns=\"http://www.w3.org/2000/svg\"/>'")
 @pytest.mark.broken("rowgrad.studio.project_verbs:_entries", "lambda path: original(path)[1:]")
-def test_the_start_screen_shows_every_example_with_a_picture_and_opens_one(desk: Desk) -> None:
+def test_the_start_screen_shows_every_example_with_a_picture_and_opens_one(ui: StudioWindow) -> None:
     names = sorted(path.stem for path in PAGES.glob("*.json"))
-    cards = desk.window.locator("[data-gallery]")
+    cards = ui.window.locator("[data-gallery]")
     expect(cards).to_have_count(len(names))
     assert [card.get_attribute("data-gallery") for card in cards.all()] == names
     for card in cards.all():
         card.scroll_into_view_if_needed()
         image = card.locator("img")
         expect(image).to_have_attribute("alt", re.compile("^Drawing of "))
-        assert image.evaluate(COLOURS) > 10, card.inner_text()
-    desk.window.get_by_label("Search pages and gallery").fill("08 grad")
+        assert image.evaluate(COUNT_COLORS) > 10, card.inner_text()
+    ui.window.get_by_label("Search pages and gallery").fill("08 grad")
     expect(cards).to_have_count(1)
     expect(cards.locator("b")).to_have_text(re.compile("08 Sparse fill empty rows grad"))
     cards.click()
-    desk.canvas.wait_for()
-    assert desk.page == "08_sparse_fill_empty_rows_grad"
-    expect(desk.block("op").locator(".block-op")).to_have_text("SparseFillEmptyRowsGrad")
-    assert len(desk.page_json()["blocks"]) == len(desk.blocks())
+    ui.canvas.wait_for()
+    assert ui.page == "08_sparse_fill_empty_rows_grad"
+    expect(ui.block("op").locator(".block-op")).to_have_text("SparseFillEmptyRowsGrad")
+    assert len(ui.page_json()["blocks"]) == len(ui.blocks())

@@ -1,4 +1,4 @@
-"""Values that are typed straight into pins: on blocks, in the inspector, of every dtype, and wrong ones."""
+"""Literals typed into pins, on blocks and in the inspector: every dtype, and invalid text."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 import time
 
 import pytest
-from desk import Desk, block, const
-from made_pages import array, made, session
+from page_fixtures import array, block, const, session
 from playwright.sync_api import Route, expect
+from studio_window import StudioWindow
 
-SLOW = 0.6  # seconds an answer is held back
-LARGE = "9007199254740993"  # the first whole number that JavaScript and float64 round
+SLOW = 0.6  # seconds by which a request is delayed
+LARGE = "9007199254740993"  # the smallest positive integer that float64 cannot represent
 TYPED = {
     "bool": "{true,false}",
     "string": '{"a b","c"}',
@@ -36,21 +36,21 @@ SHOWN = {
 
 @pytest.mark.feature("literals")
 @pytest.mark.broken("rowgrad.studio.value_input:_weak", "lambda found, truth: 7")
-def test_inline_literal_on_an_unwired_pin(desk: Desk) -> None:
-    """Inline literal on an unwired pin (also on a sparse-family block)."""
-    desk.open_made(
-        made("sum", "Add"), made("segments", "SparseSegmentSum", (0, 200)), session("sum.z", "segments.output")
+def test_a_literal_on_an_unwired_pin(ui: StudioWindow) -> None:
+    """Also on a block of a sparse op."""
+    ui.open_blocks(
+        block("sum", "Add"), block("segments", "SparseSegmentSum", (0, 200)), session("sum.z", "segments.output")
     )
-    desk.type_value("sum", "x", "{1,2,3}")
-    desk.type_value("sum", "y", "10")
-    desk.type_value("segments", "data", "{{1,2},{3,4},{5,6}}")
-    desk.type_value("segments", "indices", "{0,2}")
-    desk.type_value("segments", "segment_ids", "{0,0}")
-    assert desk.saved("sum")["values"] == {"x": [1, 2, 3], "y": 10}
-    assert desk.saved("segments")["values"]["data"] == [[1, 2], [3, 4], [5, 6]]
-    desk.run_once()
-    assert desk.result("sum", "z") == [["11"], ["12"], ["13"]]
-    assert [[float(x) for x in row] for row in desk.result("segments", "output")] == [[6, 8]]
+    ui.type_value("sum", "x", "{1,2,3}")
+    ui.type_value("sum", "y", "10")
+    ui.type_value("segments", "data", "{{1,2},{3,4},{5,6}}")
+    ui.type_value("segments", "indices", "{0,2}")
+    ui.type_value("segments", "segment_ids", "{0,0}")
+    assert ui.saved_block("sum")["values"] == {"x": [1, 2, 3], "y": 10}
+    assert ui.saved_block("segments")["values"]["data"] == [[1, 2], [3, 4], [5, 6]]
+    ui.run_once()
+    assert ui.result("sum", "z") == [["11"], ["12"], ["13"]]
+    assert [[float(x) for x in row] for row in ui.result("segments", "output")] == [[6, 8]]
 
 
 @pytest.mark.feature("literals")
@@ -58,127 +58,123 @@ def test_inline_literal_on_an_unwired_pin(desk: Desk) -> None:
     "rowgrad.studio.value_input:parse_literal", "lambda *words: original(*words).astype('f8').astype('i8')"
 )
 @pytest.mark.broken("rowgrad.studio.value_text:texts_of", "lambda flat: [str(int(float(x))) for x in flat]")
-def test_an_int64_keeps_all_its_digits(desk: Desk) -> None:
-    """int64-safe entry: it survives typing, saving, running and the result table."""
-    desk.open_made(made("sum", "Add", values={"y": 0}), session("sum.z"))
-    desk.type_value("sum", "x", f"{{{LARGE},1}}", "int64")
-    assert desk.saved_value("sum", "x") == {"dtype": "int64", "shape": [2], "data": [LARGE, 1]}
-    desk.run_once()
-    assert desk.result("sum", "z") == [[LARGE], ["1"]]
-    desk.reload()
-    expect(desk.block("sum")).to_contain_text(LARGE[:10])
-    desk.select("sum")
-    expect(desk.inspector.get_by_label("Value of sum.x", exact=True)).to_have_value(f"{{{LARGE},1}}")
+def test_an_int64_keeps_all_its_digits(ui: StudioWindow) -> None:
+    """Through typing, saving, running and the result table."""
+    ui.open_blocks(block("sum", "Add", values={"y": 0}), session("sum.z"))
+    ui.type_value("sum", "x", f"{{{LARGE},1}}", "int64")
+    assert ui.saved_value("sum", "x") == {"dtype": "int64", "shape": [2], "data": [LARGE, 1]}
+    ui.run_once()
+    assert ui.result("sum", "z") == [[LARGE], ["1"]]
+    ui.reload()
+    expect(ui.block("sum")).to_contain_text(LARGE[:10])
+    ui.select("sum")
+    expect(ui.inspector.get_by_label("Value of sum.x", exact=True)).to_have_value(f"{{{LARGE},1}}")
 
 
 @pytest.mark.feature("literals", "attributes")
-def test_const_with_dtype_shape_and_literal(desk: Desk) -> None:
-    """Const with dtype, shape, literal."""
-    desk.open_made(made("const", "Const"), session("const.output"))
-    desk.type_value("const", "val", "{1,2,3,4}")
-    desk.select("const")
-    desk.inspector.get_by_label("dtype of const", exact=True).select_option("float64")
-    desk.type_in_inspector("shape of const", "{2,2}")
-    expect(desk.block("const").locator('[data-out="output"]')).to_contain_text("float64[2,2]")
-    assert desk.saved("const")["attrs"] == {"dtype": "float64", "shape": [2, 2]}
-    assert desk.saved_value("const", "val") == [1, 2, 3, 4]
-    desk.run_once()
-    assert desk.result("const", "output") == [["1.0", "2.0"], ["3.0", "4.0"]]
+def test_const_with_dtype_shape_and_literal(ui: StudioWindow) -> None:
+    ui.open_blocks(block("const", "Const"), session("const.output"))
+    ui.type_value("const", "val", "{1,2,3,4}")
+    ui.select("const")
+    ui.inspector.get_by_label("dtype of const", exact=True).select_option("float64")
+    ui.type_in_inspector("shape of const", "{2,2}")
+    expect(ui.block("const").locator('[data-out="output"]')).to_contain_text("float64[2,2]")
+    assert ui.saved_block("const")["attrs"] == {"dtype": "float64", "shape": [2, 2]}
+    assert ui.saved_value("const", "val") == [1, 2, 3, 4]
+    ui.run_once()
+    assert ui.result("const", "output") == [["1.0", "2.0"], ["3.0", "4.0"]]
 
 
 @pytest.mark.feature("literals", "attributes", "wires")
 @pytest.mark.broken(
     "rowgrad.studio.page_session:PageRun._open", "lambda run, prepared, engine: (Opened.new(prepared, engine), [])"
 )
-def test_variable_from_a_literal_or_a_wire_keeps_its_value(desk: Desk) -> None:
-    """Variable (literal with shape; wired Const; keeps its value between runs)."""
-    desk.open_made(
-        made("typed", "Variable"),
-        made("wired", "Variable", (0, 200)),
-        made("first", "Const", (-340, 200), values={"val": array("int32", [10, 20])}),
-        made("more", "AssignAdd", (340, 0), values={"value": [[1, 1], [1, 1]]}, wires={"ref": "typed.ref"}),
-        made("more_2", "AssignAdd", (340, 200), values={"value": [5, 5]}, wires={"ref": "wired.ref"}),
+def test_a_variable_starts_from_a_literal_or_a_wire_and_keeps_its_value(ui: StudioWindow) -> None:
+    ui.open_blocks(
+        block("typed", "Variable"),
+        block("wired", "Variable", (0, 200)),
+        block("first", "Const", (-340, 200), values={"val": array("int32", [10, 20])}),
+        block("more", "AssignAdd", (340, 0), values={"value": [[1, 1], [1, 1]]}, wires={"ref": "typed.ref"}),
+        block("more_2", "AssignAdd", (340, 200), values={"value": [5, 5]}, wires={"ref": "wired.ref"}),
         session("more.output_ref", "more_2.output_ref"),
     )
-    desk.type_value("typed", "initvalues", "{1,2,3,4}", "float32")
-    desk.type_in_inspector("shape of typed", "2 2")
-    desk.wire("first.output", "wired.initvalues")
-    expect(desk.block("typed").locator('[data-out="ref"]')).to_contain_text("float32[2,2]")
-    expect(desk.block("wired").locator('[data-out="ref"]')).to_contain_text("int32[2]")
-    desk.run_once()
-    assert desk.result("more", "output_ref") == [["2.0", "3.0"], ["4.0", "5.0"]]
-    assert desk.result("more_2", "output_ref") == [["15"], ["25"]]
-    desk.run_once()
-    assert desk.result("more", "output_ref") == [["3.0", "4.0"], ["5.0", "6.0"]]
-    assert desk.result("more_2", "output_ref") == [["20"], ["30"]]
+    ui.type_value("typed", "initvalues", "{1,2,3,4}", "float32")
+    ui.type_in_inspector("shape of typed", "2 2")
+    ui.wire("first.output", "wired.initvalues")
+    expect(ui.block("typed").locator('[data-out="ref"]')).to_contain_text("float32[2,2]")
+    expect(ui.block("wired").locator('[data-out="ref"]')).to_contain_text("int32[2]")
+    ui.run_once()
+    assert ui.result("more", "output_ref") == [["2.0", "3.0"], ["4.0", "5.0"]]
+    assert ui.result("more_2", "output_ref") == [["15"], ["25"]]
+    ui.run_once()
+    assert ui.result("more", "output_ref") == [["3.0", "4.0"], ["5.0", "6.0"]]
+    assert ui.result("more_2", "output_ref") == [["20"], ["30"]]
 
 
 @pytest.mark.feature("attributes", "literals", "wires")
-def test_placeholder_is_fed_through_feedtype(desk: Desk) -> None:
-    """Placeholder with dtype and shape, fed through FeedType."""
-    desk.open_made(
-        made("x", "Placeholder"),
-        made("feed", "FeedType", (340, 0)),
-        made("twice", "Add", (340, 200), wires={"x": "x.output", "y": "x.output"}),
+def test_a_placeholder_is_fed_through_feedtype(ui: StudioWindow) -> None:
+    ui.open_blocks(
+        block("x", "Placeholder"),
+        block("feed", "FeedType", (340, 0)),
+        block("twice", "Add", (340, 200), wires={"x": "x.output", "y": "x.output"}),
         session("twice.z"),
     )
-    desk.select("x")
-    desk.inspector.get_by_label("dtype of x", exact=True).select_option("int64")
-    desk.type_in_inspector("shape of x", "{3}")
-    expect(desk.block("x").locator('[data-out="output"]')).to_contain_text("int64[3]")
-    desk.wire("x.output", "feed.input")
-    desk.type_value("feed", "initializer", f"{{1,2,{LARGE}}}")
-    desk.wire("feed.output", "session.inputs")
-    assert desk.saved("session")["in"] == {"fetch_outputs": "twice.z", "inputs": "feed.output"}
-    desk.run_once()
-    assert desk.result("twice", "z") == [["2"], ["4"], [str(2 * int(LARGE))]]
+    ui.select("x")
+    ui.inspector.get_by_label("dtype of x", exact=True).select_option("int64")
+    ui.type_in_inspector("shape of x", "{3}")
+    expect(ui.block("x").locator('[data-out="output"]')).to_contain_text("int64[3]")
+    ui.wire("x.output", "feed.input")
+    ui.type_value("feed", "initializer", f"{{1,2,{LARGE}}}")
+    ui.wire("feed.output", "session.inputs")
+    assert ui.saved_block("session")["in"] == {"fetch_outputs": "twice.z", "inputs": "feed.output"}
+    ui.run_once()
+    assert ui.result("twice", "z") == [["2"], ["4"], [str(2 * int(LARGE))]]
 
 
 @pytest.mark.feature("literals")
 @pytest.mark.broken("rowgrad.studio.value_input:parse_dtype", "lambda name: original('float32')")
-def test_every_dtype_can_be_typed(desk: Desk) -> None:
-    """Every dtype can be typed."""
-    desk.open_made(made("first", "Const"))
-    desk.select("first")
-    dtypes = desk.inspector.get_by_label("Dtype of first.val").locator("option").all_inner_texts()[1:]
+def test_every_dtype_can_be_typed(ui: StudioWindow) -> None:
+    ui.open_blocks(block("first", "Const"))
+    ui.select("first")
+    dtypes = ui.inspector.get_by_label("Dtype of first.val").locator("option").all_inner_texts()[1:]
     assert len(dtypes) == 19
-    blocks = [made(f"c_{dtype}", "Const", (k % 5 * 250, k // 5 * 160)) for k, dtype in enumerate(dtypes)]
-    desk.open_made(*blocks, session(*(f"{b['id']}.output" for b in blocks), at=(1300, 0)), name="all")
+    blocks = [block(f"c_{dtype}", "Const", (k % 5 * 250, k // 5 * 160)) for k, dtype in enumerate(dtypes)]
+    ui.open_blocks(*blocks, session(*(f"{b['id']}.output" for b in blocks), at=(1300, 0)), name="all")
     for dtype in dtypes:
-        desk.block(f"c_{dtype}").locator(".block-op").click()
-        desk.inspector.get_by_label(f"Dtype of c_{dtype}.val", exact=True).select_option(dtype)
-        desk.type_in_inspector(f"Value of c_{dtype}.val", TYPED.get(dtype, "{1,2}"))
-        expect(desk.block(f"c_{dtype}").locator('[data-pin="val"] .literal')).not_to_have_class(re.compile("empty"))
-    values = {b["id"]: b["values"]["val"] for b in desk.page_json()["blocks"] if "values" in b}
+        ui.block(f"c_{dtype}").locator(".block-op").click()
+        ui.inspector.get_by_label(f"Dtype of c_{dtype}.val", exact=True).select_option(dtype)
+        ui.type_in_inspector(f"Value of c_{dtype}.val", TYPED.get(dtype, "{1,2}"))
+        expect(ui.block(f"c_{dtype}").locator('[data-pin="val"] .literal')).not_to_have_class(re.compile("empty"))
+    values = {b["id"]: b["values"]["val"] for b in ui.page_json()["blocks"] if "values" in b}
     assert {name: value["dtype"] for name, value in values.items()} == {f"c_{dtype}": dtype for dtype in dtypes}
-    desk.run_once()
+    ui.run_once()
     for dtype in dtypes:
-        expect(desk.window.locator(f'[data-result="c_{dtype}.output"]')).to_contain_text(f"{dtype}[2]")
+        expect(ui.window.locator(f'[data-result="c_{dtype}.output"]')).to_contain_text(f"{dtype}[2]")
     for dtype, texts in SHOWN.items():
-        assert [row[0] for row in desk.result(f"c_{dtype}", "output")] == texts
+        assert [row[0] for row in ui.result(f"c_{dtype}", "output")] == texts
 
 
 @pytest.mark.feature("literals")
 @pytest.mark.broken("rowgrad.studio.value_verbs:parse_value", "lambda *given: 0")
-def test_a_mistyped_number_says_where_and_loses_nothing(desk: Desk) -> None:
-    """Mistyped number: message names block and pin, field stays, nothing else lost."""
-    desk.watch.forgive("status of 400")
-    desk.open_made(made("sum", "Add", values={"x": [1, 2]}), made("other", "Const", (340, 0), values={"val": 5}))
-    desk.type_value("sum", "y", "3")
-    before = desk.page_json()
-    desk.block("sum").get_by_role("button", name="type a value into sum.y").click()
-    field = desk.block("sum").get_by_label("Value of sum.y", exact=True)
+def test_a_mistyped_number_is_reported_with_its_pin_and_loses_nothing(ui: StudioWindow) -> None:
+    """The message names block and pin, the field stays open, other values stay."""
+    ui.windows.allow_error("status of 400")
+    ui.open_blocks(block("sum", "Add", values={"x": [1, 2]}), block("other", "Const", (340, 0), values={"val": 5}))
+    ui.type_value("sum", "y", "3")
+    before = ui.page_json()
+    ui.block("sum").get_by_role("button", name="type a value into sum.y").click()
+    field = ui.block("sum").get_by_label("Value of sum.y", exact=True)
     field.fill("{1,2x}")
     field.press("Enter")
-    desk.wait_message(re.compile(r"sum\.y.*2x"))
+    ui.wait_message(re.compile(r"sum\.y.*2x"))
     expect(field).to_have_value("{1,2x}")
     expect(field).to_have_attribute("aria-invalid", "true")
-    assert desk.page_json() == before
+    assert ui.page_json() == before
     field.fill("{1,2}")
     field.press("Enter")
     expect(field).to_have_count(0)
-    assert desk.saved("sum")["values"] == {"x": [1, 2], "y": [1, 2]}
-    assert desk.saved_value("other", "val") == 5
+    assert ui.saved_block("sum")["values"] == {"x": [1, 2], "y": [1, 2]}
+    assert ui.saved_value("other", "val") == 5
 
 
 def _slow(route: Route) -> None:
@@ -187,47 +183,47 @@ def _slow(route: Route) -> None:
 
 
 @pytest.mark.feature("literals")
-def test_a_value_goes_to_the_page_it_was_typed_on(desk: Desk) -> None:
-    desk.put_page("one", const("same", (100, 100), 1.0))
-    desk.put_page("two", const("same", (100, 100), 2.0))
-    desk.open("two")
-    desk.go_to("one")
-    desk.window.route("**/api/parse", _slow)
-    desk.block("same").get_by_role("button", name=re.compile("type a value into same.val$")).click()
-    desk.block("same").get_by_label("Value of same.val", exact=True).fill("7")
-    desk.tab("two").click()  # leaves the field; the server has not read it yet
-    expect(desk.block("same").locator("input")).to_have_count(0)  # nor is it open on the other page
-    expect(desk.tab("two")).to_have_attribute("aria-selected", "true")
-    desk.tab("one").click()
-    expect(desk.block("same").locator(".literal")).to_have_text("7")
-    assert desk.saved_block("same", "one")["values"]["val"]["data"] == 7
-    assert desk.saved_block("same", "two")["values"]["val"]["data"] == 2
+def test_a_value_is_saved_on_the_page_where_it_was_typed(ui: StudioWindow) -> None:
+    ui.write_page("one", const("same", (100, 100), 1.0))
+    ui.write_page("two", const("same", (100, 100), 2.0))
+    ui.open("two")
+    ui.switch_to("one")
+    ui.window.route("**/api/parse", _slow)
+    ui.block("same").get_by_role("button", name=re.compile("type a value into same.val$")).click()
+    ui.block("same").get_by_label("Value of same.val", exact=True).fill("7")
+    ui.tab("two").click()  # leaves the field before the server has parsed it
+    expect(ui.block("same").locator("input")).to_have_count(0)  # the field is not open on the other page
+    expect(ui.tab("two")).to_have_attribute("aria-selected", "true")
+    ui.tab("one").click()
+    expect(ui.block("same").locator(".literal")).to_have_text("7")
+    assert ui.saved_block("same", "one")["values"]["val"]["data"] == 7
+    assert ui.saved_block("same", "two")["values"]["val"]["data"] == 2
 
 
 @pytest.mark.feature("literals", "tabs")
-def test_leaving_a_field_by_a_key_commits_it(desk: Desk) -> None:
-    desk.put_page("one", const("a", (100, 100), 1.0))
-    desk.put_page("two", const("b", (100, 100), 2.0))
-    desk.open("two")
-    desk.go_to("one")
-    desk.block("a").get_by_role("button", name=re.compile("type a value into a.val$")).click()
-    desk.block("a").get_by_label("Value of a.val", exact=True).fill("7")
-    desk.key("Alt+PageDown")
-    expect(desk.tab("two")).to_have_attribute("aria-selected", "true")
-    desk.tab("one").click()
-    expect(desk.block("a").locator(".literal")).to_have_text("7")
+def test_leaving_a_field_by_a_key_commits_it(ui: StudioWindow) -> None:
+    ui.write_page("one", const("a", (100, 100), 1.0))
+    ui.write_page("two", const("b", (100, 100), 2.0))
+    ui.open("two")
+    ui.switch_to("one")
+    ui.block("a").get_by_role("button", name=re.compile("type a value into a.val$")).click()
+    ui.block("a").get_by_label("Value of a.val", exact=True).fill("7")
+    ui.key("Alt+PageDown")
+    expect(ui.tab("two")).to_have_attribute("aria-selected", "true")
+    ui.tab("one").click()
+    expect(ui.block("a").locator(".literal")).to_have_text("7")
 
 
 @pytest.mark.feature("run", "literals")
-def test_a_run_started_in_a_field_uses_its_text(desk: Desk) -> None:
-    desk.open_made(
+def test_a_run_started_in_a_field_uses_its_text(ui: StudioWindow) -> None:
+    ui.open_blocks(
         const("a", (100, 100), 1.0),
         block("run", "ClientSession", (500, 100), wires={"fetch_outputs": "a.output"}),
     )
-    desk.select("a")
-    desk.window.route("**/api/parse", _slow)
-    desk.inspector.get_by_label("Value of a.val", exact=True).fill("7")
-    desk.key("Control+Enter")
-    desk.wait_runs(1)
-    desk.wait_run()
-    assert desk.preview("a", "output") == "7"
+    ui.select("a")
+    ui.window.route("**/api/parse", _slow)
+    ui.inspector.get_by_label("Value of a.val", exact=True).fill("7")
+    ui.key("Control+Enter")
+    ui.wait_runs(1)
+    ui.wait_run()
+    assert ui.preview("a", "output") == "7"

@@ -1,12 +1,12 @@
-"""The palette is the catalogue."""
+"""The palette shows the catalog."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from desk import Desk
 from playwright.sync_api import expect
+from studio_window import StudioWindow
 
 import rowgrad
 
@@ -15,10 +15,10 @@ CATALOG = {record["name"]: record for record in rowgrad.catalog()}
 
 @pytest.mark.feature("palette")
 @pytest.mark.broken("rowgrad.studio.project_verbs:catalog", "lambda: original()[:-1]")
-def test_categories_are_those_of_the_catalogue(desk: Desk) -> None:
-    """Categories from the catalogue: exactly catalog()'s, with exactly its blocks."""
-    desk.new_page()
-    palette = desk.window.get_by_role("navigation", name="Palette")
+def test_the_palette_has_the_categories_of_the_catalog(ui: StudioWindow) -> None:
+    """Exactly the categories and blocks of catalog()."""
+    ui.new_page()
+    palette = ui.window.get_by_role("navigation", name="Palette")
     for button in palette.locator("button.category[aria-expanded=false]").all()[::-1]:
         button.click()
     shown = palette.locator("section").evaluate_all(
@@ -37,95 +37,94 @@ def test_categories_are_those_of_the_catalogue(desk: Desk) -> None:
 
 
 @pytest.mark.feature("paletteSearch")
-def test_the_palette_is_searched(desk: Desk) -> None:
-    """Search: by the name's beginning, its humps, an alias, and words of the text; the best first."""
-    desk.new_page()
-    desk.key("/")
-    field = desk.window.locator("#palette-search")
+def test_palette_search_matches_prefix_initials_alias_and_text(ui: StudioWindow) -> None:
+    """The best match is first."""
+    ui.new_page()
+    ui.key("/")
+    field = ui.window.locator("#palette-search")
     expect(field).to_be_focused()
-    items = desk.window.locator(".palette-item")
+    items = ui.window.locator(".palette-item")
 
-    def found(typed: str) -> list[str]:
-        field.fill(typed)
-        expect(desk.window.locator(".palette-count")).to_have_text(re.compile(r"^\d+ found"))
+    def search(text: str) -> list[str]:
+        field.fill(text)
+        expect(ui.window.locator(".palette-count")).to_have_text(re.compile(r"^\d+ found"))
         return [str(one) for one in items.evaluate_all("all => all.map(one => one.dataset.op)")]
 
-    assert found("sparsesegmentmean")[0] == "SparseSegmentMean"
-    assert found("ssmg")[0] == "SparseSegmentMeanGrad"
+    assert search("sparsesegmentmean")[0] == "SparseSegmentMean"
+    assert search("ssmg")[0] == "SparseSegmentMeanGrad"
     alias = next((name, record["aliases"][0]) for name, record in CATALOG.items() if record["aliases"])
-    assert found(alias[1])[0] == alias[0]
-    by_text = found("losses")
+    assert search(alias[1])[0] == alias[0]
+    by_text = search("losses")
     assert set(by_text) >= {name for name, record in CATALOG.items() if record["category"] == "Losses"}
-    assert found("no such block at all") == []
-    expect(desk.window.locator(".palette-count")).to_have_text("0 found")
+    assert search("no such block at all") == []
+    expect(ui.window.locator(".palette-count")).to_have_text("0 found")
     field.press("Escape")
-    expect(desk.window.locator("button.category").first).to_be_visible()
+    expect(ui.window.locator("button.category").first).to_be_visible()
 
 
 @pytest.mark.feature("paletteDrag")
-def test_a_block_is_dragged_onto_the_page(desk: Desk) -> None:
-    """Drag to place: the block stands where it was dropped."""
-    name = desk.new_page()
-    left, top, _, _ = desk.box(desk.canvas)
-    block = desk.place("SparseSegmentSum", (300, 200))
+def test_a_block_is_placed_where_it_is_dropped(ui: StudioWindow) -> None:
+    name = ui.new_page()
+    left, top, _, _ = ui.box(ui.canvas)
+    block = ui.place("SparseSegmentSum", (300, 200))
     assert block == "sparse_segment_sum"
-    x, y, to_x, to_y = desk.box(desk.block(block))
+    x, y, to_x, to_y = ui.box(ui.block(block))
     assert x < left + 300 < to_x
     assert y < top + 200 < to_y
-    saved = desk.saved_block(block, name)
+    saved = ui.saved_block(block, name)
     assert saved["op"] == "SparseSegmentSum"
-    assert len(desk.page_json(name)["blocks"]) == 1
-    desk.wait_selected({block})
+    assert len(ui.page_json(name)["blocks"]) == 1
+    ui.wait_selected({block})
 
 
 @pytest.mark.feature("paletteSearch")
-def test_enter_places_the_block_that_was_found(desk: Desk) -> None:
-    """Enter to place: arrows choose among what was found; nothing covers anything."""
-    name = desk.new_page()
-    desk.key("/")
-    field = desk.window.locator("#palette-search")
+def test_enter_places_the_chosen_search_result(ui: StudioWindow) -> None:
+    """Arrows choose among the results; placed blocks do not overlap."""
+    name = ui.new_page()
+    ui.key("/")
+    field = ui.window.locator("#palette-search")
     field.fill("SparseSegmentSum")
-    second = desk.window.locator(".palette-item").nth(1).get_attribute("data-op")
+    second = ui.window.locator(".palette-item").nth(1).get_attribute("data-op")
     field.press("Enter")
     field.press("ArrowDown")
-    expect(desk.window.locator(".palette-item.chosen")).to_have_attribute("data-op", str(second))
+    expect(ui.window.locator(".palette-item.chosen")).to_have_attribute("data-op", str(second))
     field.press("Enter")
     field.press("Enter")
-    expect(desk.window.locator("[data-block]")).to_have_count(3)
-    assert [b["op"] for b in desk.page_json(name)["blocks"]] == ["SparseSegmentSum", second, second]
-    boxes = sorted(desk.boxes().values())
+    expect(ui.window.locator("[data-block]")).to_have_count(3)
+    assert [b["op"] for b in ui.page_json(name)["blocks"]] == ["SparseSegmentSum", second, second]
+    boxes = sorted(ui.boxes().values())
     for k, a in enumerate(boxes):
         for b in boxes[k + 1 :]:
-            assert a[2] <= b[0] or a[3] <= b[1] or b[3] <= a[1], "blocks cover each other"
+            assert a[2] <= b[0] or a[3] <= b[1] or b[3] <= a[1], "blocks overlap"
 
 
 @pytest.mark.feature("help")
 @pytest.mark.broken("rowgrad.studio.project_verbs:catalog", "lambda: [r | {'example': ''} for r in original()]")
-def test_help_has_reference_and_example(desk: Desk) -> None:
-    """Hover/F1 help with reference and example: all of it is the record's."""
+def test_help_shows_reference_and_example(ui: StudioWindow) -> None:
+    """Tooltip and F1 dialog show the text of the op's record."""
     record = CATALOG["SparseSegmentMeanGrad"]
-    name = desk.new_page()
-    desk.window.locator("#palette-search").fill(record["name"])
-    item = desk.window.locator(f'.palette-item[data-op="{record["name"]}"]')
-    said = str(item.get_attribute("title"))
-    assert len(said) > 20
-    assert record["doc"].startswith(said)
+    name = ui.new_page()
+    ui.window.locator("#palette-search").fill(record["name"])
+    item = ui.window.locator(f'.palette-item[data-op="{record["name"]}"]')
+    tooltip = str(item.get_attribute("title"))
+    assert len(tooltip) > 20
+    assert record["doc"].startswith(tooltip)
     item.focus()
-    desk.key("F1")
-    dialog = desk.window.get_by_role("dialog", name=record["name"])
-    words = dialog.inner_text()
+    ui.key("F1")
+    dialog = ui.window.get_by_role("dialog", name=record["name"])
+    text = dialog.inner_text()
     for paragraph in record["doc"].replace("`", "").split("\n\n"):
-        assert " ".join(paragraph.split()) in " ".join(words.split())
+        assert " ".join(paragraph.split()) in " ".join(text.split())
     for pin in [*record["inputs"], *record["outputs"]]:
-        assert f"{pin['name']}: " in words
+        assert f"{pin['name']}: " in text
     assert record["example"]
     assert dialog.locator("pre").inner_text().strip() == record["example"].strip()
-    desk.key("Escape")
+    ui.key("Escape")
     expect(dialog).to_have_count(0)
-    desk.window.locator("#palette-search").fill("")
-    desk.place("Const", (200, 100))
-    desk.key("Escape")
-    desk.select("const")
-    desk.key("F1")  # of the block that is selected
-    expect(desk.window.get_by_role("dialog", name="Const")).to_contain_text(CATALOG["Const"]["outputs"][0]["name"])
-    assert len(desk.page_json(name)["blocks"]) == 1
+    ui.window.locator("#palette-search").fill("")
+    ui.place("Const", (200, 100))
+    ui.key("Escape")
+    ui.select("const")
+    ui.key("F1")  # help of the selected block
+    expect(ui.window.get_by_role("dialog", name="Const")).to_contain_text(CATALOG["Const"]["outputs"][0]["name"])
+    assert len(ui.page_json(name)["blocks"]) == 1

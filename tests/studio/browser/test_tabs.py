@@ -1,120 +1,120 @@
-"""Pages as tabs: each a Scope of its own, several running, renamed, removed and brought back."""
+"""Pages as tabs: separate scopes, simultaneous runs, rename, remove and restore."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from desk import Desk, block, const
+from page_fixtures import block, const
 from playwright.sync_api import expect
+from studio_window import StudioWindow
 
 
-def put(desk: Desk, name: str, number: float) -> None:
-    """Every page has the same two blocks by name, with a number of its own."""
+def write_page_with(ui: StudioWindow, name: str, number: float) -> None:
+    """Write a page; all pages have the same block ids and different numbers."""
     session = block("session", "ClientSession", (340, 0), wires={"fetch_outputs": "x.output"})
-    desk.put_page(name, const("x", (0, 0), [number, number + 1]), session)
+    ui.write_page(name, const("x", (0, 0), [number, number + 1]), session)
 
 
 @pytest.mark.feature("tabs")
 @pytest.mark.broken("rowgrad.studio.runs:Runs.of", "lambda self, name: original(self, 'left')")
-def test_pages_are_tabs_and_each_is_a_scope_of_its_own(desk: Desk) -> None:
-    """Tabs, each its own Scope: the same ids on two pages, both run, results apart."""
-    put(desk, "left", 1)
-    put(desk, "right", 30)
-    desk.open("left")
-    desk.run_once()
-    assert desk.preview("x", "output") == "1, 2"
-    desk.go_to("right")
-    desk.wait_run("idle")
-    expect(desk.block("x").locator(".result-preview")).to_have_count(0)
-    desk.run_once()
-    assert desk.preview("x", "output") == "30, 31"
-    desk.tab("left").click()
-    assert desk.preview("x", "output") == "1, 2"
-    assert desk.result("x", "output") == [["1.0"], ["2.0"]]
-    desk.type_value("x", "val", "{5}")  # of this page only
-    assert desk.saved_block("x")["values"] == {"val": {"dtype": "float32", "shape": [1], "data": [5.0]}}
-    desk.key("Alt+PageDown")
-    assert desk.page == "right"
-    assert desk.preview("x", "output") == "30, 31"
-    assert desk.saved_block("x")["values"]["val"]["data"] == [30.0, 31.0]
+def test_each_tab_has_its_own_scope(ui: StudioWindow) -> None:
+    """Two pages with the same block ids have separate results."""
+    write_page_with(ui, "left", 1)
+    write_page_with(ui, "right", 30)
+    ui.open("left")
+    ui.run_once()
+    assert ui.preview("x", "output") == "1, 2"
+    ui.switch_to("right")
+    ui.wait_run("idle")
+    expect(ui.block("x").locator(".result-preview")).to_have_count(0)
+    ui.run_once()
+    assert ui.preview("x", "output") == "30, 31"
+    ui.tab("left").click()
+    assert ui.preview("x", "output") == "1, 2"
+    assert ui.result("x", "output") == [["1.0"], ["2.0"]]
+    ui.type_value("x", "val", "{5}")  # on this page only
+    assert ui.saved_block("x")["values"] == {"val": {"dtype": "float32", "shape": [1], "data": [5.0]}}
+    ui.key("Alt+PageDown")
+    assert ui.page == "right"
+    assert ui.preview("x", "output") == "30, 31"
+    assert ui.saved_block("x")["values"]["val"]["data"] == [30.0, 31.0]
 
 
-# A server that runs one page only: each start ends the other's.
-ONE_AT_A_TIME = """lambda self, name, *rest, **more: (
+# A server that runs one page at a time.
+STOP_OTHER_PAGES = """lambda self, name, *rest, **more: (
     [self.stop(other) for other in ("left", "right") if other != name], original(self, name, *rest, **more))[1]"""
 
 
-@pytest.mark.broken("rowgrad.studio.runs:Runs.start", ONE_AT_A_TIME)
-def test_several_pages_run_at_the_same_time(desk: Desk) -> None:
-    """Several pages running together: two cyclic runs, both advance."""
-    put(desk, "left", 1)
-    put(desk, "right", 30)
-    desk.open("left")
-    desk.window.get_by_label("Runs per second").fill("50")
-    desk.press("run-rate")
-    desk.wait_run("running")
-    desk.go_to("right")
-    desk.press("run-rate")
-    desk.wait_run("running")
-    expect(desk.window.locator(".tab .dot.running")).to_have_count(2)
-    seen = {"left": 0, "right": 0}
-    for name in ("right", "left", "right", "left"):  # each goes on while the other is looked at
-        desk.window.locator(".tab-list [role=tab]", has_text=name).click()
-        expect(desk.window.locator("h1.unseen")).to_have_text(name)
-        desk.wait_run("running")
-        desk._until(lambda name=name: desk.runs() > seen[name] + 2)
-        seen[name] = desk.runs()
-    desk.press("stop")
-    desk.wait_run("stopped")
-    expect(desk.window.locator(".tab .dot.running")).to_have_count(1)
+@pytest.mark.broken("rowgrad.studio.runs:Runs.start", STOP_OTHER_PAGES)
+def test_several_pages_run_at_the_same_time(ui: StudioWindow) -> None:
+    """Both advance while the other is shown."""
+    write_page_with(ui, "left", 1)
+    write_page_with(ui, "right", 30)
+    ui.open("left")
+    ui.window.get_by_label("Runs per second").fill("50")
+    ui.press("run-rate")
+    ui.wait_run("running")
+    ui.switch_to("right")
+    ui.press("run-rate")
+    ui.wait_run("running")
+    expect(ui.window.locator(".tab .dot.running")).to_have_count(2)
+    runs = {"left": 0, "right": 0}
+    for name in ("right", "left", "right", "left"):
+        ui.window.locator(".tab-list [role=tab]", has_text=name).click()
+        expect(ui.window.locator("h1.unseen")).to_have_text(name)
+        ui.wait_run("running")
+        ui.wait_until(lambda name=name: ui.runs() > runs[name] + 2)
+        runs[name] = ui.runs()
+    ui.press("stop")
+    ui.wait_run("stopped")
+    expect(ui.window.locator(".tab .dot.running")).to_have_count(1)
 
 
 @pytest.mark.broken("rowgrad.studio.project:Folder.rename", "lambda self, name, to: self.info(name)")
-def test_a_page_is_renamed(desk: Desk) -> None:
-    """Renaming a page: its file, its tab and its run go along; a name that is taken is refused with words."""
-    put(desk, "left", 1)
-    put(desk, "right", 30)
-    desk.open("left")
-    desk.run_once()
-    desk.tab("left").dblclick()
-    dialog = desk.window.get_by_role("dialog", name="Rename left")
+def test_a_rename_moves_file_tab_and_run(ui: StudioWindow) -> None:
+    """The name of another page is rejected with a message."""
+    write_page_with(ui, "left", 1)
+    write_page_with(ui, "right", 30)
+    ui.open("left")
+    ui.run_once()
+    ui.tab("left").dblclick()
+    dialog = ui.window.get_by_role("dialog", name="Rename left")
     dialog.get_by_label("Name of the page").fill("middle")
-    desk.key("Enter")
-    expect(desk.tab("middle")).to_have_attribute("aria-selected", "true")
+    ui.key("Enter")
+    expect(ui.tab("middle")).to_have_attribute("aria-selected", "true")
     expect(dialog).to_have_count(0)
-    assert not (desk.studio.folder / "left.json").exists()
-    assert [b["id"] for b in desk.page_json("middle")["blocks"]] == ["x", "session"]
-    assert desk.preview("x", "output") == "1, 2"
-    desk.run_once()
-    assert desk.runs() == 2
-    desk.watch.forgive("status of 400")
-    desk.tab("middle").dblclick()
-    desk.window.get_by_label("Name of the page").fill("right")
-    desk.key("Enter")
-    expect(desk.window.get_by_role("alert").filter(has_text=re.compile("right"))).to_be_visible()
-    desk.key("Escape")
-    assert desk.tabs() == ["middle"]
-    assert (desk.studio.folder / "middle.json").exists()
+    assert not (ui.server.folder / "left.json").exists()
+    assert [b["id"] for b in ui.page_json("middle")["blocks"]] == ["x", "session"]
+    assert ui.preview("x", "output") == "1, 2"
+    ui.run_once()
+    assert ui.runs() == 2
+    ui.windows.allow_error("status of 400")
+    ui.tab("middle").dblclick()
+    ui.window.get_by_label("Name of the page").fill("right")
+    ui.key("Enter")
+    expect(ui.window.get_by_role("alert").filter(has_text=re.compile("right"))).to_be_visible()
+    ui.key("Escape")
+    assert ui.tabs() == ["middle"]
+    assert (ui.server.folder / "middle.json").exists()
 
 
 @pytest.mark.broken("rowgrad.studio.project:Folder.remove", "lambda self, name: None")
 @pytest.mark.broken("rowgrad.studio.project:Folder.bring_back", "lambda self, name: self.new(name)")
-def test_a_removed_page_is_brought_back(desk: Desk) -> None:
-    """Removing and bringing back a page."""
-    put(desk, "left", 1)
-    put(desk, "right", 30)
-    desk.open("left")
-    expect(desk.block("x")).to_be_visible()
-    before = desk.page_json("left")
-    desk.window.locator(".top-bar .brand").click()
-    row = desk.window.locator('[data-page="left"]')
+def test_a_removed_page_can_be_restored(ui: StudioWindow) -> None:
+    write_page_with(ui, "left", 1)
+    write_page_with(ui, "right", 30)
+    ui.open("left")
+    expect(ui.block("x")).to_be_visible()
+    before = ui.page_json("left")
+    ui.window.locator(".top-bar .brand").click()
+    row = ui.window.locator('[data-page="left"]')
     row.get_by_role("button", name="Remove left", exact=True).click()
     row.get_by_role("button", name="Remove", exact=True).click()
     expect(row).to_have_count(0)
-    assert desk.tabs() == []
-    assert not (desk.studio.folder / "left.json").exists()
-    assert list((desk.studio.folder / ".rowgrad" / "removed").rglob("left.json"))
-    desk.window.get_by_role("button", name="Bring back left").click()
-    expect(desk.block("x")).to_be_visible()
-    assert desk.page_json("left") == before
+    assert ui.tabs() == []
+    assert not (ui.server.folder / "left.json").exists()
+    assert list((ui.server.folder / ".rowgrad" / "removed").rglob("left.json"))
+    ui.window.get_by_role("button", name="Bring back left").click()
+    expect(ui.block("x")).to_be_visible()
+    assert ui.page_json("left") == before

@@ -1,19 +1,19 @@
-"""Numbers over the runs."""
+"""The trend chart: numbers over runs."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from at_the_desk import bring, panel
-from desk import Desk
-from drawn_pages import block, const, page, session, typed
+from grid_pages import array_value, block, const, page, session
 from playwright.sync_api import expect
+from studio_window import StudioWindow
+from window_actions import open_page, open_panel
 
-BLUE = "#3d87d6"  # the first line of a chart
-# Where the line of a colour is, from left to right: x, and the middle of its pixels in that column.
-LINE = """(canvas, colour) => {
-    const wanted = [1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16));
+BLUE = "#3d87d6"  # color of the first line
+# Pixels of the line with this color, from left to right: x, and the mean y in that column.
+LINE_PIXELS = """(canvas, color) => {
+    const wanted = [1, 3, 5].map((k) => parseInt(color.slice(k, k + 2), 16));
     const pen = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
     pen.drawImage(canvas, 0, 0);
     const { data, width, height } = pen.getImageData(0, 0, canvas.width, canvas.height);
@@ -28,17 +28,17 @@ LINE = """(canvas, colour) => {
 }"""
 
 
-def falling(name: str, start: object, by: float) -> list[dict[str, object]]:
-    """A Variable that loses a part of itself in every run."""
+def decaying(name: str, start: object, by: float) -> list[dict[str, object]]:
+    """Return a Variable that shrinks by the factor 1 - `by` in every run."""
     return [
-        block(f"{name}_var", "Variable", {"initvalues": typed(start, "float64")}),
+        block(f"{name}_var", "Variable", {"initvalues": array_value(start, "float64")}),
         const(f"{name}_by", by, "float64"),
         block(name, "ApplyGradientDescent", var=f"{name}_var.ref", alpha=f"{name}_by.output", delta=f"{name}_var.ref"),
     ]
 
 
-def bend(line: list[list[float]]) -> float:
-    """How far the middle of a line is from the straight way between its ends, in parts of its height."""
+def deviation_from_line(line: list[list[float]]) -> float:
+    """Return how far the middle of a curve is from the straight line between its ends, relative to its height."""
     (x0, y0), (x1, y1) = line[2], line[-3]
     middle = min(line, key=lambda point: abs(point[0] - (x0 + x1) / 2))
     return abs(middle[1] - (y0 + y1) / 2) / abs(y1 - y0)
@@ -46,37 +46,37 @@ def bend(line: list[list[float]]) -> float:
 
 @pytest.mark.feature("trend")
 @pytest.mark.broken("rowgrad.studio.charts:Trends.record", "lambda *given: None")
-def test_a_trend_of_several_numbers_linear_and_logarithmic_and_live(desk: Desk) -> None:
-    blocks = [*falling("half", 1024.0, 0.5), *falling("most", 3.0, 0.1), *falling("pair", [[8.0, 4.0]], 0.5)]
-    bring(desk, page("p", *blocks, session("half.out", "most.out", "pair.out")))
-    desk.run_steps(8)
-    below = panel(desk, "trend")
-    names = below.locator("[data-series]")
-    expect(names).to_have_count(2)  # every single number that is fetched
-    expect(below.locator('[data-series="half.out"] .value')).to_have_attribute("title", "run 8: 4")
-    expect(below.locator('[data-series="most.out"] .value')).to_have_attribute("title", re.compile("^run 8: 1.29"))
-    below.get_by_label("Result to record").select_option("pair.out")
-    below.get_by_label("Element to record").fill("0, 1")
-    below.get_by_role("button", name="Add", exact=True).click()
+def test_the_trend_chart_is_linear_or_logarithmic_and_updates_live(ui: StudioWindow) -> None:
+    blocks = [*decaying("half", 1024.0, 0.5), *decaying("most", 3.0, 0.1), *decaying("pair", [[8.0, 4.0]], 0.5)]
+    open_page(ui, page("p", *blocks, session("half.out", "most.out", "pair.out")))
+    ui.run_steps(8)
+    panel = open_panel(ui, "trend")
+    names = panel.locator("[data-series]")
+    expect(names).to_have_count(2)  # every fetched scalar
+    expect(panel.locator('[data-series="half.out"] .value')).to_have_attribute("title", "run 8: 4")
+    expect(panel.locator('[data-series="most.out"] .value')).to_have_attribute("title", re.compile("^run 8: 1.29"))
+    panel.get_by_label("Result to record").select_option("pair.out")
+    panel.get_by_label("Element to record").fill("0, 1")
+    panel.get_by_role("button", name="Add", exact=True).click()
     expect(names).to_have_count(3)
-    below.get_by_text("Last values as a table").click()
-    table = below.get_by_role("table", name="Last values")
+    panel.get_by_text("Last values as a table").click()
+    table = panel.get_by_role("table", name="Last values")
     expect(table.get_by_role("columnheader")).to_have_text(["run", "half.out", "most.out", "pair.out[0,1]"])
     expect(table.locator("tbody tr")).to_have_count(8)
     halves = table.locator("tbody tr td:nth-child(2)").all_inner_texts()
     assert [float(text) for text in halves] == [1024 * 0.5**k for k in range(8, 0, -1)]
-    canvas = below.locator(".chart canvas")
-    assert bend(canvas.evaluate(LINE, BLUE)) > 0.3
-    below.get_by_role("button", name="Log", exact=True).click()
-    desk._until(lambda: bend(canvas.evaluate(LINE, BLUE)) < 0.08)
-    desk.window.get_by_label("Runs per second").fill("50")
-    desk.press("stop")
-    desk.press("run-rate")
-    seen = set()
-    value = below.locator('[data-series="pair.out[0,1]"] .value')
-    while len(seen) < 4:
-        seen.add(value.get_attribute("title"))
+    canvas = panel.locator(".chart canvas")
+    assert deviation_from_line(canvas.evaluate(LINE_PIXELS, BLUE)) > 0.3
+    panel.get_by_role("button", name="Log", exact=True).click()
+    ui.wait_until(lambda: deviation_from_line(canvas.evaluate(LINE_PIXELS, BLUE)) < 0.08)
+    ui.window.get_by_label("Runs per second").fill("50")
+    ui.press("stop")
+    ui.press("run-rate")
+    observed = set()
+    value = panel.locator('[data-series="pair.out[0,1]"] .value')
+    while len(observed) < 4:
+        observed.add(value.get_attribute("title"))
         expect(value).not_to_have_attribute("title", value.get_attribute("title") or "")
-    assert desk.progress.get_attribute("data-phase") == "running"
-    desk.press("stop")
-    desk.wait_run("stopped")
+    assert ui.progress.get_attribute("data-phase") == "running"
+    ui.press("stop")
+    ui.wait_run("stopped")

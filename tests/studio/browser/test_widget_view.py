@@ -1,4 +1,4 @@
-"""The studio in a cell of a notebook: the real script in a real page, its messages brought to a real widget."""
+"""The notebook widget: the shipped script in a page, connected to a Widget object."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 import launcher
 import pytest
+from browser_windows import BrowserWindows
+from mutations import Mutation
 from playwright.sync_api import Page, Route, expect
-from switched_off import Off
-from watching import Watch
 
 from rowgrad.graph import Const, Scope, ops
 from rowgrad.studio import Widget
 
 HERE = "http://127.0.0.1:9/"
-# What a notebook has: a cell of text, the widget, and a model that passes messages on to the kernel.
+# A minimal notebook: a text cell, the widget, and a model that forwards messages to the kernel.
 NOTEBOOK = """<!doctype html><html lang="en">
 <head><title>Notebook</title><link rel="stylesheet" href="studio.css"></head>
 <body><textarea id="cell" aria-label="A cell of the notebook"></textarea><button id="other">Other</button>
@@ -39,7 +39,7 @@ setInterval(async () => {
 
 
 class Notebook:
-    """A window with the widget in it."""
+    """A window that shows the widget."""
 
     def __init__(self, window: Page, widget: Widget, address: str) -> None:
         self.window, self.widget = window, widget
@@ -54,15 +54,15 @@ class Notebook:
 
         window.route(f"{address}**", serve)
         window.expose_function("traitsOf", lambda: {"height": widget.height, "page_name": widget.page_name})
-        window.expose_function("toKernel", self._hear)
-        window.expose_function("fromKernel", self._take)
+        window.expose_function("toKernel", self._receive)
+        window.expose_function("fromKernel", self._pending_messages)
         window.goto(address)
         self.block("x").wait_for(timeout=10_000)
 
-    def _hear(self, message: dict[str, Any], buffers: list[list[int]]) -> None:
+    def _receive(self, message: dict[str, Any], buffers: list[list[int]]) -> None:
         self.widget._handle_custom_msg(message, [memoryview(bytes(one)) for one in buffers])
 
-    def _take(self) -> list[dict[str, Any]]:
+    def _pending_messages(self) -> list[dict[str, Any]]:
         found = []
         while not self._sent.empty():
             found.append(self._sent.get())
@@ -80,25 +80,25 @@ class Notebook:
 
 
 @pytest.fixture
-def widget(off: Off, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Iterator[Widget]:
-    """A widget on a small graph; what is to be broken is broken in this process."""
-    expect.set_options(timeout=seconds * 1000)
-    for place, expression in off.broken:
+def widget(mutation: Mutation, monkeypatch: pytest.MonkeyPatch, timeout: float) -> Iterator[Widget]:
+    """A widget on a small graph; the mutation is applied in this process."""
+    expect.set_options(timeout=timeout * 1000)
+    for place, expression in mutation.broken:
         name = place.rpartition(".")[2]
-        monkeypatch.setattr(Widget, name, getattr(Widget, name))  # so that it is put back
+        monkeypatch.setattr(Widget, name, getattr(Widget, name))  # restored after the test
         launcher.replace(place, expression)
     root = Scope.new_root_scope("model")
     x = Const(root.with_op_name("x"), [1.0, 2.0])
     ops.ClientSession(root.with_op_name("s"), fetch_outputs=[ops.Neg(root.with_op_name("y"), x)])
-    made = Widget(root, height=560)
-    yield made
-    made.close()
+    widget = Widget(root, height=560)
+    yield widget
+    widget.close()
 
 
-def until(window: Page, holds: Any, watch: Watch) -> None:
-    left = watch.milliseconds
-    while not holds():
-        assert left > 0, "it did not happen in time"
+def wait_until(window: Page, condition: Any, windows: BrowserWindows) -> None:
+    left = windows.milliseconds
+    while not condition():
+        assert left > 0, "the condition did not become true in time"
         window.wait_for_timeout(25)
         left -= 25
 
@@ -110,23 +110,25 @@ def value(widget: Widget) -> list[float]:
 @pytest.mark.broken(
     "rowgrad.studio.widget:Widget._answer", "lambda self, m, b: m['verb'] == 'save' or original(self, m, b)"
 )
-def test_the_widget_shows_the_page_and_an_edit_reaches_python(widget: Widget, window: Page, watch: Watch) -> None:
+def test_the_widget_shows_the_page_and_an_edit_reaches_python(
+    widget: Widget, window: Page, windows: BrowserWindows
+) -> None:
     notebook = Notebook(window, widget, HERE)
     expect(window.locator("[data-block]")).to_have_count(3)
     expect(window.locator(".react-flow__edge")).to_have_count(2)
     box = window.locator(".rowgrad-widget").bounding_box()
     assert box is not None
     assert box["height"] == 560
-    seen: list[Any] = []
-    widget.on_change(seen.append)
+    changes: list[Any] = []
+    widget.on_change(changes.append)
     notebook.type_value("{7,8,9}")
-    until(window, lambda: value(widget) == [7.0, 8.0, 9.0], watch)
-    until(window, lambda: bool(seen), watch)
+    wait_until(window, lambda: value(widget) == [7.0, 8.0, 9.0], windows)
+    wait_until(window, lambda: bool(changes), windows)
     assert widget.session().run("y").tolist() == [-7.0, -8.0, -9.0]
 
 
 @pytest.mark.broken("rowgrad.studio.widget:Widget._pass_on", "lambda self: None")
-def test_a_page_put_in_python_is_shown_in_the_widget(widget: Widget, window: Page, watch: Watch) -> None:
+def test_a_page_set_in_python_is_shown_in_the_widget(widget: Widget, window: Page, windows: BrowserWindows) -> None:
     notebook = Notebook(window, widget, HERE)
     page = widget.page
     page["x"].values["val"] = [5.0, 6.0, 7.0, 8.0]
@@ -138,7 +140,7 @@ def test_a_page_put_in_python_is_shown_in_the_widget(widget: Widget, window: Pag
 @pytest.mark.broken(
     "rowgrad.studio.widget:Widget._answer", "lambda self, m, b: m['verb'] == 'run' or original(self, m, b)"
 )
-def test_a_run_in_the_widget_shows_its_results(widget: Widget, window: Page, watch: Watch) -> None:
+def test_a_run_in_the_widget_shows_its_results(widget: Widget, window: Page, windows: BrowserWindows) -> None:
     notebook = Notebook(window, widget, HERE)
     window.locator('[data-command="run"]').click()
     result = notebook.block("y").locator("button.result")
@@ -154,7 +156,7 @@ def test_a_run_in_the_widget_shows_its_results(widget: Widget, window: Page, wat
 
 
 @pytest.mark.broken("rowgrad.studio.widget:Widget._esm", "original.replace('embedded:!0', 'embedded:!1')")
-def test_keys_outside_the_widget_do_nothing_in_it(widget: Widget, window: Page, watch: Watch) -> None:
+def test_keys_outside_the_widget_are_ignored(widget: Widget, window: Page, windows: BrowserWindows) -> None:
     notebook = Notebook(window, widget, HERE)
     notebook.block("x").locator(".block-op").click()
     expect(notebook.block("x")).to_have_class(re.compile("selected"))
@@ -170,24 +172,22 @@ def test_keys_outside_the_widget_do_nothing_in_it(widget: Widget, window: Page, 
     expect(window.get_by_role("dialog")).to_have_count(0)
     expect(window.locator("[data-block]")).to_have_count(3)
     assert {block.id for block in widget.page} == {"x", "y", "s"}
-    # Inside they do.
+    # Keys inside the widget work.
     notebook.block("x").locator(".block-op").click()
     window.keyboard.press("Control+k")
     expect(window.get_by_role("dialog")).to_be_visible()
     window.keyboard.press("Escape")
     window.keyboard.press("Delete")
     expect(window.locator("[data-block]")).to_have_count(2)
-    until(window, lambda: len(widget.page.blocks) == 2, watch)
+    wait_until(window, lambda: len(widget.page.blocks) == 2, windows)
 
 
 @pytest.mark.broken(
     "rowgrad.studio.widget:Widget._esm", "original.replace('crypto.getRandomValues', 'crypto.randomUUID')"
 )
-def test_the_widget_works_where_the_notebook_is_served_without_encryption(
-    widget: Widget, window: Page, watch: Watch
-) -> None:
-    watch.forgive("left the machine: http://notebook.test/")
+def test_the_widget_works_over_plain_http(widget: Widget, window: Page, windows: BrowserWindows) -> None:
+    windows.allow_error("left the machine: http://notebook.test/")
     notebook = Notebook(window, widget, "http://notebook.test/")
     assert window.evaluate("isSecureContext") is False
     notebook.type_value("{7,8}")
-    until(window, lambda: value(widget) == [7.0, 8.0], watch)
+    wait_until(window, lambda: value(widget) == [7.0, 8.0], windows)

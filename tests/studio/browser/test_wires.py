@@ -1,4 +1,4 @@
-"""Drawing wires: the server is asked, and says why not."""
+"""Drawing wires: the server validates them and explains rejections."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import re
 from typing import Any
 
 import pytest
-from desk import Desk, block, const
+from page_fixtures import block, const
 from playwright.sync_api import Request, Route, expect
+from studio_window import StudioWindow
 
-TAKES_ALL = ("rowgrad.studio.project_verbs:candidates_from", "lambda *given: dict.fromkeys(original(*given))")
+ACCEPT_ALL = ("rowgrad.studio.project_verbs:candidates_from", "lambda *given: dict.fromkeys(original(*given))")
 
 
-def open_page(desk: Desk) -> None:
-    desk.put_page(
+def open_page(ui: StudioWindow) -> None:
+    ui.write_page(
         "work",
         const("floats", (0, 0), [0.5, 1.5]),
         const("ids", (0, 160), [0, 1], "int32"),
@@ -22,13 +23,13 @@ def open_page(desk: Desk) -> None:
         block("sum", "SparseSegmentSum", (360, 0)),
         block("session", "ClientSession", (360, 260)),
     )
-    desk.open("work")
-    desk.wait_saved()
+    ui.open("work")
+    ui.wait_saved()
 
 
-def takes(desk: Desk) -> dict[str, str]:
-    """What pins say while a wire hangs at the mouse."""
-    found: dict[str, str] = desk.window.locator("[data-pin][data-takes]").evaluate_all(
+def pin_states(ui: StudioWindow) -> dict[str, str]:
+    """Return each pin's response to the wire that is being dragged: "yes" or the reason why not."""
+    found: dict[str, str] = ui.window.locator("[data-pin][data-takes]").evaluate_all(
         """all => Object.fromEntries(all.map(one =>
             [`${one.closest("[data-block]").dataset.block}.${one.dataset.pin}`, one.dataset.takes]))"""
     )
@@ -36,140 +37,140 @@ def takes(desk: Desk) -> dict[str, str]:
 
 
 @pytest.mark.feature("rejections")
-def test_a_drag_asks_once_and_pins_that_refuse_fade(desk: Desk) -> None:
-    """When a drag starts the server is asked once, and pins that refuse fade with the reason as title."""
-    open_page(desk)
-    asked: list[dict[str, Any]] = []
+def test_a_drag_sends_one_request_and_fades_rejecting_pins(ui: StudioWindow) -> None:
+    """One request when the drag starts; the tooltip of a faded pin is the reason."""
+    open_page(ui)
+    requests: list[dict[str, Any]] = []
 
-    def hear(request: Request) -> None:
+    def record(request: Request) -> None:
         if request.url.endswith("/api/candidates"):
-            asked.append(json.loads(request.post_data or ""))
+            requests.append(json.loads(request.post_data or ""))
 
-    desk.window.on("request", hear)
-    desk.grab_pin("floats", "output")
-    refusing = desk.block("sum").locator('[data-pin="indices"]')
-    expect(refusing).to_have_attribute("data-takes", "indices must be one of int32, int64; got float32")
-    expect(refusing).to_have_attribute("title", "indices: indices must be one of int32, int64; got float32")
-    x, y = desk.middle(desk.pin("sum", "segment_ids"))
-    desk.mouse.move(x - 60, y + 30, steps=10)
-    desk.mouse.move(x, y, steps=10)
-    assert [entry["from"] for entry in asked] == ["floats.output"]
-    said = takes(desk)
-    assert said["sum.data"] == said["session.fetch_outputs"] == "yes"
-    assert "float32" in said["sum.segment_ids"]
-    assert said["floats.val"] == ""  # no wire leads to its own block
-    fading = {pin: float(desk.style(desk.pin("sum", pin), "opacity")) for pin in ("data", "indices", "segment_ids")}
-    assert fading["data"] == 1
-    assert fading["indices"] == fading["segment_ids"] < 0.5
-    desk.mouse.move(20 + x, y + 200, steps=3)
-    desk.mouse.up()  # on nothing
-    expect(desk.window.locator("[data-takes]")).to_have_count(0)
-    assert float(desk.style(desk.pin("sum", "indices"), "opacity")) == 1
-    assert len(asked) == 1
-    # From the other end, outputs are asked about.
-    desk.grab_pin("sum", "indices", "in")
-    expect(desk.block("floats").locator('[data-out="output"]')).to_have_attribute("title", re.compile("got float32"))
-    expect(desk.block("ids").locator('[data-out="output"]')).to_have_attribute("data-takes", "yes")
-    desk.mouse.up()
-    assert [entry.get("to") for entry in asked] == [None, "sum.indices"]
+    ui.window.on("request", record)
+    ui.start_wire("floats", "output")
+    rejecting = ui.block("sum").locator('[data-pin="indices"]')
+    expect(rejecting).to_have_attribute("data-takes", "indices must be one of int32, int64; got float32")
+    expect(rejecting).to_have_attribute("title", "indices: indices must be one of int32, int64; got float32")
+    x, y = ui.middle(ui.pin("sum", "segment_ids"))
+    ui.mouse.move(x - 60, y + 30, steps=10)
+    ui.mouse.move(x, y, steps=10)
+    assert [entry["from"] for entry in requests] == ["floats.output"]
+    states = pin_states(ui)
+    assert states["sum.data"] == states["session.fetch_outputs"] == "yes"
+    assert "float32" in states["sum.segment_ids"]
+    assert states["floats.val"] == ""  # a block cannot be wired to itself
+    opacities = {pin: float(ui.style(ui.pin("sum", pin), "opacity")) for pin in ("data", "indices", "segment_ids")}
+    assert opacities["data"] == 1
+    assert opacities["indices"] == opacities["segment_ids"] < 0.5
+    ui.mouse.move(20 + x, y + 200, steps=3)
+    ui.mouse.up()  # not on a pin
+    expect(ui.window.locator("[data-takes]")).to_have_count(0)
+    assert float(ui.style(ui.pin("sum", "indices"), "opacity")) == 1
+    assert len(requests) == 1
+    # A drag from an input asks about outputs.
+    ui.start_wire("sum", "indices", "in")
+    expect(ui.block("floats").locator('[data-out="output"]')).to_have_attribute("title", re.compile("got float32"))
+    expect(ui.block("ids").locator('[data-out="output"]')).to_have_attribute("data-takes", "yes")
+    ui.mouse.up()
+    assert [entry.get("to") for entry in requests] == [None, "sum.indices"]
 
 
 @pytest.mark.feature("rejections")
-@pytest.mark.broken(*TAKES_ALL)
-def test_a_refusal_says_the_reason(desk: Desk) -> None:
-    """Refusals show the reason: a float wire into indices, in passing and in the panel of messages."""
-    open_page(desk)
-    desk.drag_wire("floats.output", "sum.indices")
-    desk.wait_message("indices must be one of int32, int64; got float32")
-    expect(desk.window.locator(".toast.error b")).to_have_text("sum.indices")
-    expect(desk.wires("sum.indices")).to_have_count(0)
-    assert "in" not in desk.saved_block("sum")
-    desk.wire("ids.output", "sum.indices")  # what fits is taken
-    assert desk.saved_block("sum")["in"] == {"indices": "ids.output"}
-    desk.window.locator("#bottom-messages").click()
-    expect(desk.window.locator("#bottom-panel")).to_contain_text("indices must be one of int32, int64; got float32")
+@pytest.mark.broken(*ACCEPT_ALL)
+def test_a_rejected_wire_shows_the_reason(ui: StudioWindow) -> None:
+    """In a toast and in the messages panel."""
+    open_page(ui)
+    ui.drag_wire("floats.output", "sum.indices")
+    ui.wait_message("indices must be one of int32, int64; got float32")
+    expect(ui.window.locator(".toast.error b")).to_have_text("sum.indices")
+    expect(ui.wires("sum.indices")).to_have_count(0)
+    assert "in" not in ui.saved_block("sum")
+    ui.wire("ids.output", "sum.indices")
+    assert ui.saved_block("sum")["in"] == {"indices": "ids.output"}
+    ui.window.locator("#bottom-messages").click()
+    expect(ui.window.locator("#bottom-panel")).to_contain_text("indices must be one of int32, int64; got float32")
 
 
-@pytest.mark.broken(*TAKES_ALL)
-def test_the_drop_is_checked_again(desk: Desk) -> None:
-    """The drop is checked again: what was said at the beginning of the drag may be wrong by then."""
-    open_page(desk)
+@pytest.mark.broken(*ACCEPT_ALL)
+def test_the_drop_is_validated_again(ui: StudioWindow) -> None:
+    """The response from the start of the drag may be outdated."""
+    open_page(ui)
     answers: list[str] = []
 
-    def lie_first(route: Route) -> None:
+    def accept_all_first(route: Route) -> None:
         reply = route.fetch()
-        said = reply.json()
-        answers.append(said["takes"]["sum.indices"])
+        states = reply.json()
+        answers.append(states["takes"]["sum.indices"])
         if len(answers) == 1:
-            route.fulfill(response=reply, json={"takes": dict.fromkeys(said["takes"])})
+            route.fulfill(response=reply, json={"takes": dict.fromkeys(states["takes"])})
         else:
             route.fulfill(response=reply)
 
-    desk.window.route("**/api/candidates", lie_first)
-    desk.drag_wire("floats.output", "sum.indices")
-    desk.wait_message("indices must be one of int32, int64; got float32")
+    ui.window.route("**/api/candidates", accept_all_first)
+    ui.drag_wire("floats.output", "sum.indices")
+    ui.wait_message("indices must be one of int32, int64; got float32")
     assert len(answers) == 2
-    expect(desk.wires("sum.indices")).to_have_count(0)
-    assert "in" not in desk.saved_block("sum")
+    expect(ui.wires("sum.indices")).to_have_count(0)
+    assert "in" not in ui.saved_block("sum")
 
 
 @pytest.mark.feature("rejections")
-@pytest.mark.broken(*TAKES_ALL)
-def test_wires_of_another_kind_are_refused(desk: Desk) -> None:
-    """Wrong-interface wires are refused: an operation into a value pin, a value into a feed pin."""
-    open_page(desk)
-    desk.drag_wire("noop.output", "sum.data")
-    desk.wait_message("data takes one value; got an operation")
-    desk.drag_wire("floats.output", "session.inputs")
-    desk.wait_message(re.compile(r"takes a feed, such as the output of FeedType; got floats.output"))
-    expect(desk.window.locator(".react-flow__edge")).to_have_count(0)
-    assert not [b for b in desk.page_json()["blocks"] if "in" in b]
-    desk.wire("noop.output", "session.run_outputs")
-    assert desk.saved_block("session")["in"] == {"run_outputs": "noop.output"}
+@pytest.mark.broken(*ACCEPT_ALL)
+def test_wires_between_different_interfaces_are_rejected(ui: StudioWindow) -> None:
+    """An operation into a value pin, a value into a feed pin."""
+    open_page(ui)
+    ui.drag_wire("noop.output", "sum.data")
+    ui.wait_message("data takes one value; got an operation")
+    ui.drag_wire("floats.output", "session.inputs")
+    ui.wait_message(re.compile(r"takes a feed, such as the output of FeedType; got floats.output"))
+    expect(ui.window.locator(".react-flow__edge")).to_have_count(0)
+    assert not [b for b in ui.page_json()["blocks"] if "in" in b]
+    ui.wire("noop.output", "session.run_outputs")
+    assert ui.saved_block("session")["in"] == {"run_outputs": "noop.output"}
 
 
 @pytest.mark.feature("wires")
-def test_wires_are_drawn_and_cut(desk: Desk) -> None:
-    """Wires can be cut: with a click and Delete, and in the inspector; others stay."""
-    desk.put_page(
+def test_wires_are_drawn_and_removed(ui: StudioWindow) -> None:
+    """With a click and Delete, and in the inspector; other wires stay."""
+    ui.write_page(
         "work",
         *(const(f"c{k}", (0, 150 * k), [float(k)]) for k in range(3)),
         block("session", "ClientSession", (400, 100), wires={"fetch_outputs": ["c0.output", "c1.output"]}),
     )
-    desk.open("work")
-    desk.wire("c2.output", "session.fetch_outputs")
-    assert desk.saved_block("session")["in"] == {"fetch_outputs": ["c0.output", "c1.output", "c2.output"]}
-    desk.wires("session.fetch_outputs").nth(1).locator(".react-flow__edge-interaction").click(force=True)
-    expect(desk.window.locator(".wire.selected")).to_have_count(1)
-    chosen = desk.window.locator(".react-flow__edge.selected").get_attribute("data-id")
+    ui.open("work")
+    ui.wire("c2.output", "session.fetch_outputs")
+    assert ui.saved_block("session")["in"] == {"fetch_outputs": ["c0.output", "c1.output", "c2.output"]}
+    ui.wires("session.fetch_outputs").nth(1).locator(".react-flow__edge-interaction").click(force=True)
+    expect(ui.window.locator(".wire.selected")).to_have_count(1)
+    chosen = ui.window.locator(".react-flow__edge.selected").get_attribute("data-id")
     gone = json.loads(str(chosen))[2]
-    desk.key("Delete")
+    ui.key("Delete")
     left = [f"c{k}.output" for k in range(3) if k != gone]
-    expect(desk.wires("session.fetch_outputs")).to_have_count(2)
-    assert desk.saved_block("session")["in"] == {"fetch_outputs": left}
-    desk.select("session")
-    desk.inspector.get_by_role("button", name=f"Cut the wire from {left[0]} to session.fetch_outputs").click()
-    expect(desk.wires("session.fetch_outputs")).to_have_count(1)
-    assert desk.saved_block("session")["in"] == {"fetch_outputs": left[1]}
-    desk.key("Control+z")
-    expect(desk.wires("session.fetch_outputs")).to_have_count(2)
-    assert desk.saved_block("session")["in"] == {"fetch_outputs": left}
-    assert len(desk.page_json()["blocks"]) == 4
+    expect(ui.wires("session.fetch_outputs")).to_have_count(2)
+    assert ui.saved_block("session")["in"] == {"fetch_outputs": left}
+    ui.select("session")
+    ui.inspector.get_by_role("button", name=f"Cut the wire from {left[0]} to session.fetch_outputs").click()
+    expect(ui.wires("session.fetch_outputs")).to_have_count(1)
+    assert ui.saved_block("session")["in"] == {"fetch_outputs": left[1]}
+    ui.key("Control+z")
+    expect(ui.wires("session.fetch_outputs")).to_have_count(2)
+    assert ui.saved_block("session")["in"] == {"fetch_outputs": left}
+    assert len(ui.page_json()["blocks"]) == 4
 
 
 @pytest.mark.feature("keyboard")
-def test_wires_from_missing_list_entries_can_be_removed(desk: Desk) -> None:
-    desk.open_made(
+def test_wires_from_missing_list_entries_can_be_removed(ui: StudioWindow) -> None:
+    ui.open_blocks(
         const("x", (50, 100), 1.0),
         const("y", (50, 300), 1.0),
         block("all", "InputList", (350, 100), wires={"outputlist": ["x.output", "y.output"]}),
         block("neg", "Neg", (750, 100), wires={"x": "all.output[1]"}),
     )
-    desk.select("all")
-    desk.inspector.get_by_label("Cut the wire from y.output to all.outputlist", exact=True).click()
-    desk.wait_saved()
-    expect(desk.block("all").locator('[data-out="output[1]"]')).to_be_visible()
-    desk.wires("neg.x").locator("path").last.click(force=True)
-    desk.key("Delete")
-    expect(desk.wires("neg.x")).to_have_count(0)
-    assert "in" not in desk.saved_block("neg")
+    ui.select("all")
+    ui.inspector.get_by_label("Cut the wire from y.output to all.outputlist", exact=True).click()
+    ui.wait_saved()
+    expect(ui.block("all").locator('[data-out="output[1]"]')).to_be_visible()
+    ui.wires("neg.x").locator("path").last.click(force=True)
+    ui.key("Delete")
+    expect(ui.wires("neg.x")).to_have_count(0)
+    assert "in" not in ui.saved_block("neg")

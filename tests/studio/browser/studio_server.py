@@ -1,4 +1,4 @@
-"""A real server in a process of its own, on a folder of its own, with parts replaced on purpose."""
+"""Run a Studio server in a separate process, with parts of it replaced on request."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ import launcher
 from rowgrad.studio.serve import address_of, new_launch, running_studios
 
 TOKEN = "a-token-for-tests-0123456789"
-# Servers are forked from a process that has imported what they need, which takes longer than to start one.
+# Servers are forked from a process that has the imports, which take longer than the start itself.
 SERVERS = multiprocessing.get_context("forkserver")
 SERVERS.set_forkserver_preload(["rowgrad.cli", "rowgrad.studio.http", "rowgrad.studio.serve", "uvicorn.server"])
 
 
-class Studio:
-    """`start`, `kill` and `restart` are what happens to a server in real life; the folder outlives it."""
+class StudioServer:
+    """A server process and its project folder; the folder survives `kill` and `restart`."""
 
-    def __init__(self, folder: Path, broken: Sequence[tuple[str, str]] = (), page: str = "") -> None:
-        self.folder, self.broken, self._page = folder, list(broken), page
+    def __init__(self, folder: Path, broken: Sequence[tuple[str, str]] = (), front_end: str = "") -> None:
+        self.folder, self.broken, self._front_end = folder, list(broken), front_end
         self._log = folder.parent / f"{folder.name}.log"
         self._process: BaseProcess | None = None
         self._output: IO[str] | None = None
         self.port = 0
 
-    def start(self, token: str | None = TOKEN) -> Studio:
-        """Start a server; after a `kill` it has the same port, and the same token if one is given."""
+    def start(self, token: str | None = TOKEN) -> StudioServer:
+        """Start a server; after a `kill` it reuses the port."""
         assert self._process is None, "the server is running"
-        words = ["studio", str(self.folder), "--new", "--no-browser", "--json"]
-        words += ["--token", token] if token else []
-        words += ["--port", str(self.port)] * bool(self.port)
+        command = ["studio", str(self.folder), "--new", "--no-browser", "--json"]
+        command += ["--token", token] if token else []
+        command += ["--port", str(self.port)] * bool(self.port)
         reading, writing = SERVERS.Pipe(duplex=False)
-        given = (words, self.broken, self._page, writing, str(self._log))
-        self._process = SERVERS.Process(target=launcher.launch, args=given)
+        args = (command, self.broken, self._front_end, writing, str(self._log))
+        self._process = SERVERS.Process(target=launcher.launch, args=args)
         self._process.start()
         writing.close()
         self._output = os.fdopen(os.dup(reading.fileno()))
@@ -52,27 +52,27 @@ class Studio:
 
     @property
     def url(self) -> str:
-        """A new address, which opens the studio once."""
+        """Return a new address that opens Studio once."""
         return self._address()
 
     def page_url(self, name: str) -> str:
         return self._address(page=name)
 
-    def _address(self, **shown: str) -> str:
+    def _address(self, **query: str) -> str:
         (running,) = [found for found in running_studios(self.folder) if found.port == self.port]
         found = new_launch(running)
         assert found is not None, self.log()
-        return address_of("127.0.0.1", self.port, found[0], **shown)
+        return address_of("127.0.0.1", self.port, found[0], **query)
 
     def kill(self) -> None:
-        """End it with no chance to save or say anything."""
+        """Kill the process, so that it can neither save nor log."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)
 
-    def restart(self) -> Studio:
-        """Kill it and start another on the same folder and port."""
+    def restart(self) -> StudioServer:
+        """Kill the process and start another on the same folder and port."""
         self.kill()
         return self.start()
 
@@ -89,10 +89,10 @@ class Studio:
         self._output.close()
 
     def log(self) -> str:
-        """What the servers of this folder have written to stderr."""
+        """Return what the servers of this folder wrote to stderr."""
         return self._log.read_text() if self._log.exists() else ""
 
     def page_json(self, name: str) -> dict[str, Any]:
-        """A page as it stands on the disk."""
+        """Return a page as it is saved on disk."""
         found: dict[str, Any] = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
         return found

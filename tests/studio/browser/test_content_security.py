@@ -1,4 +1,4 @@
-"""What the page may do in a browser, and who may see it."""
+"""Content security policy, access, and hostile text in pages."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from at_the_desk import bring, drop, panel
-from desk import Desk
-from drawn_pages import block, const, page, session
+from browser_windows import BrowserWindows
+from grid_pages import block, const, page, session
 from playwright.sync_api import Page, Response, expect
-from running import Studio
-from watching import Watch
+from studio_server import StudioServer
+from studio_window import StudioWindow
+from window_actions import drop_files, open_page, open_panel
 
 SAMPLES = Path(__file__).parents[2] / "graph" / "enuspace_samples"
 IMAGE = "<img src=x onerror=window.hacked=1>"
 SCRIPT = "</script><script>window.hacked=1</script>"
-# What the page would be if it put texts in as HTML, and had no policy.
-UNESCAPED = """lambda self, path: (
+# A front end that inserts note text as HTML, without a policy.
+INSERT_TEXT_AS_HTML = """lambda self, path: (
     __import__("rowgrad.studio.http_requests", fromlist=["HEADERS"]).HEADERS.clear(),
     (file := original(self, path))._replace(packed=None, plain=file.plain + (path.suffix == ".js") * b'''
         ;setInterval(() => document.querySelectorAll(".note-text").forEach((note) => {
@@ -31,43 +31,44 @@ def directives(reply: Response) -> dict[str, list[str]]:
     return {words[0]: words[1:] for part in text.split(";") if (words := part.split())}
 
 
-def whole_session(desk: Desk) -> None:
-    """A bit of everything."""
-    desk.open_gallery("13_symbolic_gradients")
-    desk.run_once()
+def use_every_panel_and_dialog(ui: StudioWindow) -> None:
+    ui.open_gallery("13_symbolic_gradients")
+    ui.run_once()
     for tab in ("trend", "map", "trace", "messages", "history", "results"):
-        panel(desk, tab)
-    desk.open_gallery("02_sparse_segment_mean_grad")
-    desk.select("op")
+        open_panel(ui, tab)
+    ui.open_gallery("02_sparse_segment_mean_grad")
+    ui.select("op")
     for key in ("F1", "?", "g", "Control+k", "Control+e"):
-        desk.key(key)
-        desk.window.get_by_role("dialog").wait_for()
-        desk.key("Escape")
-        desk.window.get_by_role("dialog").wait_for(state="detached")
-    desk.press("export")
-    desk.window.get_by_role("tab", name="Picture (PNG)").click()
-    desk.window.locator(".export-picture img").wait_for()
-    desk.key("Escape")
-    desk.press("theme")
-    drop(desk, SAMPLES / "basic.json")
-    desk.window.get_by_role("dialog").get_by_role("button", name="Open").click()
-    desk.window.get_by_role("dialog").wait_for(state="detached")
-    desk.run_once()
-    desk.reload()
-    desk.window.locator(".top-bar .brand").click()
-    desk.window.locator("[data-gallery] img").first.wait_for()
+        ui.key(key)
+        ui.window.get_by_role("dialog").wait_for()
+        ui.key("Escape")
+        ui.window.get_by_role("dialog").wait_for(state="detached")
+    ui.press("export")
+    ui.window.get_by_role("tab", name="Picture (PNG)").click()
+    ui.window.locator(".export-picture img").wait_for()
+    ui.key("Escape")
+    ui.press("theme")
+    drop_files(ui, SAMPLES / "basic.json")
+    ui.window.get_by_role("dialog").get_by_role("button", name="Open").click()
+    ui.window.get_by_role("dialog").wait_for(state="detached")
+    ui.run_once()
+    ui.reload()
+    ui.window.locator(".top-bar .brand").click()
+    ui.window.locator("[data-gallery] img").first.wait_for()
 
 
 @pytest.mark.broken("rowgrad.studio.http_requests:HEADERS", "[]")
 @pytest.mark.broken(
     "rowgrad.studio.http_requests:HEADERS", "[(n, v.replace(b'script-src', b'script-src *')) for n, v in original]"
 )
-def test_the_policy_is_strict_and_nothing_leaves_the_machine(studio: Studio, window: Page, watch: Watch) -> None:
-    studio.start()
+def test_the_policy_is_strict_and_no_request_leaves_the_machine(
+    server: StudioServer, window: Page, windows: BrowserWindows
+) -> None:
+    server.start()
     replies: list[Response] = []
     window.on("response", lambda reply: replies.append(reply))
-    whole_session(Desk(window, studio, watch).open())
-    home = f"127.0.0.1:{studio.port}"
+    use_every_panel_and_dialog(StudioWindow(window, server, windows).open())
+    home = f"127.0.0.1:{server.port}"
     places = {urlsplit(reply.url).netloc for reply in replies if not reply.url.startswith(("blob:", "data:"))}
     assert places == {home}
     ours = [reply for reply in replies if urlsplit(reply.url).netloc == home]
@@ -79,59 +80,61 @@ def test_the_policy_is_strict_and_nothing_leaves_the_machine(studio: Studio, win
         assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == ["'none'"]
         assert not re.search(r"unsafe|https?:|\*", str(policy))
         assert reply.headers["x-content-type-options"] == "nosniff"
-    # The browser keeps to it.
-    watch.forgive("Content Security Policy")
+    # The browser enforces the policy.
+    windows.allow_error("Content Security Policy")
     tried = """async () => {
         const script = document.createElement("script");
         script.textContent = "window.hacked = 1";
         document.body.append(script);
         return [window.hacked, await fetch("http://127.0.0.1:9/").then(() => "sent", (e) => String(e))];
     }"""
-    watch.forgive("127.0.0.1:9/|failed: GET /")
+    windows.allow_error("127.0.0.1:9/|failed: GET /")
     hacked, sent = window.evaluate(tried)
     assert hacked is None
     assert "Failed to fetch" in sent
 
 
 @pytest.mark.broken("rowgrad.studio.access:_same", "lambda *given: True")
-def test_a_window_without_access_shows_how_to_get_it(studio: Studio, window: Page, watch: Watch) -> None:
-    expect.set_options(timeout=watch.milliseconds)
-    studio.start()
-    watch.forgive("status of 401")
+def test_a_window_without_access_shows_how_to_get_it(
+    server: StudioServer, window: Page, windows: BrowserWindows
+) -> None:
+    expect.set_options(timeout=windows.milliseconds)
+    server.start()
+    windows.allow_error("status of 401")
     for launch, text in (("#launch=wrong", "was used before or has expired"), ("", "has no access to the studio")):
         window.goto("about:blank")
-        window.goto(f"http://127.0.0.1:{studio.port}/{launch}")
+        window.goto(f"http://127.0.0.1:{server.port}/{launch}")
         expect(window.get_by_role("alert")).to_have_text(re.compile(text))
         expect(window.get_by_text("rowgrad studio --link prints a new one")).to_be_visible()
         assert window.locator("[data-gallery], [data-page], .top-bar").count() == 0
-    assert studio.folder.name not in window.content()
+    assert server.folder.name not in window.content()
 
 
 @pytest.mark.feature("notes")
-@pytest.mark.broken("rowgrad.studio.http:StaticFiles._read", UNESCAPED)
-def test_hostile_texts_on_a_page_are_only_texts(desk: Desk) -> None:
-    said = block("said", "Const", {"val": {"dtype": "string", "shape": [2], "data": [IMAGE, SCRIPT]}})
+@pytest.mark.broken("rowgrad.studio.http:StaticFiles._read", INSERT_TEXT_AS_HTML)
+def test_html_in_a_page_is_shown_as_text(ui: StudioWindow) -> None:
+    texts = block("said", "Const", {"val": {"dtype": "string", "shape": [2], "data": [IMAGE, SCRIPT]}})
     odd = block("odd", IMAGE, {SCRIPT: IMAGE}, {IMAGE: SCRIPT}, **{SCRIPT: "a.output"})
     notes = [{"text": IMAGE, "at": [0, -120]}, {"text": SCRIPT, "at": [0, 400], "size": [300, 90]}]
-    drawn = page("p", const("a", [1.0]), odd, said, block("minus", "Neg", x="a.output"), notes=notes)
-    drawn["blocks"].append(session("said.output", "minus.y") | {"at": [900, 300]})
-    bring(desk, drawn)
-    expect(desk.window.locator(".note-text").first).to_have_text(IMAGE)
-    expect(desk.block("odd").locator(".block-op")).to_have_text(IMAGE)
-    desk.select("odd")
-    expect(desk.inspector).to_contain_text(IMAGE)
-    desk.window.locator(".note-text").first.dblclick()
-    expect(desk.window.get_by_role("dialog").get_by_role("textbox")).to_have_value(IMAGE)
-    desk.key("Escape")
-    desk.run_once()
-    assert [row[0] for row in desk.result("said", "output")] == [IMAGE, SCRIPT]
-    panel(desk, "messages").get_by_text(IMAGE).first.wait_for()
-    desk.watch.forgive("status of 400.*export")  # a script of an op that is none
-    desk.press("export")
-    dialog = desk.window.get_by_role("dialog")
+    tree = page("p", const("a", [1.0]), odd, texts, block("minus", "Neg", x="a.output"), notes=notes)
+    tree["blocks"].append(session("said.output", "minus.y") | {"at": [900, 300]})
+    open_page(ui, tree)
+    expect(ui.window.locator(".note-text").first).to_have_text(IMAGE)
+    expect(ui.block("odd").locator(".block-op")).to_have_text(IMAGE)
+    ui.select("odd")
+    expect(ui.inspector).to_contain_text(IMAGE)
+    ui.window.locator(".note-text").first.dblclick()
+    expect(ui.window.get_by_role("dialog").get_by_role("textbox")).to_have_value(IMAGE)
+    ui.key("Escape")
+    ui.run_once()
+    assert [row[0] for row in ui.result("said", "output")] == [IMAGE, SCRIPT]
+    open_panel(ui, "messages").get_by_text(IMAGE).first.wait_for()
+    ui.windows.allow_error("status of 400.*export")  # no script for an unknown op
+    ui.press("export")
+    dialog = ui.window.get_by_role("dialog")
     for kind in ("Drawing (SVG)", "Picture (PNG)", "Page (JSON)", "Graphviz (DOT)"):
         dialog.get_by_role("tab", name=kind).click()
         expect(dialog.get_by_role("button", name="Download")).to_be_enabled()
-    desk.key("Escape")
-    assert desk.window.evaluate("window.hacked") is None
-    assert desk.window.locator("img[src='x'], script:not([src])").count() == 0
+    ui.key("Escape")
+    assert ui.window.evaluate("window.hacked") is None
+    assert ui.window.locator("img[src='x'], script:not([src])").count() == 0

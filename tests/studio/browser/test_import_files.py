@@ -1,4 +1,4 @@
-"""Pages of the old tool, dropped on the window."""
+"""Import enuSpace files by dropping them on the window."""
 
 from __future__ import annotations
 
@@ -6,48 +6,48 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from at_the_desk import drop
-from desk import Desk
 from playwright.sync_api import expect
+from studio_window import StudioWindow
+from window_actions import drop_files
 
 from rowgrad.graph.enuspace import read_enuspace
 
 SAMPLES = Path(__file__).parents[2] / "graph" / "enuspace_samples"
-NO_PAGE = "lambda *given: (_ for _ in ()).throw(PageError('file', 'no'))"
+RAISE_PAGE_ERROR = "lambda *given: (_ for _ in ()).throw(PageError('file', 'no'))"
 
 
-def take(desk: Desk, file: str) -> None:
-    """Drop a file, see the report of its reader, and open it."""
+def import_file(ui: StudioWindow, file: str) -> None:
+    """Drop a file, check the import report, and open the page."""
     lines = (f"{line.level} {line.place} {line.text}" for line in read_enuspace(SAMPLES / file).report)
     wanted = sorted(" ".join(line.split()) for line in lines)
     assert wanted
-    drop(desk, SAMPLES / file)
-    dialog = desk.window.get_by_role("dialog", name=f"Import {file}")
+    drop_files(ui, SAMPLES / file)
+    dialog = ui.window.get_by_role("dialog", name=f"Import {file}")
     lines = dialog.locator("tbody tr")
     expect(lines).to_have_count(len(wanted))
     assert sorted(" ".join(line.split()) for line in lines.all_inner_texts()) == wanted
     dialog.get_by_role("button", name="Open").click()
     dialog.wait_for(state="detached")
-    desk.canvas.wait_for()
+    ui.canvas.wait_for()
 
 
 @pytest.mark.feature("import")
 @pytest.mark.broken(
     "rowgrad.studio.import_export_verbs:read_enuspace", "lambda path: Imported(original(path).page, [])"
 )
-@pytest.mark.broken("rowgrad.studio.import_export_verbs:pages_of", NO_PAGE)
-def test_an_old_svg_page_is_imported_with_a_report_and_runs(desk: Desk) -> None:
-    take(desk, "gradient_descent_xw_apply.svg")
-    expect(desk.window.locator("[data-block]")).to_have_count(12)
-    assert desk.page == "gradient_descent_xw_apply"
-    desk.run_steps(3)
+@pytest.mark.broken("rowgrad.studio.import_export_verbs:pages_of", RAISE_PAGE_ERROR)
+def test_an_enuspace_svg_page_is_imported_with_a_report_and_runs(ui: StudioWindow) -> None:
+    import_file(ui, "gradient_descent_xw_apply.svg")
+    expect(ui.window.locator("[data-block]")).to_have_count(12)
+    assert ui.page == "gradient_descent_xw_apply"
+    ui.run_steps(3)
     x, w = np.array([1.0, 2.0, 3.0]), 100.0
     for _ in range(3):
         difference = x * w - x
         cost, w = np.mean(difference**2), w - 0.0001 * np.mean(difference * x)
-    assert float(desk.result("ID_COST", "output")[0][0]) == pytest.approx(cost, rel=1e-12)
-    assert float(desk.result("ID_1eRwic0", "out")[0][0]) == pytest.approx(w, rel=1e-12)
-    saved = desk.page_json()
+    assert float(ui.result("ID_COST", "output")[0][0]) == pytest.approx(cost, rel=1e-12)
+    assert float(ui.result("ID_1eRwic0", "out")[0][0]) == pytest.approx(w, rel=1e-12)
+    saved = ui.page_json()
     assert {block["id"] for block in saved["blocks"]} >= {"ID_X", "ID_W", "ID_HYPO"}
     assert "Hypothesis" in [note["text"] for note in saved["notes"]]
 
@@ -56,8 +56,8 @@ def test_an_old_svg_page_is_imported_with_a_report_and_runs(desk: Desk) -> None:
 @pytest.mark.broken(
     "rowgrad.studio.import_export_verbs:read_enuspace", "lambda path: Imported(original(path).page, [])"
 )
-def test_an_old_task_json_is_imported_with_a_report_and_runs(desk: Desk) -> None:
-    take(desk, "basic.json")
-    desk.run_once()
-    assert desk.result("ID_MUL", "product") == [["19.0"], ["-3.0"]]
-    assert {block["id"] for block in desk.page_json()["blocks"]} >= {"ID_MUL"}
+def test_an_enuspace_task_json_is_imported_with_a_report_and_runs(ui: StudioWindow) -> None:
+    import_file(ui, "basic.json")
+    ui.run_once()
+    assert ui.result("ID_MUL", "product") == [["19.0"], ["-3.0"]]
+    assert {block["id"] for block in ui.page_json()["blocks"]} >= {"ID_MUL"}

@@ -1,4 +1,4 @@
-"""What a person does at the studio, in the words of a person. Everything goes through mouse, keyboard and eyes."""
+"""Drive Studio in a browser window: every action uses the mouse or the keyboard, every query reads what is shown."""
 
 from __future__ import annotations
 
@@ -11,56 +11,57 @@ from typing import TYPE_CHECKING, Any
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
+    from browser_windows import BrowserWindows
     from playwright.sync_api import Locator, Page
-    from running import Studio
-    from watching import Watch
+    from studio_server import StudioServer
 
 
 _ROWS = """grid => [...grid.querySelectorAll("[role=row][data-row]")].map(row =>
     [row.dataset.row, [...row.querySelectorAll("[role=gridcell]")].map(cell => cell.textContent.trim())])"""
 
 
-class Desk:
-    """A window with the studio in it."""
+class StudioWindow:
+    """A browser window that shows Studio."""
 
-    def __init__(self, window: Page, studio: Studio, watch: Watch) -> None:
-        self.window, self.studio, self.watch = window, studio, watch
+    def __init__(self, window: Page, server: StudioServer, windows: BrowserWindows) -> None:
+        self.window, self.server, self.windows = window, server, windows
         self.keys = window.keyboard
         self.mouse = window.mouse
-        expect.set_options(timeout=watch.milliseconds)
+        expect.set_options(timeout=windows.milliseconds)
 
-    # -- windows and pages -------------------------------------------------------------------------------------------
+    # -- windows and pages --------------------------------------------------------------------------------------------
 
-    def open(self, page: str | None = None) -> Desk:
+    def open(self, page: str | None = None) -> StudioWindow:
         """Go to the address the server printed, or to one of its pages."""
-        self.window.goto(self.studio.page_url(page) if page else self.studio.url)
+        self.window.goto(self.server.page_url(page) if page else self.server.url)
         self.window.locator(".top-bar").wait_for()
         if page:
             self.canvas.wait_for()
         return self
 
-    def another_window(self, same_browser: bool = False) -> Desk:
-        """A second desk on the same server, for two people or two tabs."""
-        return Desk(self.watch.new_window(self.window if same_browser else None), self.studio, self.watch).open()
+    def another_window(self, same_browser: bool = False) -> StudioWindow:
+        """Open a second window on the same server; `same_browser` makes it a tab that shares cookies."""
+        window = self.windows.new_window(self.window if same_browser else None)
+        return StudioWindow(window, self.server, self.windows).open()
 
     def reload(self) -> None:
         self.window.reload()
         self.canvas.wait_for()
 
     def new_page(self) -> str:
-        """An empty page in front; its name."""
+        """Create an empty page and return its name."""
         before = set(self.tabs())
         self.window.get_by_role("button", name="New page", exact=True).first.click()
-        self._until(lambda: set(self.tabs()) - before)
+        self.wait_until(lambda: set(self.tabs()) - before)
         self.canvas.wait_for()
         return self.page
 
     def open_gallery(self, name: str) -> str:
-        """A copy of a page of the gallery, through the start screen; its name."""
+        """Open a copy of a gallery page from the start screen and return its name."""
         before = self.tabs()
         self.window.locator(".top-bar .brand").click()
         self.window.locator(f'[data-gallery="{name}"]').click()
-        self._until(lambda: len(self.tabs()) > len(before))
+        self.wait_until(lambda: len(self.tabs()) > len(before))
         self.canvas.wait_for()
         return self.page
 
@@ -69,18 +70,18 @@ class Desk:
 
     @property
     def page(self) -> str:
-        """The name of the page in front."""
+        """The name of the page in the selected tab."""
         return self.window.locator('.tab-list [aria-selected="true"]').inner_text()
 
     def wait_saved(self) -> None:
         expect(self.window.locator(".save-state")).to_have_attribute("data-saving", "saved")
 
     def page_json(self, name: str | None = None) -> dict[str, Any]:
-        """The page as it is saved on the disk."""
+        """Wait until the page is saved, and return it as it is on disk."""
         self.wait_saved()
-        return self.studio.page_json(name or self.page)
+        return self.server.page_json(name or self.page)
 
-    # -- blocks ------------------------------------------------------------------------------------------------------
+    # -- blocks -------------------------------------------------------------------------------------------------------
 
     @property
     def canvas(self) -> Locator:
@@ -93,11 +94,11 @@ class Desk:
         return self.window.locator(f'[data-block="{name}"]')
 
     def pin(self, block: str, pin: str, side: str = "in") -> Locator:
-        """The handle of a pin, where wires begin and end; side is "in" or "out"."""
+        """Return the handle of a pin, where wires start and end; side is "in" or "out"."""
         return self.window.locator(f'.react-flow__node[data-id="{block}"] [data-handleid="{side}:{pin}"]')
 
     def place(self, op: str, at: tuple[float, float] | None = None) -> str:
-        """Drag a block from the palette to a place on the canvas, or take the first found by search; its name."""
+        """Drag a block from the palette to a position, or place the first match of a search; return its name."""
         before = self.blocks()
         field = self.window.get_by_label("Search blocks", exact=True)
         field.fill(op)
@@ -118,17 +119,17 @@ class Desk:
     def drag(self, block: str, by: tuple[float, float]) -> None:
         """Move a block with the mouse."""
         x, y = self.middle(self.block(block).locator(".block-op"))
-        self._pull(x, y, x + by[0], y + by[1])
+        self.drag_mouse(x, y, x + by[0], y + by[1])
 
     def zoom(self, factor: float) -> None:
-        """Zoom about the middle of the canvas with Ctrl and the wheel."""
+        """Zoom around the middle of the canvas with Ctrl and the wheel."""
         self.mouse.move(*self.middle(self.canvas))
         self.keys.down("Control")
         self.mouse.wheel(0, -100 * math.log2(factor))
         self.keys.up("Control")
 
     def type_value(self, block: str, pin: str, text: str, dtype: str | None = None) -> None:
-        """Type a literal into a pin on the block; a dtype is chosen in the inspector."""
+        """Type a literal into a pin on the block; select its dtype in the inspector."""
         self.block(block).get_by_role("button", name=re.compile(f"type a value into {re.escape(block)}.{pin}$")).click()
         field = self.block(block).get_by_label(f"Value of {block}.{pin}", exact=True)
         field.fill(text)
@@ -137,8 +138,8 @@ class Desk:
         if dtype is not None:
             self.select(block)
             self.inspector.get_by_label(f"Dtype of {block}.{pin}", exact=True).select_option(dtype)
-            # The server reads the text anew: a wire drawn before it answers would carry the old dtype.
-            self._until(lambda: self._saved_dtype(block, pin) == dtype)
+            # The server parses the text again: a wire drawn before its response would have the old dtype.
+            self.wait_until(lambda: self._saved_dtype(block, pin) == dtype)
 
     def _saved_dtype(self, block: str, pin: str) -> str | None:
         found = next(b for b in self.page_json()["blocks"] if b["id"] == block).get("values", {}).get(pin)
@@ -148,27 +149,27 @@ class Desk:
     def inspector(self) -> Locator:
         return self.window.get_by_role("complementary", name="Inspector")
 
-    # -- wires -------------------------------------------------------------------------------------------------------
+    # -- wires --------------------------------------------------------------------------------------------------------
 
     def drag_wire(self, source: str, target: str) -> None:
-        """From handle to handle with the mouse, whatever becomes of it: "a.output", "b.indices"."""
-        self.wait_saved()  # blocks grow by what the server says of them; a hand waits until they stand still
+        """Drag from pin "a.output" to pin "b.indices", whether or not the wire is accepted."""
+        self.wait_saved()  # the server's response can resize blocks
         (a, out), (b, into) = source.split(".", 1), target.split(".", 1)
-        self._rest(self.pin(a, out, "out"), self.pin(b, into))
+        self._wait_until_still(self.pin(a, out, "out"), self.pin(b, into))
         x, y = self.middle(self.pin(a, out, "out"))
         self.mouse.move(x, y)
         self.mouse.down()
-        # The first movement makes it a drag; the server is asked meanwhile which pins would take the wire.
+        # The first movement starts the drag, and the page asks the server which pins accept the wire.
         self.mouse.move(x + 12, y + 4)
         self.window.locator(f'[data-block="{b}"] [data-pin="{into}"][data-takes]').wait_for(state="attached")
-        # At the edge of the page the page moves along; away from there it stands still, and then the aim is true.
+        # Near its edge the canvas scrolls during a drag: move away first, then to the pin's final position.
         self.mouse.move(*self.middle(self.pin(b, into)), steps=3)
-        self._rest(self.pin(b, into))
+        self._wait_until_still(self.pin(b, into))
         self.mouse.move(*self.middle(self.pin(b, into)), steps=3)
         self.mouse.up()
 
-    def _rest(self, *pins: Locator) -> None:
-        """Until pins are where they were a moment ago: types that come in later make blocks wider."""
+    def _wait_until_still(self, *pins: Locator) -> None:
+        """Wait until pins stop moving: types that arrive later make blocks wider."""
         before: Any = None
         for _ in range(60):
             now = [pin.bounding_box() for pin in pins]
@@ -178,21 +179,21 @@ class Desk:
             self.window.wait_for_timeout(50)
 
     def wire(self, source: str, target: str) -> None:
-        """Draw a wire; it must be taken."""
+        """Draw a wire that must be accepted."""
         before = self.wires(target).count()
         self.drag_wire(source, target)
         expect(self.wires(target)).to_have_count(before + 1)
 
     def wires(self, target: str) -> Locator:
-        """The wires that end at a pin."""
+        """Return the wires that end at a pin."""
         block, pin = target.split(".", 1)
         start = json.dumps([block, pin], separators=(",", ":"))[:-1]
         return self.window.locator(f".react-flow__edge[data-id^='{start},']")
 
-    # -- runs and results --------------------------------------------------------------------------------------------
+    # -- runs and results ---------------------------------------------------------------------------------------------
 
     def press(self, command: str) -> None:
-        """The button of a command."""
+        """Click the button of a command."""
         self.window.locator(f'[data-command="{command}"]').first.click()
 
     @property
@@ -205,26 +206,26 @@ class Desk:
     def run_once(self) -> None:
         before = self.runs()
         self.press("run")
-        self._until(lambda: self.runs() > before)
+        self.wait_until(lambda: self.runs() > before)
         self.wait_run()
 
     def run_steps(self, steps: int) -> None:
-        """So many runs, after which the page pauses."""
+        """Run this many steps, after which the page pauses."""
         before = self.runs()
         self.window.get_by_label("Steps to run").fill(str(steps))
         self.press("run-steps")
-        self._until(lambda: self.runs() >= before + steps)
+        self.wait_until(lambda: self.runs() >= before + steps)
         self.wait_run("paused")
 
     def wait_run(self, phase: str = "done") -> None:
         expect(self.progress).to_have_attribute("data-phase", phase)
 
     def preview(self, block: str, pin: str) -> str:
-        """The short text of a result on the block."""
+        """Return the short text of a result on the block."""
         return self._chip(block, pin).locator(".result-preview").inner_text()
 
     def result(self, block: str, pin: str) -> list[list[str]]:
-        """The texts of a result's table, after a click on it: on its block, or in the list where blocks are small."""
+        """Open a result, on its block or in the list if the block is drawn small, and return its cells."""
         chip = self._chip(block, pin)
         if chip.is_visible():
             chip.click()
@@ -234,7 +235,7 @@ class Desk:
         return self.read_table(self.table(block, pin))
 
     def read_table(self, table: Locator) -> list[list[str]]:
-        """All rows of a grid that draws only those in view: it is scrolled to its end. Columns must be in view."""
+        """Scroll a grid to its end and return all its rows. All columns must be in view."""
         table.get_by_role("gridcell").first.wait_for()
         count = int(table.get_attribute("aria-rowcount") or 0)
         found: dict[int, list[str]] = {}
@@ -247,11 +248,11 @@ class Desk:
         return [found[row] for row in sorted(found)]
 
     def table(self, block: str, pin: str) -> Locator:
-        """The grid of a result in the panel below."""
+        """Return the grid of a result in the bottom panel."""
         return self.window.get_by_role("grid", name=f"Elements of {block} result_{pin}")
 
     def all_results(self) -> list[tuple[str, str]]:
-        """Blocks and pins that show a result."""
+        """Return the blocks and pins that show a result."""
         found = self.window.locator("[data-block] .result-name").evaluate_all(
             "all => all.map(one => [one.closest('[data-block]').dataset.block, one.textContent.replace('result_', '')])"
         )
@@ -261,20 +262,20 @@ class Desk:
         name = self.window.locator(".result-name", has_text=re.compile(rf"^result_{re.escape(pin)}$"))
         return self.block(block).locator("button.result").filter(has=name).first
 
-    # -- words -------------------------------------------------------------------------------------------------------
+    # -- messages -----------------------------------------------------------------------------------------------------
 
     def messages(self) -> list[str]:
-        """What was said in passing."""
+        """Return the texts of the toasts."""
         return [text.strip() for text in self.window.locator(".toast-text").all_inner_texts()]
 
     def wait_message(self, text: str | re.Pattern[str]) -> None:
         self.window.locator(".toast-text", has_text=text).first.wait_for()
 
-    def fault(self, block: str) -> str:
-        """The error written on a block."""
+    def block_error(self, block: str) -> str:
+        """Return the error message on a block."""
         return self.block(block).locator(".block-message").inner_text()
 
-    # -- hands -------------------------------------------------------------------------------------------------------
+    # -- mouse and keys -----------------------------------------------------------------------------------------------
 
     def key(self, *keys: str) -> None:
         for key in keys:
@@ -283,68 +284,68 @@ class Desk:
     def middle(self, what: Locator) -> tuple[float, float]:
         what.wait_for(state="attached")
         box = what.bounding_box()
-        assert box is not None, f"{what} is not to be seen"
+        assert box is not None, f"{what} is not visible"
         return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
-    def _pull(self, x: float, y: float, to_x: float, to_y: float) -> None:
+    def drag_mouse(self, x: float, y: float, to_x: float, to_y: float) -> None:
         self.mouse.move(x, y)
         self.mouse.down()
         self.mouse.move(to_x, to_y, steps=8)
         self.mouse.up()
 
-    def _until(self, holds: Any) -> None:
-        """Wait for what no locator says. Playwright's own clock runs meanwhile, so events are heard."""
-        left = self.watch.milliseconds
-        while not holds():
-            assert left > 0, "it did not happen in time"
+    def wait_until(self, condition: Any) -> None:
+        """Wait for a condition that no locator expresses; Playwright handles events meanwhile."""
+        left = self.windows.milliseconds
+        while not condition():
+            assert left > 0, "the condition did not become true in time"
             self.window.wait_for_timeout(25)
             left -= 25
 
-    # -- pages, hands and eyes of the tests of editing ---------------------------------------------------------------
+    # -- page files, commands and geometry ----------------------------------------------------------------------------
 
-    def put_page(self, name: str, *blocks: dict[str, Any], notes: Sequence[dict[str, Any]] = ()) -> str:
-        """A page in the folder, as another program leaves it there; `open` shows it."""
+    def write_page(self, name: str, *blocks: dict[str, Any], notes: Sequence[dict[str, Any]] = ()) -> str:
+        """Write a page into the project folder without opening it; return its name."""
         tree = {"format": "rowgrad-page", "version": 1, "name": name, "blocks": blocks}
         tree |= {"notes": notes} if notes else {}
-        (self.studio.folder / f"{name}.json").write_text(json.dumps(tree), encoding="utf-8")
+        (self.server.folder / f"{name}.json").write_text(json.dumps(tree), encoding="utf-8")
         return name
 
-    def go_to(self, page: str) -> None:
-        """Bring a page of the project to the front through the menu, as one does that has no tab yet."""
-        self.menu(f"Open page {page}", f"do open {page}")
+    def switch_to(self, page: str) -> None:
+        """Open a page of the project with the command menu; it needs no tab yet."""
+        self.choose_command(f"Open page {page}", f"do open {page}")
         expect(self.window.locator(".save-state")).to_be_visible()
         expect(self.window.locator("h1.unseen")).to_have_text(page)
 
-    def menu(self, words: str, key: str) -> None:
-        """Type into the command menu and take an entry."""
+    def choose_command(self, text: str, key: str) -> None:
+        """Type into the command menu and click an entry."""
         self.key("Control+k")
-        self.window.get_by_role("dialog").get_by_role("combobox").fill(words)
+        self.window.get_by_role("dialog").get_by_role("combobox").fill(text)
         self.window.locator(f'[role=option][data-key="{key}"]').click()
 
     def tab(self, page: str) -> Locator:
         return self.window.locator(".tab-list").get_by_role("tab", name=page, exact=True)
 
     def saved_block(self, block: str, page: str | None = None) -> dict[str, Any]:
-        """A block as it stands on the disk."""
+        """Return a block as it is saved on disk."""
         found: dict[str, Any] = next(b for b in self.page_json(page)["blocks"] if b["id"] == block)
         return found
 
     def wait_selected(self, blocks: set[str]) -> None:
-        """Until these blocks are marked as selected, and no others."""
+        """Wait until exactly these blocks are selected."""
         found = self.window.locator(".block.selected")
         for name in blocks:
             expect(self.block(name)).to_have_class(re.compile(r"\bselected\b"))
         expect(found).to_have_count(len(blocks))
 
     def box(self, what: Locator) -> tuple[float, float, float, float]:
-        """Left, top, right, bottom on the screen."""
+        """Return left, top, right, bottom on the screen."""
         what.wait_for()
         found = what.bounding_box()
         assert found is not None
         return found["x"], found["y"], found["x"] + found["width"], found["y"] + found["height"]
 
     def boxes(self) -> dict[str, tuple[float, float, float, float]]:
-        """Left, top, right, bottom of every block, all at the same moment."""
+        """Return left, top, right, bottom of every block, measured at the same time."""
         found = self.window.locator("[data-block]").evaluate_all(
             "all => all.map(one => [one.dataset.block, one.getBoundingClientRect()]).map(([name, box]) => "
             "[name, [box.left, box.top, box.right, box.bottom]])"
@@ -352,50 +353,43 @@ class Desk:
         return {name: tuple(box) for name, box in found}
 
     def style(self, what: Locator, name: str) -> str:
-        """What the browser made of the style sheets."""
+        """Return a computed style property."""
         found: str = what.evaluate("(one, name) => getComputedStyle(one).getPropertyValue(name)", name)
         return found
 
-    def zoomed(self) -> float:
-        """How large the page is drawn."""
+    def zoom_level(self) -> float:
+        """Return the scale of the canvas."""
         matrix = self.style(self.window.locator(".react-flow__viewport"), "transform")
         return float(matrix.removeprefix("matrix(").split(",")[0]) if matrix != "none" else 1.0
 
-    def grab_pin(self, block: str, pin: str, side: str = "out") -> None:
-        """Begin to draw a wire; it hangs at the mouse."""
+    def start_wire(self, block: str, pin: str, side: str = "out") -> None:
+        """Start to drag a wire from a pin, without releasing the mouse."""
         self.wait_saved()
         x, y = self.middle(self.pin(block, pin, side))
         self.mouse.move(x, y)
         self.mouse.down()
         self.mouse.move(x + 12, y + 4)
 
-    # -- values, runs and sessions: pages that are there already, tables of values, commands ---------------------------
+    # -- values -------------------------------------------------------------------------------------------------------
 
-    def open_made(self, *blocks: dict[str, Any], name: str = "made") -> str:
-        """Open a page of these blocks, which is written to the folder as any program may do it."""
-        tree = {"format": "rowgrad-page", "version": 1, "name": name, "blocks": blocks}
-        (self.studio.folder / f"{name}.json").write_text(json.dumps(tree), encoding="utf-8")
-        self.open(name)
+    def open_blocks(self, *blocks: dict[str, Any], name: str = "made") -> str:
+        """Write a page with these blocks, open it, and return its name."""
+        self.open(self.write_page(name, *blocks))
         expect(self.window.locator("[data-block]")).to_have_count(len(blocks))
-        self.key("Control+0")  # away from the edges, where a wire that is drawn moves the page
+        self.key("Control+0")  # away from the edges, where the canvas scrolls during a drag
         return name
 
-    def saved(self, block: str) -> dict[str, Any]:
-        """A block as it is saved."""
-        found: dict[str, Any] = next(b for b in self.page_json()["blocks"] if b["id"] == block)
-        return found
-
     def saved_value(self, block: str, pin: str) -> Any:
-        return self.saved(block).get("values", {}).get(pin)
+        return self.saved_block(block).get("values", {}).get(pin)
 
     def type_in_inspector(self, label: str, text: str) -> None:
-        """Into a field of the selected block, ended with Enter."""
+        """Type into a field of the selected block and press Enter."""
         field = self.inspector.get_by_label(label, exact=True)
         field.fill(text)
         field.press("Enter")
 
     def value_dialog(self, block: str, pin: str, part: str | None = None) -> Locator:
-        """The editor of a value, out of the inspector."""
+        """Open the editor of a value from the inspector, optionally on one of its tabs."""
         self.select(block)
         self.inspector.get_by_label(f"Edit {block}.{pin} as a table", exact=True).click()
         dialog = self.window.get_by_role("dialog", name=f"Value of {block}.{pin}")
@@ -404,29 +398,9 @@ class Desk:
         return dialog
 
     def apply(self) -> None:
-        """Apply what a dialog has, which closes it."""
+        """Click Apply, which closes the dialog."""
         self.window.get_by_role("dialog").get_by_role("button", name="Apply", exact=True).click()
         expect(self.window.get_by_role("dialog")).to_have_count(0)
 
-    def command(self, key: str, words: str) -> None:
-        """Out of the menu of all commands."""
-        self.key("Control+k")
-        self.window.get_by_role("dialog").get_by_role("combobox").fill(words)
-        self.window.locator(f'[role=option][data-key="{key}"]').click()
-
     def wait_runs(self, least: int) -> None:
-        self._until(lambda: self.runs() >= least)
-
-
-def const(block: str, at: tuple[float, float], data: Any, dtype: str = "float32") -> dict[str, Any]:
-    """A constant as a page's file has it."""
-    shape, inner = [], data
-    while isinstance(inner, list):
-        shape, inner = [*shape, len(inner)], inner[0]
-    return {"id": block, "op": "Const", "at": at, "values": {"val": {"dtype": dtype, "shape": shape, "data": data}}}
-
-
-def block(name: str, op: str, at: tuple[float, float], **entries: Any) -> dict[str, Any]:
-    """Any block as a page's file has it; wires under `wires`."""
-    wires = entries.pop("wires", None)
-    return {"id": name, "op": op, "at": at} | ({"in": wires} if wires else {}) | entries
+        self.wait_until(lambda: self.runs() >= least)
