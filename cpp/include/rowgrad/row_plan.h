@@ -1,8 +1,9 @@
-// A plan: a batch of ids sorted by row, as arrays that can be stored, sent and reused; and the gradients that take it.
+// Plans: a batch of ids sorted by row, as arrays that can be stored, sent and reused; and gradients computed from a
+// plan.
 //
-// A plan is six inputs in this order: rows (the distinct rows, ascending), starts (where each one's entries begin),
-// segments and positions (of every entry: its segment, and where it stood in the batch; ascending inside a row),
-// counts (how many ids each segment has), num_rows.
+// A plan is six inputs, in this order: rows (the distinct rows, ascending), starts (where the entries of each row
+// begin), segments and positions (of each entry: its segment and its position in the batch; ascending within a row),
+// counts (the number of ids of each segment), num_rows.
 #pragma once
 #include <optional>
 
@@ -22,7 +23,7 @@ class RowPlan : public Kernel {
     sorted_ = found.sorted;
     if (!found.in_range) return first_outside(indices, num_rows_, Fault::index_not_in_output, segments, num_segments);
     batch_ = SortedBatch::by_position(indices, num_rows_);
-    const std::int64_t parts = work_parts(indices.size, 1);  // once: the number of threads may change
+    const std::int64_t parts = work_parts(indices.size, 1);  // read once: the number of threads may change
     before_ = batch_.visit([parts](const auto& entries) { return runs_before(entries, parts); });
     rows = before_.back();
     return {};
@@ -69,8 +70,8 @@ class RowPlan : public Kernel {
   std::vector<std::int64_t> before_;  // distinct rows before each part
 };
 
-// A plan as a kernel gets it: views of inputs [at, at + 6), and whether they are a plan at all. The arrays are the
-// caller's: kernels bound what becomes an address (bounded_id), as another thread may change it after the check.
+// A kernel's view of a plan in inputs [at, at + 6), with its checks. The arrays are the caller's and another thread may
+// change them after the check, so kernels bound every number that becomes an address (bounded_id).
 struct PlanView {
   Ids rows, segments;
   Vec<const std::int64_t> starts, positions, counts;
@@ -84,7 +85,7 @@ struct PlanView {
         counts(vec<const std::int64_t>(in[at + 4])),
         num_rows(Ids(in[at + 5])[0]) {}
 
-  // Everything that becomes an address. `grad_rows`: what segments are rows of.
+  // Validates every number that becomes an address. `grad_rows`: exclusive upper bound of the segments.
   Status check(std::int64_t grad_rows, bool uses_positions) const {
     const std::int64_t n = segments.size;
     if (counts.size > grad_rows) return {Fault::plan_segments_not_in_grad, -1, counts.size, grad_rows};
@@ -98,7 +99,7 @@ struct PlanView {
     return i == n ? Status{} : Status{Fault::plan_positions, i, positions[i], n};
   }
 
-  // All the rest: entries of a row in input order, every position once, counts that count.
+  // Validates the rest: each position occurs once and ascends within its row; counts match the segments.
   Status check_law() const {
     const std::int64_t n = segments.size;
     auto seen = workspace<std::uint8_t>(n);
@@ -140,7 +141,7 @@ struct PlanView {
   }
 };
 
-// The ids a plan was made of, in their order: the six inputs → indices, segment_ids. It looks at everything.
+// Restores the ids of a plan in input order: the six inputs → indices, segment_ids. Runs every check.
 class PlannedIds : public Kernel {
  public:
   Status check() override {
@@ -178,14 +179,14 @@ class PlannedIds : public Kernel {
 
  private:
   IdSnapshot rows_, segments_, starts_, positions_;
-  std::optional<PlanView> plan_;  // of these copies
+  std::optional<PlanView> plan_;  // a view of these copies
 };
 
-// The segments of a plan in the order of the batch: what adds up in input order needs them so.
+// Returns the segment of each position of the batch: weights are summed in input order.
 inline Scratch<std::int64_t> segments_in_input_order(const PlanView& plan) {
   const std::int64_t n = plan.segments.size;
   Scratch<std::int64_t> segment_of(n);
-  std::fill_n(segment_of.data(), n, 0);  // whatever the positions are, it holds segments
+  std::fill_n(segment_of.data(), n, 0);  // repeated positions leave others unset, which must still be valid segments
   plan.segments.typed([&]<class S>(const S* segment) {
     const auto last_segment = last_id<S>(plan.counts.size);
     const auto last_position = last_id<std::int64_t>(n);
@@ -195,7 +196,7 @@ inline Scratch<std::int64_t> segments_in_input_order(const PlanView& plan) {
   return segment_of;
 }
 
-// A plan's rows, summed into `out`: those of the table, or `unique`, one after the other.
+// Describes the sum of a plan's rows into `out`: into a whole table, or with `unique` one row after the other.
 template <class T, class I>
 PlannedRows<T, I> planned_rows(const PlanView& plan, const Array& gradient, const I* from, const Accumulator<T>* scale,
                                bool unique, Order order, T* out) {
@@ -216,18 +217,18 @@ PlannedRows<T, I> planned_rows(const PlanView& plan, const Array& gradient, cons
   return batch;
 }
 
-// What gradients with a plan share; grad is input 0.
+// Shared by gradients with a plan; grad is input 0.
 class PlannedGradient : public Kernel {
  public:
   RowList written() const override { return plan().all_rows(); }
 
  protected:
   virtual PlanView plan() const = 0;
-  // Whether rows of the table that no id names are to be cleared.
+  // Whether to clear the rows of the table that no id refers to.
   bool clears(bool unique) const { return !unique && !holds_zeros; }
 };
 
-// Inputs grad, plan; attr: reduce, whether outputs are the unique rows, order.
+// Inputs grad, plan; attr: reduce, whether to return only the unique rows, order.
 class PlannedSegmentGrad : public PlannedGradient {
  public:
   Status check() override { return plan().check(in[0].rows(), false); }
