@@ -199,11 +199,10 @@ class SumWalk : public Kernel {
   std::int64_t parts() const { return std::int64_t(heads_.size()) - 1; }
   std::int64_t cut(std::int64_t part) const { return sum_.rows * part / parts(); }
 
-  // Walks one part; returns nothing if it would pass entries of an operand that belong to the next part, unless
-  // `alone`. Calls `on` with the current entries i, j, k of the operands and the sum, in order:
-  //
+  // Walks one part; returns nothing if it would pass entries of an operand that belong to the next part, unless it
+  // `may_overrun`. Calls `on` with the current entries i, j, k of the operands and the sum, in order:
   //   on.pass(i, j, k, match_a, match_b)  k is passed, and i and j if they match it, all within this part;
-  //   on.pass_a(i, k, match), on.pass_b(j, k, match)  i or j is passed; k is passed if neither is behind it.
+  //   on.pass_a(i, k, match), on.pass_b(j, k, match)  i or j is passed; k may not be passed yet.
   template <int R, class On>
   std::optional<Heads> walk(std::int64_t part, bool may_overrun, On&& on) const {
     const auto a = a_, b = b_, sum = sum_;
