@@ -1,7 +1,7 @@
-// 16-bit weights rounded up or down by chance: up with the probability of the part that would be lost.
+// Stochastic rounding of 16-bit weights: up with a probability equal to the fraction that is cut off.
 //
-// The chance is a hash of (seed, step, row, column) and of nothing else, so threads and vectors change no bit.
-// Included only where the code is compiled once per level; everything here has internal linkage.
+// Random bits are a hash of (seed, step, row, column) only, so threads and vector widths change no bit. Include only in
+// code that is compiled once per level; everything here has internal linkage.
 #pragma once
 #include <cstdint>
 
@@ -11,7 +11,7 @@
 namespace rowgrad {
 namespace {
 
-// Of one row: 32 bits for every column.
+// Random bits of one row: 32 per column.
 struct RowChance {
   std::uint32_t low, high;
 
@@ -44,7 +44,7 @@ inline Vector<std::uint32_t, N> bits_of(Vector<float, N> v) {
     return reinterpret_cast<Vector<std::uint32_t, N>>(v);
 }
 
-// Whole multiples of 2⁻³⁷, what is smaller cut off; of numbers below 2⁻¹⁴.
+// Converts numbers below 2⁻¹⁴ to multiples of 2⁻³⁷, truncating.
 template <int N>
 inline Vector<std::uint32_t, N> as_fixed(Vector<std::uint32_t, N> bits) {
   if constexpr (N == 1)
@@ -54,8 +54,8 @@ inline Vector<std::uint32_t, N> as_fixed(Vector<std::uint32_t, N> bits) {
         __builtin_convertvector(reinterpret_cast<Vector<float, N>>(bits) * 0x1p37f, Vector<std::int32_t, N>));
 }
 
-// The bits of the 16-bit number, in the low half. The 16 (bfloat16) or 13 (float16) bits below its last are added to
-// as many of chance, and what carries over rounds up. Infinities and NaNs stay what they are.
+// Returns the bits of the 16-bit float in the low half. As many random bits are added to the 16 (bfloat16) or 13
+// (float16) bits that are cut off; a carry rounds up. Infinities and NaNs do not change.
 template <int N>
 inline Vector<std::uint32_t, N> rounded_bits(std::type_identity<bfloat16>, Vector<float, N> v,
                                              Vector<std::uint32_t, N> chance) {
@@ -72,10 +72,10 @@ inline Vector<std::uint32_t, N> rounded_bits(std::type_identity<half>, Vector<fl
   using U = Vector<std::uint32_t, N>;
   const U u = bits_of<N>(v), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu, few = chance >> 19;
   const U normal = (magnitude - 0x38000000u + few) >> 13;
-  // Below 2⁻¹⁴ numbers are whole multiples of 2⁻²⁴: 13 bits lower stands 2⁻³⁷.
+  // Below 2⁻¹⁴, float16 is a multiple of 2⁻²⁴; 13 bits below that is 2⁻³⁷.
   const U subnormal = (as_fixed<N>(magnitude < 0x38800000u ? magnitude : U{}) + few) >> 13;
   const U finite = magnitude < 0x38800000u ? subnormal : normal;
-  const U bounded = magnitude >= 0x47800000u ? U{} + 0x7c00u : finite;  // 65536 and more
+  const U bounded = magnitude >= 0x47800000u ? U{} + 0x7c00u : finite;  // 65536 or more
   return sign | (magnitude > 0x7f800000u ? U{} + 0x7e00u : bounded);
 }
 

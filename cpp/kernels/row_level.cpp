@@ -1,5 +1,5 @@
-// Which copy of the row arithmetic this machine runs. All copies produce the same bits, except for which of two NaNs
-// survives their sum. ROWGRAD_LEVEL names a lower one, for tests.
+// Chooses the level of row arithmetic for this machine. All levels return the same bits, except for which of two NaNs
+// survives a sum. ROWGRAD_LEVEL selects a lower level, for tests.
 #include <cstdlib>
 #include <string_view>
 
