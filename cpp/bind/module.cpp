@@ -193,7 +193,7 @@ class Job {
       if (!zeros) kernel_->fresh_zeros = false;
       if (const Status s = kernel_->check()) return s;
       const bool fills = kernel_->fills();
-      kernel_->holds_zeros = !fills || (zeros && !is_mostly(dirty.views, outputs.views[0]));
+      kernel_->holds_zeros = !fills || (zeros && !covers_most_rows(dirty.views, outputs.views[0]));
       if (!zeros && !fills)
         for (const Array& a : outputs.views) clear(a);
       if (kernel_->holds_zeros)
@@ -262,11 +262,12 @@ NB_MODULE(_core, m) {
   });
   m.def("faults", [] { return std::vector<std::string>(std::begin(kFaultNames), std::end(kFaultNames)); });
   // Memory for a large output: from the cache of released outputs, whose pages are already mapped; or zeros.
-  m.def("recycled", &bytes_from<take_scratch, give_scratch>);
-  m.def("zeroed", &bytes_from<take_zeros, give_zeros>);
+  m.def("recycled", &bytes_from<allocate_scratch, release_scratch>);
+  m.def("zeroed", &bytes_from<allocate_zeros, release_zeros>);
   // Returns the algorithm that a dense or row-sparse gradient uses.
   m.def("way", [](std::int64_t ids, std::int64_t rows, std::int64_t cols, std::int64_t bytes_per_sum) {
-    return choose_way(Order::sequential, ids, rows, 1, cols, bytes_per_sum) == Way::sorted ? "sorted" : "narrow";
+    const auto algorithm = choose_algorithm(Order::sequential, ids, rows, 1, cols, bytes_per_sum);
+    return algorithm == GradientAlgorithm::sorted ? "sorted" : "narrow";
   });
   m.def("level", [] { return std::string(row_level()); });
   bind_xla(m);
@@ -281,5 +282,5 @@ NB_MODULE(_core, m) {
   num_threads();
   memory_limit();
   row_level();
-  give_scratch(take_scratch(1), 1);
+  release_scratch(allocate_scratch(1), 1);
 }

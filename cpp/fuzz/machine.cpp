@@ -50,22 +50,22 @@ void run_tasks(std::int64_t tasks, void (*call)(void*, std::int64_t), void* cont
 
 }  // namespace detail
 
-void* take_scratch(std::int64_t bytes) {
+void* allocate_scratch(std::int64_t bytes) {
   void* memory = nullptr;
   if (posix_memalign(&memory, 64, static_cast<std::size_t>(bytes)) != 0) throw std::bad_alloc();
   std::memset(memory, 0xa5, static_cast<std::size_t>(bytes));
   return memory;
 }
 
-void give_scratch(void* memory, std::int64_t) noexcept { std::free(memory); }
+void release_scratch(void* memory, std::int64_t) noexcept { std::free(memory); }
 
-void* take_zeros(std::int64_t bytes) {
+void* allocate_zeros(std::int64_t bytes) {
   void* memory = std::calloc(static_cast<std::size_t>(bytes), 1);
   if (!memory) throw std::bad_alloc();
   return memory;
 }
 
-void give_zeros(void* memory, std::int64_t) noexcept { std::free(memory); }
+void release_zeros(void* memory, std::int64_t) noexcept { std::free(memory); }
 void prefer_large_pages(void*, std::int64_t) noexcept {}
 
 }  // namespace rowgrad

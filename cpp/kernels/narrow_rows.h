@@ -107,7 +107,7 @@ void scale_terms(Accumulator<T>* terms, const T* grad, std::int64_t cols, const 
   }
 }
 
-// Ids of a thread's own rows, with their segments; choose_way limits both to 2^31.
+// Ids of a thread's own rows, with their segments; choose_algorithm limits both to 2^31.
 struct OwnIds {
   std::uint32_t row[kListed + kVectorIds], segment[kListed + kVectorIds];
 };

@@ -12,11 +12,11 @@ namespace rowgrad {
 namespace {
 
 // Random bits of one row: 32 per column.
-struct RowChance {
+struct RowRandomBits {
   std::uint32_t low, high;
 
-  RowChance(std::uint64_t key, std::int64_t row) {
-    const std::uint64_t bits = mixed(key ^ std::uint64_t(row));
+  RowRandomBits(std::uint64_t key, std::int64_t row) {
+    const std::uint64_t bits = splitmix64(key ^ std::uint64_t(row));
     low = std::uint32_t(bits);
     high = std::uint32_t(bits >> 32);
   }
@@ -58,19 +58,19 @@ inline Vector<std::uint32_t, N> as_fixed(Vector<std::uint32_t, N> bits) {
 // (float16) bits that are cut off; a carry rounds up. Infinities and NaNs do not change.
 template <int N>
 inline Vector<std::uint32_t, N> rounded_bits(std::type_identity<bfloat16>, Vector<float, N> v,
-                                             Vector<std::uint32_t, N> chance) {
+                                             Vector<std::uint32_t, N> random_bits) {
   using U = Vector<std::uint32_t, N>;
   const U u = bits_of<N>(v), magnitude = u & 0x7fffffffu;
-  const U finite = (u + (chance >> 16)) >> 16;
+  const U finite = (u + (random_bits >> 16)) >> 16;
   const U special = (u >> 16) | (magnitude > 0x7f800000u ? U{} + 0x40u : U{});
   return magnitude >= 0x7f800000u ? special : finite;
 }
 
 template <int N>
 inline Vector<std::uint32_t, N> rounded_bits(std::type_identity<half>, Vector<float, N> v,
-                                             Vector<std::uint32_t, N> chance) {
+                                             Vector<std::uint32_t, N> random_bits) {
   using U = Vector<std::uint32_t, N>;
-  const U u = bits_of<N>(v), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu, few = chance >> 19;
+  const U u = bits_of<N>(v), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu, few = random_bits >> 19;
   const U normal = (magnitude - 0x38000000u + few) >> 13;
   // Below 2⁻¹⁴, float16 is a multiple of 2⁻²⁴; 13 bits below that is 2⁻³⁷.
   const U subnormal = (as_fixed<N>(magnitude < 0x38800000u ? magnitude : U{}) + few) >> 13;
@@ -80,8 +80,8 @@ inline Vector<std::uint32_t, N> rounded_bits(std::type_identity<half>, Vector<fl
 }
 
 template <class T, int N>
-inline void store_by_chance(T* p, Lane<T, N> v, Vector<std::uint32_t, N> chance) {
-  const auto bits = rounded_bits<N>(std::type_identity<T>{}, v, chance);
+inline void store_stochastic(T* p, Lane<T, N> v, Vector<std::uint32_t, N> random_bits) {
+  const auto bits = rounded_bits<N>(std::type_identity<T>{}, v, random_bits);
   if constexpr (N == 1) {
     p->bits = std::uint16_t(bits);
   } else {

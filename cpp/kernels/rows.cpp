@@ -247,14 +247,14 @@ unsigned scan_typed(const I* ids, std::int64_t bound, const S* segments, std::in
   const U u = unsigned_bound<I>(bound);
   const V v = unsigned_bound<S>(segment_bound);
   U most = 0;
-  V falls = 0, segments_bad = 0;
+  V decreases = 0, segments_bad = 0;
   for (std::int64_t i = begin; i < end; ++i) most = U(ids[i]) > most ? U(ids[i]) : most;
-  for (std::int64_t i = begin > 0 ? begin : 1; i < end; ++i) falls |= V(segments[i] < segments[i - 1]);
-  if (falls)
+  for (std::int64_t i = begin > 0 ? begin : 1; i < end; ++i) decreases |= V(segments[i] < segments[i - 1]);
+  if (decreases)
     for (std::int64_t i = begin; i < end; ++i) segments_bad |= V(V(segments[i]) >= v);
   else
     segments_bad = V(segments[begin]) >= v || V(segments[end - 1]) >= v;  // sorted: all others are in between
-  return (most >= u || segments_bad ? kOutOfRange : 0u) | (falls ? kFalls : 0u);
+  return (most >= u || segments_bad ? kOutOfRange : 0u) | (decreases ? kDecreases : 0u);
 }
 
 unsigned scan(const IdList& ids, std::int64_t bound, const IdList& segments, std::int64_t segment_bound,

@@ -45,7 +45,7 @@ void free_aligned(void* memory) noexcept { std::free(memory); }
 #endif
 
 void* allocate(std::int64_t bytes) {
-  if (bytes >= kLarge) return take_zeros(bytes);
+  if (bytes >= kLarge) return allocate_zeros(bytes);
   void* memory = aligned(static_cast<std::size_t>(bytes));
   if (!memory) throw std::bad_alloc();
   return memory;
@@ -53,7 +53,7 @@ void* allocate(std::int64_t bytes) {
 
 void release(void* memory, std::int64_t bytes) noexcept {
   if (bytes >= kLarge)
-    give_zeros(memory, bytes);
+    release_zeros(memory, bytes);
   else
     free_aligned(memory);
 }
@@ -67,7 +67,7 @@ std::int64_t rounded(std::int64_t bytes) {
 
 }  // namespace
 
-void* take_scratch(std::int64_t bytes) {
+void* allocate_scratch(std::int64_t bytes) {
   const std::int64_t size = rounded(bytes);
   ScratchCache& s = scratch_cache();
   if (std::unique_lock lock(s.mutex, std::try_to_lock); lock) {
@@ -82,7 +82,7 @@ void* take_scratch(std::int64_t bytes) {
   return allocate(size);
 }
 
-void give_scratch(void* memory, std::int64_t bytes) noexcept {
+void release_scratch(void* memory, std::int64_t bytes) noexcept {
   const std::int64_t size = rounded(bytes);
   ScratchCache& s = scratch_cache();
   if (std::unique_lock lock(s.mutex, std::try_to_lock); lock && size <= cache_limit()) {
@@ -111,7 +111,7 @@ void prefer_large_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::int
 }
 
 #if defined(__unix__) || defined(__APPLE__)
-void* take_zeros(std::int64_t bytes) {
+void* allocate_zeros(std::int64_t bytes) {
   void* memory =
       mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
@@ -119,15 +119,15 @@ void* take_zeros(std::int64_t bytes) {
   return memory;
 }
 
-void give_zeros(void* memory, std::int64_t bytes) noexcept { munmap(memory, static_cast<std::size_t>(bytes)); }
+void release_zeros(void* memory, std::int64_t bytes) noexcept { munmap(memory, static_cast<std::size_t>(bytes)); }
 #else
-void* take_zeros(std::int64_t bytes) {
+void* allocate_zeros(std::int64_t bytes) {
   void* memory = std::calloc(static_cast<std::size_t>(bytes), 1);
   if (!memory) throw std::bad_alloc();
   return memory;
 }
 
-void give_zeros(void* memory, std::int64_t) noexcept { std::free(memory); }
+void release_zeros(void* memory, std::int64_t) noexcept { std::free(memory); }
 #endif
 
 }  // namespace rowgrad

@@ -178,13 +178,13 @@ inline void update_row(const RowUpdate<T>& u, std::int64_t row, const T* grad) {
   auto slot = [&]([[maybe_unused]] std::int64_t c, int s) -> A* {
     return !is_per_row(rule) && s < slots_of(rule) ? u.slots[s] + row * u.cols + c : nullptr;
   };
-  const RowChance chance(random ? u.key : 0, row);
+  const RowRandomBits random_bits(random ? u.key : 0, row);
   for_blocks<T>(u.cols, [&, w, factor, grad]<int N, int K>(std::int64_t c0) {
     for (int k = 0; k < K; ++k) {
       const std::int64_t c = c0 + k * N;
       const Lane<T, N> to = updated<T, rule, graded, N>(u, w + c, slot(c, 0), slot(c, 1), graded ? grad + c : nullptr, factor);
       if constexpr (random)
-        store_by_chance<T, N>(w + c, to, chance.at<N>(c));
+        store_stochastic<T, N>(w + c, to, random_bits.at<N>(c));
       else
         store_lane<T, N>(w + c, to);
     }

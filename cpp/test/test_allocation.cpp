@@ -93,7 +93,7 @@ std::int64_t empty_shelf() {
     if (bytes == 0) break;
     for (bool fresh = false; !fresh;) {
       const std::int64_t before = made_scratch.load();
-      void* memory = take_scratch(bytes);
+      void* memory = allocate_scratch(bytes);
       fresh = made_scratch.load() != before;
       found += !fresh;
       if (bytes >= std::int64_t{4} << 20)

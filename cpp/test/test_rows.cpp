@@ -350,7 +350,7 @@ void check_scan(const Tensor& ids, std::int64_t bound, const Tensor& segments, s
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int64_t id = Ids(ids.view())[i], s = Ids(segments.view())[i];
     if (id < 0 || id >= bound || s < 0 || s >= segment_bound) expected |= kOutOfRange;
-    if (i > 0 && s < Ids(segments.view())[i - 1]) expected |= kFalls;
+    if (i > 0 && s < Ids(segments.view())[i - 1]) expected |= kDecreases;
   }
   for (std::size_t i = 1; i < levels().size(); ++i) {
     const Where where(levels()[i].name, {{"bound", bound}, {"segment bound", segment_bound}});

@@ -38,14 +38,14 @@ void test_refused() {
 void test_again() {
   for (std::int64_t bytes : {std::int64_t{1}, std::int64_t{100000}, 2 * kLargePiece}) {
     const test::Where where("again", {{"bytes", bytes}});
-    void* const first = take_scratch(bytes);
-    give_scratch(first, bytes);
-    void* const other = take_scratch(3 * bytes + 8192);
-    void* const again = take_scratch(bytes);
+    void* const first = allocate_scratch(bytes);
+    release_scratch(first, bytes);
+    void* const other = allocate_scratch(3 * bytes + 8192);
+    void* const again = allocate_scratch(bytes);
     EXPECT(other != first);
     EXPECT(again == first);
-    give_scratch(other, 3 * bytes + 8192);
-    give_scratch(again, bytes);
+    release_scratch(other, 3 * bytes + 8192);
+    release_scratch(again, bytes);
   }
 }
 
@@ -53,24 +53,24 @@ void test_again() {
 void test_kept() {
   const std::int64_t third = most_kept / 3 + 1;  // two fit, three do not
   std::vector<void*> pieces;
-  for (int i = 0; i < 4; ++i) pieces.push_back(take_scratch(third));
+  for (int i = 0; i < 4; ++i) pieces.push_back(allocate_scratch(third));
   for (void* memory : pieces) {
     EXPECT(is_there(memory));
-    give_scratch(memory, third);
+    release_scratch(memory, third);
   }
   EXPECT(!is_there(pieces[0]));
   EXPECT(!is_there(pieces[1]));
   EXPECT(is_there(pieces[2]));
   EXPECT(is_there(pieces[3]));
 
-  void* const huge = take_scratch(most_kept + 1);
+  void* const huge = allocate_scratch(most_kept + 1);
   EXPECT(is_there(huge));
-  give_scratch(huge, most_kept + 1);
+  release_scratch(huge, most_kept + 1);
   EXPECT(!is_there(huge));
   EXPECT(is_there(pieces[2]));  // and takes none of the others with it
-  EXPECT(take_scratch(third) == pieces[2]);
-  EXPECT(take_scratch(third) == pieces[3]);
-  for (void* memory : {pieces[2], pieces[3]}) give_scratch(memory, third);
+  EXPECT(allocate_scratch(third) == pieces[2]);
+  EXPECT(allocate_scratch(third) == pieces[3]);
+  for (void* memory : {pieces[2], pieces[3]}) release_scratch(memory, third);
 }
 
 }  // namespace

@@ -89,7 +89,8 @@ Updated update_same(const char* name, const Numbers64& attrs, const std::vector<
 // -- the rules, one number at a time ----------------------------------------------------------------------------------
 
 std::uint32_t naive_chance(const Step& step, std::int64_t row, std::int64_t column) {
-  const std::uint64_t bits = mixed(chance_key(std::uint64_t(step.seed), std::uint64_t(step.number)) ^ std::uint64_t(row));
+  const std::uint64_t key = random_key(std::uint64_t(step.seed), std::uint64_t(step.number));
+  const std::uint64_t bits = splitmix64(key ^ std::uint64_t(row));
   std::uint32_t h = std::uint32_t(column) * 0x9e3779b9u + std::uint32_t(bits);
   h = (h ^ (h >> 16)) * 0x7feb352du;
   h ^= std::uint32_t(bits >> 32);

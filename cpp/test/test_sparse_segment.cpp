@@ -184,7 +184,7 @@ void test_narrow(Rng& rng) {
 // Both ways give the same bits: a wrong choice would cost nothing but time.
 void test_choice() {
   auto is_narrow = [](Order order, std::int64_t ids, std::int64_t rows, std::int64_t cols, std::int64_t segments = 9) {
-    return choose_way(order, ids, rows, segments, cols, 4) == Way::narrow;
+    return choose_algorithm(order, ids, rows, segments, cols, 4) == GradientAlgorithm::narrow;
   };
   constexpr std::int64_t most = (1 << 20) / 8;  // rows of two columns that a cache holds
   set_num_threads(8);
@@ -240,9 +240,9 @@ void test_clearing(Rng& rng) {
     EXPECT_EQ(first_difference(table, expected), -1);
   }
   const Tensor two = ids_of({0, 1});
-  EXPECT(is_mostly({two.view()}, Tensor(DType::float32, {16, 3}).view()));
-  EXPECT(!is_mostly({two.view()}, Tensor(DType::float32, {17, 3}).view()));
-  EXPECT(!is_mostly({}, Tensor(DType::float32, {0, 3}).view()));
+  EXPECT(covers_most_rows({two.view()}, Tensor(DType::float32, {16, 3}).view()));
+  EXPECT(!covers_most_rows({two.view()}, Tensor(DType::float32, {17, 3}).view()));
+  EXPECT(!covers_most_rows({}, Tensor(DType::float32, {0, 3}).view()));
 }
 
 // Rows whose ids add nothing but zeros are named all the same.

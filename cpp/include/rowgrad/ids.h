@@ -84,8 +84,8 @@ std::int64_t first_where(std::int64_t n, const Bad& bad) {
   parallel_ranges(n, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       if (!bad(i)) continue;
-      std::int64_t seen = first.load();
-      while (i < seen && !first.compare_exchange_weak(seen, i)) {
+      std::int64_t earliest = first.load();
+      while (i < earliest && !first.compare_exchange_weak(earliest, i)) {
       }
       return;
     }
@@ -103,7 +103,7 @@ inline Status check_ids(const Ids& ids, std::int64_t bound, Fault fault) {
 
 // Whether bad(previous id, id) is false for every id.
 template <class Bad>
-bool no_neighbours(const Ids& ids, const Bad& bad) {
+bool no_adjacent_pair(const Ids& ids, const Bad& bad) {
   std::atomic<bool> found{false};
   ids.typed([&](auto* p) {
     parallel_ranges(ids.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -116,17 +116,17 @@ bool no_neighbours(const Ids& ids, const Bad& bad) {
 }
 
 inline bool non_decreasing(const Ids& ids) {
-  return no_neighbours(ids, [](auto before, auto id) { return id < before; });
+  return no_adjacent_pair(ids, [](auto before, auto id) { return id < before; });
 }
 
-inline bool rises(const Ids& ids) {
-  return no_neighbours(ids, [](auto before, auto id) { return id <= before; });
+inline bool strictly_ascending(const Ids& ids) {
+  return no_adjacent_pair(ids, [](auto before, auto id) { return id <= before; });
 }
 
 // Reports the first id that is not greater than the previous one, or is outside [0, bound), as `fault`.
-inline Status check_rising(const Ids& ids, std::int64_t bound, Fault fault) {
+inline Status check_ascending(const Ids& ids, std::int64_t bound, Fault fault) {
   const std::int64_t n = ids.size;
-  if (n == 0 || (rises(ids) && ids[0] >= 0 && ids[n - 1] < bound)) return {};
+  if (n == 0 || (strictly_ascending(ids) && ids[0] >= 0 && ids[n - 1] < bound)) return {};
   for (std::int64_t i = 0; i < n; ++i)  // may find nothing: as in check_ids
     if (const std::int64_t id = ids[i]; !is_below(id, bound) || (i > 0 && id <= ids[i - 1])) return {fault, i, id, bound};
   return {};
@@ -142,11 +142,11 @@ inline Scan scan(const Ids& indices, std::int64_t index_bound, const Ids& segmen
   parallel_ranges(indices.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
     flags.fetch_or(scan_ops().scan(indices, index_bound, segments, segment_bound, begin, end));
   });
-  return {!(flags.load() & kOutOfRange), !(flags.load() & kFalls)};
+  return {!(flags.load() & kOutOfRange), !(flags.load() & kDecreases)};
 }
 
 // Reports the first id whose index (as `bad_index`) or segment is out of range; the index takes precedence.
-inline Status first_outside(const Ids& indices, std::int64_t index_bound, Fault bad_index, const Ids& segments,
+inline Status first_out_of_range(const Ids& indices, std::int64_t index_bound, Fault bad_index, const Ids& segments,
                             std::int64_t segment_bound) {
   for (std::int64_t i = 0; i < indices.size; ++i) {  // may find nothing: as in check_ids
     const std::int64_t index = indices[i], segment = segments[i];

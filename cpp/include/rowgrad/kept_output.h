@@ -27,7 +27,7 @@ inline void clear_rows(const Array& table, const Array& rows) {
 }
 
 // Whether so many rows are stale that overwriting the whole table costs less than clearing them one by one.
-inline bool is_mostly(const std::vector<Array>& stale, const Array& table) {
+inline bool covers_most_rows(const std::vector<Array>& stale, const Array& table) {
   return !stale.empty() && table.rows() <= 8 * stale[0].size();
 }
 

@@ -84,13 +84,13 @@ std::vector<T> workspace(std::int64_t n) {
 
 // Uninitialized memory that the process caches on release, up to a limit: faulting in fresh pages costs more than the
 // sort that uses them.
-void* take_scratch(std::int64_t bytes);
-void give_scratch(void* memory, std::int64_t bytes) noexcept;
+void* allocate_scratch(std::int64_t bytes);
+void release_scratch(void* memory, std::int64_t bytes) noexcept;
 
 // Zeros from the system, aligned to cache lines: untouched pages cost nothing. Large pages are used although the first
 // row on each clears all of it: still cheaper than many small page faults.
-void* take_zeros(std::int64_t bytes);
-void give_zeros(void* memory, std::int64_t bytes) noexcept;
+void* allocate_zeros(std::int64_t bytes);
+void release_zeros(void* memory, std::int64_t bytes) noexcept;
 
 // Asks the system to back memory of several untouched pages with large pages.
 void prefer_large_pages(void* memory, std::int64_t bytes) noexcept;
@@ -103,7 +103,7 @@ class Scratch {
   explicit Scratch(std::int64_t n) : size_(n) {
     if (n < 0 || n > memory_limit() / 2 / std::int64_t(sizeof(T))) throw OutOfMemory{n};
     try {
-      data_ = static_cast<T*>(take_scratch(bytes()));
+      data_ = static_cast<T*>(allocate_scratch(bytes()));
     } catch (const std::bad_alloc&) {
       throw OutOfMemory{n};
     }
@@ -116,7 +116,7 @@ class Scratch {
     return *this;
   }
   ~Scratch() {
-    if (data_) give_scratch(data_, bytes());
+    if (data_) release_scratch(data_, bytes());
   }
 
   void clear() { std::memset(static_cast<void*>(data_), 0, static_cast<std::size_t>(bytes())); }

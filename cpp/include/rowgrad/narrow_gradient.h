@@ -50,16 +50,16 @@ class NarrowTerms {
     }
     Scratch<std::int64_t> count;
     if (has_divisor(batch.kind)) count = segment_counts(batch.segments, batch.sorted, grad.rows);
-    made_ = Scratch<A>(grad.rows * grad.cols);
+    scaled_ = Scratch<A>(grad.rows * grad.cols);
     parallel_ranges(grad.rows, 1 << 13, [&](std::int64_t begin, std::int64_t end) {
-      grad_ops<T>().scale_terms(made_.data(), grad.data, grad.cols, count.data(), batch.kind, begin, end);
+      grad_ops<T>().scale_terms(scaled_.data(), grad.data, grad.cols, count.data(), batch.kind, begin, end);
     });
-    terms_ = made_.data();
+    terms_ = scaled_.data();
   }
   const A* data() const { return terms_; }
 
  private:
-  Scratch<A> made_;
+  Scratch<A> scaled_;
   const A* terms_ = nullptr;
 };
 
@@ -106,11 +106,11 @@ class NarrowRows {
     sums_ = Scratch<std::byte>(batch.table_rows * cols_ * std::int64_t(sizeof(A)));
     A* sums = reinterpret_cast<A*>(sums_.data());
     auto count = [&](std::int64_t first, std::int64_t last, std::int64_t part) {
-      std::int64_t named = 0;
-      for (std::int64_t r = first; r < last; ++r) named += is_named(sums[r * cols_]);
-      before_[part + 1] = named;
+      std::int64_t touched = 0;
+      for (std::int64_t r = first; r < last; ++r) touched += is_touched(sums[r * cols_]);
+      before_[part + 1] = touched;
     };
-    add_narrow(grad, batch, cuts_, sums, kUnnamed<A>, false, count);
+    add_narrow(grad, batch, cuts_, sums, kUntouched<A>, false, count);
     std::partial_sum(before_.begin(), before_.end(), before_.begin());
   }
 
@@ -127,13 +127,13 @@ class NarrowRows {
   // The initial value of sums. Kernels run with subnormals flushed (float_mode.h), so it adds like +0 and is never a
   // result: a row that still holds it has no id. That saves a separate flag per row.
   template <class A>
-  static constexpr A kUnnamed = std::numeric_limits<A>::denorm_min();
+  static constexpr A kUntouched = std::numeric_limits<A>::denorm_min();
 
   // Compares bits: a float comparison treats it as zero.
   template <class A>
-  static bool is_named(A sum) {
+  static bool is_touched(A sum) {
     using Bits = std::conditional_t<sizeof(A) == 4, std::uint32_t, std::uint64_t>;
-    return std::bit_cast<Bits>(sum) != std::bit_cast<Bits>(kUnnamed<A>);
+    return std::bit_cast<Bits>(sum) != std::bit_cast<Bits>(kUntouched<A>);
   }
 
   // Writes every row to the next output row and advances only past rows that have ids: branches would be mispredicted.
@@ -145,7 +145,7 @@ class NarrowRows {
     for (std::int64_t r = cuts_[part]; k < end; ++r) {
       for (std::int64_t c = 0; c < cols; ++c) values[k * cols + c] = store<T>(sums[r * cols + c]);
       ids[k] = I(r);
-      k += is_named(sums[r * cols]);
+      k += is_touched(sums[r * cols]);
     }
   }
 

@@ -21,7 +21,8 @@ class RowPlan : public Kernel {
     const Ids indices(in[0]), segments(in[1]);
     const Scan found = scan(indices, num_rows_, segments, num_segments);
     sorted_ = found.sorted;
-    if (!found.in_range) return first_outside(indices, num_rows_, Fault::index_not_in_output, segments, num_segments);
+    if (!found.in_range)
+      return first_out_of_range(indices, num_rows_, Fault::index_not_in_output, segments, num_segments);
     batch_ = SortedBatch::by_position(indices, num_rows_);
     const std::int64_t parts = work_parts(indices.size, 1);  // read once: the number of threads may change
     before_ = batch_.visit([parts](const auto& entries) { return runs_before(entries, parts); });
@@ -89,10 +90,10 @@ struct PlanView {
   Status check(std::int64_t grad_rows, bool uses_positions) const {
     const std::int64_t n = segments.size;
     if (counts.size > grad_rows) return {Fault::plan_segments_not_in_grad, -1, counts.size, grad_rows};
-    if (const Status s = check_rising(rows, num_rows, Fault::plan_rows)) return s;
+    if (const Status s = check_ascending(rows, num_rows, Fault::plan_rows)) return s;
     const std::int64_t first = starts.size > 0 ? starts[0] : -1;
     if (n > 0 && first != 0) return {Fault::plan_starts, 0, first, n};
-    if (const Status s = check_rising(Ids(starts), n, Fault::plan_starts)) return s;
+    if (const Status s = check_ascending(Ids(starts), n, Fault::plan_starts)) return s;
     if (const Status s = check_ids(segments, counts.size, Fault::plan_segments)) return s;
     if (!uses_positions) return {};
     const std::int64_t i = first_where(n, [this, n](std::int64_t j) { return !is_below(positions[j], n); });
@@ -100,13 +101,13 @@ struct PlanView {
   }
 
   // Validates the rest: each position occurs once and ascends within its row; counts match the segments.
-  Status check_law() const {
+  Status check_consistency() const {
     const std::int64_t n = segments.size;
-    auto seen = workspace<std::uint8_t>(n);
+    auto used = workspace<std::uint8_t>(n);
     for (std::int64_t i = 0, k = 0; i < n; ++i) {
       const bool begins = k < starts.size && starts[k] == i;
       k += begins;
-      if (seen[positions[i]]++ || (!begins && positions[i] < positions[i - 1]))
+      if (used[positions[i]]++ || (!begins && positions[i] < positions[i - 1]))
         return {Fault::plan_positions, i, positions[i], n};
     }
     auto count = workspace<std::int64_t>(counts.size);
@@ -155,7 +156,7 @@ class PlannedIds : public Kernel {
     plan.starts.data = static_cast<const std::int64_t*>(starts_.data);
     plan.positions.data = static_cast<const std::int64_t*>(positions_.data);
     if (const Status s = plan.check(plan.counts.size, true)) return s;
-    return plan.check_law();
+    return plan.check_consistency();
   }
 
   bool fills() const override { return true; }

@@ -61,13 +61,15 @@ const UpdateOps<T>& update_ops();
 
 // -- counter-based random numbers: one per (seed, step, row, column), in any order and on any thread ------------------
 
-static inline std::uint64_t mixed(std::uint64_t x) {
+static inline std::uint64_t splitmix64(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
 
-static inline std::uint64_t chance_key(std::uint64_t seed, std::uint64_t step) { return mixed(mixed(seed) ^ step); }
+static inline std::uint64_t random_key(std::uint64_t seed, std::uint64_t step) {
+  return splitmix64(splitmix64(seed) ^ step);
+}
 
 }  // namespace rowgrad

@@ -146,7 +146,7 @@ struct NarrowTable {
 };
 
 // The findings of a pass over two lists of ids.
-enum ScanFlags : unsigned { kOutOfRange = 1, kFalls = 2 };
+enum ScanFlags : unsigned { kOutOfRange = 1, kDecreases = 2 };
 
 struct ScanOps {
   // Flags ids outside [0, bound) in either list, and segments smaller than the previous one.

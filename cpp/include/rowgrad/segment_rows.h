@@ -169,7 +169,7 @@ class SparseSegmentDot : public Kernel {
     indices_ = IdSnapshot(Ids(in[2]));
     segments_ = IdSnapshot(Ids(in[3]));
     if (scan(indices_, data_rows, segments_, grad_rows).in_range) return {};
-    return first_outside(indices_, data_rows, Fault::index_not_in_params, segments_, grad_rows);
+    return first_out_of_range(indices_, data_rows, Fault::index_not_in_params, segments_, grad_rows);
   }
 
   void compute(std::span<const Array> out) override {

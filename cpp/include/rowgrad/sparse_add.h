@@ -112,7 +112,7 @@ class SparseAdd : public Kernel {
     std::uint8_t* step = steps_.data() + i + j;
     while (i < end.a && j < end.b) {
       // This many steps reach neither end.
-      for (std::int64_t sure = std::min(end.a - i, end.b - j); sure > 0; --sure) {
+      for (std::int64_t steps = std::min(end.a - i, end.b - j); steps > 0; --steps) {
         const std::int64_t *x = a.data + i * rank, *y = b.data + j * rank;
         bool a_first, b_first;
         relate<R>(x, y, rank, a_first, b_first);
@@ -239,9 +239,9 @@ class SumWalk : public Kernel {
     const std::int64_t *a = a_.data, *b = b_.data, *sum = sum_.data;
     auto [i, j] = at;
     while (true) {
-      std::int64_t sure = std::min({end - k, border.a - i, border.b - j});  // this many steps reach no border
-      if (sure <= 0) return {i, j, k};
-      for (; sure > 0; --sure, ++k) {
+      std::int64_t steps = std::min({end - k, border.a - i, border.b - j});  // this many steps reach no border
+      if (steps <= 0) return {i, j, k};
+      for (; steps > 0; --steps, ++k) {
         const std::int64_t *x = a + i * rank, *y = b + j * rank, *z = sum + k * rank;
         bool behind_a, behind_b, ahead_a, ahead_b;
         relate<R>(x, z, rank, behind_a, ahead_a);

@@ -22,7 +22,7 @@ class RowOptimizer : public Kernel {
  protected:
   static constexpr std::size_t kOwn = 6;
   std::int64_t table_rows() const { return attr[1]; }
-  bool leaves_rest() const { return attr[2] != 0 || !fades(Rule(attr[0])); }
+  bool skips_rest() const { return attr[2] != 0 || !fades(Rule(attr[0])); }
 
   template <class T>
   RowUpdate<T> update(std::span<const Array> out) const {
@@ -38,7 +38,7 @@ class RowOptimizer : public Kernel {
     ROWGRAD_STEP_NUMBERS(ROWGRAD_NUMBER)
 #undef ROWGRAD_NUMBER
     u.random = attr[3] != 0;
-    u.key = chance_key(std::uint64_t(attr[4]), std::uint64_t(attr[5]));
+    u.key = random_key(std::uint64_t(attr[4]), std::uint64_t(attr[5]));
     return u;
   }
 
@@ -51,7 +51,7 @@ class RowOptimizer : public Kernel {
   // Updates the rows that are not in `named`, which is ascending.
   template <class T>
   void fade_rest(const RowUpdate<T>& u, const Ids& named) const {
-    if (leaves_rest()) return;
+    if (skips_rest()) return;
     const std::int64_t parts = work_parts(u.rows, work_per_row(u));
     named.typed([&](auto* ids) {
       parallel_parts(u.rows, parts, [&](std::int64_t row, std::int64_t end, std::int64_t) {
@@ -71,7 +71,7 @@ class ApplyRows : public RowOptimizer {
   static constexpr std::int64_t kAhead = 8;  // rows to prefetch
 
  public:
-  Status check() override { return check_rising(Ids(in[1]), table_rows(), Fault::row_ids); }
+  Status check() override { return check_ascending(Ids(in[1]), table_rows(), Fault::row_ids); }
 
   void compute(std::span<const Array> out) override {
     const Ids ids(in[1]);
@@ -202,7 +202,7 @@ class ApplyBags : public BagOptimizer {
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto u = update<T>(out);
       // Before anything is written: this allocates and may fail.
-      const RowList named = empty_ || leaves_rest() ? RowList{} : batch_.rows();
+      const RowList named = empty_ || skips_rest() ? RowList{} : batch_.rows();
       if (!empty_) batch_.visit([&](const auto& entries) { weighted() ? with_weights(u, entries) : plain(u, entries); });
       std::visit(
           [&]<class I>(const std::vector<I>& rows) {

@@ -101,29 +101,29 @@ class FillEmptyRows : public Kernel {
     if (n > 0 && (indices.row(0)[0] < 0 || indices.row(n - 1)[0] >= dense_rows)) return false;
     row_ids_ = Scratch<std::int64_t>(n);
     filled_ = workspace<std::int64_t>(parts + 1);
-    std::atomic<bool> falls{false};
+    std::atomic<bool> unsorted{false};
     std::int64_t* const copy = row_ids_.data();
     parallel_tasks(parts, [&, n, parts, copy](std::int64_t part) {
       const std::int64_t end = n * (part + 1) / parts, cols = indices.cols;
       std::int64_t i = n * part / parts, previous = -1, filled = 0;
-      bool fell = false;
+      bool decreased = false;
       if (i > 0) previous = copy[i] = indices.row(i)[0], ++i;  // compared with the previous part below
       // In chunks, so that an unsorted list is not read to its end.
-      while (i < end && !falls.load(std::memory_order_relaxed)) {
+      while (i < end && !unsorted.load(std::memory_order_relaxed)) {
         const std::int64_t *id = indices.row(i), last = std::min(end, i + kStretch);
         std::int64_t *to = copy + i, *const to_end = copy + last;
         i = last;
         for (; to < to_end; ++to, id += cols) {
           const std::int64_t row = *to = *id;
-          fell |= row < previous;
+          decreased |= row < previous;
           filled += row != previous;
           previous = row;
         }
-        if (fell) falls.store(true, std::memory_order_relaxed);
+        if (decreased) unsorted.store(true, std::memory_order_relaxed);
       }
       filled_[part + 1] = filled;
     });
-    bool sorted = !falls;
+    bool sorted = !unsorted;
     for (std::int64_t part = 1; sorted && part < parts; ++part) {
       const std::int64_t first = n * part / parts;
       sorted = copy[first - 1] <= copy[first];
@@ -258,15 +258,15 @@ class ReverseIndexMap : public Kernel {
     ascending_ = find_gaps(map.size, positions);
     if (ascending_) return {};
     if (const Status s = copy_below({map.data, map.size, 1}, positions, Fault::reverse_index_not_in_grad, map_)) return s;
-    named_ = workspace<std::uint8_t>(positions);
+    mapped_ = workspace<std::uint8_t>(positions);
     // Locals: a byte store may alias any member.
-    std::uint8_t* named = named_.data();
+    std::uint8_t* mapped = mapped_.data();
     const std::int64_t* position = map_.data();
     const std::int64_t n = map.size;
     std::uint8_t twice = 0;
     for (std::int64_t i = 0; i < n; ++i) {
-      twice |= named[position[i]];
-      named[position[i]] = 1;
+      twice |= mapped[position[i]];
+      mapped[position[i]] = 1;
     }
     shared_ = twice != 0;
     return {};
@@ -279,89 +279,89 @@ class ReverseIndexMap : public Kernel {
   void parallel_stretches(OnRun&& run, OnGap&& gap) const {
     const std::int64_t n = in.front().size(), parts = std::int64_t(gap_count_.size());
     parallel_tasks(parts, [&, n, parts](std::int64_t part) {
-      std::int64_t i = n * part / parts, unnamed = unnamed_before_[part];
-      const Gap* next = gaps_.data() + unnamed;
+      std::int64_t i = n * part / parts, unmapped = unmapped_before_[part];
+      const Gap* next = gaps_.data() + unmapped;
       for (const Gap* last = next + gap_count_[part]; next < last; ++next) {
-        run(i, i + unnamed, next->entry - i);
-        gap(next->entry + unnamed, unnamed, next->unnamed - unnamed);
+        run(i, i + unmapped, next->entry - i);
+        gap(next->entry + unmapped, unmapped, next->unmapped - unmapped);
         i = next->entry;
-        unnamed = next->unnamed;
+        unmapped = next->unmapped;
       }
       const std::int64_t end = n * (part + 1) / parts;
-      run(i, i + unnamed, end - i);
-      if (part + 1 == parts) gap(end + unnamed, unnamed, gaps_.size() - unnamed);
+      run(i, i + unmapped, end - i);
+      if (part + 1 == parts) gap(end + unmapped, unmapped, gaps_.size() - unmapped);
     });
   }
 
   bool ascending_ = false;
   Scratch<std::int64_t> map_;        // a copy of a map that is not ascending
-  std::vector<std::uint8_t> named_;  // per position: whether it is in the map
+  std::vector<std::uint8_t> mapped_;  // per position: whether it is in the map
   bool shared_ = false;              // whether some position is in the map more than once
 
  private:
   // A gap before an entry, and the number of unmapped positions before that entry.
   struct Gap {
-    std::int64_t entry, unnamed;
+    std::int64_t entry, unmapped;
   };
 
   // Returns the number of unmapped positions before entry i - 1 of an ascending map. A gap directly before an entry
   // belongs to the part of that entry.
-  std::int64_t unnamed_before(std::int64_t i) const {
+  std::int64_t unmapped_before(std::int64_t i) const {
     return i == 0 ? 0 : wrapping_minus(in.front().as<std::int64_t>()[i - 1], i - 1);
   }
 
-  // Whether the map is ascending and in range. If so, gaps_ has the gaps of each part from index unnamed_before_[part]
+  // Whether the map is ascending and in range. If so, gaps_ has the gaps of each part from index unmapped_before_[part]
   // on: there are at most as many gaps as unmapped positions.
   bool find_gaps(std::int64_t n, std::int64_t positions) {
     constexpr std::int64_t kBytes = 32;  // of a gap, and later of a value, per unmapped position
     if (positions < n || positions - n > memory_limit() / 2 / kBytes) return false;
     const std::int64_t parts = pieces(n, kScanGrain);
     // Bounds per part, so that no two parts write to the same memory even if the map changes; each entry is read once.
-    unnamed_before_ = workspace<std::int64_t>(parts + 1);
+    unmapped_before_ = workspace<std::int64_t>(parts + 1);
     for (std::int64_t part = 0; part < parts; ++part) {
-      const std::int64_t through = unnamed_before(n * (part + 1) / parts);
-      if (through < unnamed_before_[part] || through > positions - n) return false;
-      unnamed_before_[part + 1] = through;
+      const std::int64_t through = unmapped_before(n * (part + 1) / parts);
+      if (through < unmapped_before_[part] || through > positions - n) return false;
+      unmapped_before_[part + 1] = through;
     }
     gaps_ = Scratch<Gap>(positions - n);
     gap_count_ = workspace<std::int64_t>(parts);
     std::atomic<bool> ascends{true};
     parallel_tasks(parts, [&, n, parts](std::int64_t part) {
-      gap_count_[part] = find_gaps_between(n * part / parts, n * (part + 1) / parts, unnamed_before_[part],
-                                           unnamed_before_[part + 1]);
+      gap_count_[part] = find_gaps_between(n * part / parts, n * (part + 1) / parts, unmapped_before_[part],
+                                           unmapped_before_[part + 1]);
       if (gap_count_[part] < 0) ascends.store(false, std::memory_order_relaxed);
     });
     return ascends;
   }
 
-  // Returns the number of gaps in entries [begin, end), or -1 if the map does not ascend. `unnamed`, `most`: the number
+  // Returns the number of gaps in entries [begin, end), or -1 if the map does not ascend. `unmapped`, `most`: the number
   // of unmapped positions before the first entry and before the end.
-  std::int64_t find_gaps_between(std::int64_t begin, std::int64_t end, std::int64_t unnamed, const std::int64_t most) {
+  std::int64_t find_gaps_between(std::int64_t begin, std::int64_t end, std::int64_t unmapped, const std::int64_t most) {
     constexpr std::int64_t kBlock = 32;
     const auto* map = in.front().as<const std::int64_t>();
-    Gap *const first = gaps_.data() + unnamed, *next = first;
+    Gap *const first = gaps_.data() + unmapped, *next = first;
     for (std::int64_t last; begin < end; begin = last) {
       last = std::min(end, begin + kBlock);
-      if (names_run(map + begin, last - begin, begin + unnamed)) continue;
+      if (is_consecutive(map + begin, last - begin, begin + unmapped)) continue;
       for (std::int64_t i = begin; i < last; ++i) {
         const std::int64_t now = wrapping_minus(map[i], i);
-        if (now < unnamed || now > most) return -1;
-        if (now > unnamed) *next++ = {i, now};
-        unnamed = now;
+        if (now < unmapped || now > most) return -1;
+        if (now > unmapped) *next++ = {i, now};
+        unmapped = now;
       }
     }
     return next - first;
   }
 
   // Whether these entries have consecutive positions, without a branch per entry.
-  static bool names_run(const std::int64_t* map, std::int64_t count, std::int64_t position) {
+  static bool is_consecutive(const std::int64_t* map, std::int64_t count, std::int64_t position) {
     std::int64_t differ = 0;
     for (std::int64_t i = 0; i < count; ++i) differ |= map[i] ^ (position + i);
     return differ == 0;
   }
 
   Scratch<Gap> gaps_;
-  std::vector<std::int64_t> unnamed_before_;  // of each part, and the total
+  std::vector<std::int64_t> unmapped_before_;  // of each part, and the total
   std::vector<std::int64_t> gap_count_;       // of each part
 };
 
@@ -383,8 +383,8 @@ class FillEmptyRowsGrad : public ReverseIndexMap {
   template <class T>
   T split_by_gaps(T* values) const {
     const T* grad = in[1].as<T>();
-    Scratch<T> unnamed(in[1].size() - in[0].size());
-    T* rest = unnamed.data();
+    Scratch<T> unmapped(in[1].size() - in[0].size());
+    T* rest = unmapped.data();
     parallel_stretches(
         [=](std::int64_t i, std::int64_t position, std::int64_t count) {
           std::copy_n(grad + position, count, values + i);
@@ -392,7 +392,7 @@ class FillEmptyRowsGrad : public ReverseIndexMap {
         [=](std::int64_t position, std::int64_t k, std::int64_t count) {
           std::copy_n(grad + position, count, rest + k);
         });
-    return std::accumulate(rest, rest + unnamed.size(), T{}, sum_of<T>);
+    return std::accumulate(rest, rest + unmapped.size(), T{}, sum_of<T>);
   }
 
   template <class T>
@@ -403,9 +403,9 @@ class FillEmptyRowsGrad : public ReverseIndexMap {
       for (std::int64_t i = begin; i < end; ++i) values[i] = grad[map[i]];
     });
     T sum{};
-    const std::uint8_t* named = named_.data();
+    const std::uint8_t* mapped = mapped_.data();
     for (std::int64_t j = 0; j < grad.size; ++j)
-      if (!named[j]) sum = sum_of(sum, grad[j]);
+      if (!mapped[j]) sum = sum_of(sum, grad[j]);
     return sum;
   }
 };
@@ -421,7 +421,7 @@ class FillEmptyRowsGradGrad : public ReverseIndexMap {
       const auto result = vec<T>(out[0]);
       if (ascending_) return fill_stretches(values, result);
       if (shared_) return add_values(values, result);
-      fill_unnamed(result);
+      fill_unmapped(result);
       copy_values(values, result);
     });
   }
@@ -440,11 +440,11 @@ class FillEmptyRowsGradGrad : public ReverseIndexMap {
   }
 
   template <class T>
-  void fill_unnamed(Vec<T> result) const {
+  void fill_unmapped(Vec<T> result) const {
     const T default_value = *in[2].as<T>();
     parallel_ranges(result.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t j = begin; j < end; ++j)
-        if (!named_[j]) result[j] = default_value;
+        if (!mapped_[j]) result[j] = default_value;
     });
   }
 
@@ -462,7 +462,7 @@ class FillEmptyRowsGradGrad : public ReverseIndexMap {
     const std::int64_t* map = map_.data();
     auto sums = workspace<Accumulator<T>>(result.size);
     auto terms = workspace<std::uint8_t>(result.size);  // 0, 1 or 2 (more than one)
-    fill_unnamed(result);                               // after all allocations
+    fill_unmapped(result);                               // after all allocations
     for (std::int64_t i = 0; i < values.size; ++i) {
       const std::int64_t j = map[i];
       if (terms[j] == 0) {

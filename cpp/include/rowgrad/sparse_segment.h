@@ -90,7 +90,7 @@ inline Status check_gradient_ids(const Ids& indices, const Ids& segments, std::i
   if (found.in_range) return {};
   if (segments_first)
     if (const Status s = check_ids(segments, grad_rows, Fault::segment_not_in_grad)) return s;
-  return first_outside(indices, out_rows, Fault::index_not_in_output, segments, grad_rows);
+  return first_out_of_range(indices, out_rows, Fault::index_not_in_output, segments, grad_rows);
 }
 
 // Dense gradients up to this size are written completely, zeros included, into memory that the process already has. For
@@ -113,14 +113,14 @@ inline void clear_unless(bool holds_zeros, const Array& out) {
 //            and one read of every gradient row;
 //   narrow   keeps the whole table in cache and adds each id to its row: about 0.9 ns per id for the thread that owns
 //            the row, 0.15 ns for every other thread; so it suits few threads, and tables of few columns that fit.
-enum class Way { sorted, narrow };
+enum class GradientAlgorithm { sorted, narrow };
 
-inline Way choose_way(Order order, std::int64_t ids, std::int64_t table_rows, std::int64_t segments, std::int64_t cols,
-                      std::int64_t bytes_per_sum) {
-  if (is_blocked(order) || cols < 1 || cols > kNarrow || segments > kNarrowSegments) return Way::sorted;
+inline GradientAlgorithm choose_algorithm(Order order, std::int64_t ids, std::int64_t table_rows,
+                                          std::int64_t segments, std::int64_t cols, std::int64_t bytes_per_sum) {
+  if (is_blocked(order) || cols < 1 || cols > kNarrow || segments > kNarrowSegments) return GradientAlgorithm::sorted;
   constexpr std::int64_t cache = std::int64_t{1} << 20;  // per core
   const bool fits = table_rows <= cache / (cols * bytes_per_sum);
-  return fits && ids >= table_rows / 4 && num_threads() <= 8 ? Way::narrow : Way::sorted;
+  return fits && ids >= table_rows / 4 && num_threads() <= 8 ? GradientAlgorithm::narrow : GradientAlgorithm::sorted;
 }
 
 // Inputs grad, indices, segment_ids, output_dim0; attr: reduce, whether to return only the unique rows, order. One
@@ -138,7 +138,7 @@ class SparseSegmentGrad : public Kernel {
     if (empty_) return {};
     if (const Status s = check_ids()) return s;
     choose();
-    if (way_ == Way::narrow) {
+    if (algorithm_ == GradientAlgorithm::narrow) {
       visit(Floats{}, in[0].dtype,
             [&]<class T>(std::type_identity<T>) { narrow_.add(mat<T>(in[0]), narrow_batch()); });
       rows = narrow_.count();
@@ -154,11 +154,11 @@ class SparseSegmentGrad : public Kernel {
   Status check() override { return empty_ || unique_ ? Status{} : check_ids(); }
   bool fills() const override { return unique_ || !fresh_zeros || is_written_whole(out_rows_, in[0]); }
 
-  bool wrote_all() const override { return !empty_ && way_ == Way::narrow; }
+  bool wrote_all() const override { return !empty_ && algorithm_ == GradientAlgorithm::narrow; }
 
   RowList written() const override {
     if (empty_) return {};
-    if (way_ == Way::sorted) return batch_.rows();
+    if (algorithm_ == GradientAlgorithm::sorted) return batch_.rows();
     std::vector<std::int32_t> all(static_cast<std::size_t>(out_rows_));  // narrow tables write every row
     std::iota(all.begin(), all.end(), 0);
     return all;
@@ -167,7 +167,7 @@ class SparseSegmentGrad : public Kernel {
   void compute(std::span<const Array> out) override {
     if (empty_) return clear_unless(holds_zeros, out[0]);
     if (!unique_) choose();
-    if (way_ == Way::narrow) return compute_narrow(out);
+    if (algorithm_ == GradientAlgorithm::narrow) return compute_narrow(out);
     if (!unique_) sort();
     batch_.visit([&](const auto& entries) { accumulate(entries, out); });
   }
@@ -180,7 +180,7 @@ class SparseSegmentGrad : public Kernel {
 
   void choose() {
     const std::int64_t bytes_per_sum = std::max<std::int64_t>(width_of(in[0].dtype), 4);
-    way_ = choose_way(order_, in[1].size(), out_rows_, in[0].rows(), in[0].row_size(), bytes_per_sum);
+    algorithm_ = choose_algorithm(order_, in[1].size(), out_rows_, in[0].rows(), in[0].row_size(), bytes_per_sum);
   }
 
   NarrowBatch narrow_batch() const { return {Ids(in[1]), Ids(in[2]), sorted_, kind_, out_rows_}; }
@@ -230,7 +230,7 @@ class SparseSegmentGrad : public Kernel {
   SortedBatch batch_;
   std::vector<std::int64_t> before_;  // distinct rows before each part of the work
   NarrowRows narrow_;
-  Way way_ = Way::sorted;
+  GradientAlgorithm algorithm_ = GradientAlgorithm::sorted;
 };
 
 // The row-sparse gradient, padded to `size` rows: zeros after the last row, with `fill_id` as their id. Two more
@@ -239,9 +239,9 @@ class PaddedSegmentGrad : public SparseSegmentGrad {
  public:
   Status measure() override {
     if (const Status s = SparseSegmentGrad::measure()) return s;
-    named_rows_ = rows;
+    unique_rows_ = rows;
     rows = Ids(in[4])[0];
-    if (named_rows_ > rows) return {Fault::rows_exceed_size, -1, named_rows_, rows};
+    if (unique_rows_ > rows) return {Fault::rows_exceed_size, -1, unique_rows_, rows};
     return {};
   }
 
@@ -249,16 +249,16 @@ class PaddedSegmentGrad : public SparseSegmentGrad {
 
   void compute(std::span<const Array> out) override {
     SparseSegmentGrad::compute(out);
-    const std::int64_t fill = Ids(in[5])[0], cols = out[0].row_size(), left = rows - named_rows_;
+    const std::int64_t fill = Ids(in[5])[0], cols = out[0].row_size(), left = rows - unique_rows_;
     const std::int64_t shape[] = {left, cols};
-    clear({out[0].as<char>() + named_rows_ * cols * width_of(out[0].dtype), out[0].dtype, shape});
+    clear({out[0].as<char>() + unique_rows_ * cols * width_of(out[0].dtype), out[0].dtype, shape});
     visit(Indices{}, out[1].dtype, [&]<class I>(std::type_identity<I>) {
-      std::fill(out[1].as<I>() + named_rows_, out[1].as<I>() + rows, I(fill));
+      std::fill(out[1].as<I>() + unique_rows_, out[1].as<I>() + rows, I(fill));
     });
   }
 
  private:
-  std::int64_t named_rows_ = 0;
+  std::int64_t unique_rows_ = 0;
 };
 
 // The transpose of a gradient: the forward op with segment ids in any order and a given number of rows. Inputs data,
@@ -272,7 +272,7 @@ class SparseSegmentGradGrad : public Kernel {
     const Ids indices(in[1]), segments(in[2]);
     const std::int64_t data_rows = in[0].rows();
     if (scan(indices, data_rows, segments, out_rows_).in_range) return {};
-    return first_outside(indices, data_rows, Fault::index_not_in_data, segments, out_rows_);
+    return first_out_of_range(indices, data_rows, Fault::index_not_in_data, segments, out_rows_);
   }
 
   bool fills() const override { return !fresh_zeros; }

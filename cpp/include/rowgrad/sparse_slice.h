@@ -66,20 +66,20 @@ class SparseSlice : public Kernel {
   Status measure() override {
     const auto indices = coordinates(in[0]);
     const std::int64_t n = indices.rows, parts = pieces(n, kEntryGrain);
-    const Box box = wanted();
+    const Box box = selection();
     const bool none = box.empty();
-    kept_ = Scratch<std::uint64_t>((n + kWord - 1) / kWord);
+    selected_ = Scratch<std::uint64_t>((n + kWord - 1) / kWord);
     first_ = workspace<std::int64_t>(parts + 1);
     visit_rank(indices.cols, [&]<int R>(std::integral_constant<int, R>) {
       parallel_tasks(parts, [&](std::int64_t part) {
         const std::int64_t end = part_begin(n, part + 1, parts);
-        std::int64_t kept = 0;
+        std::int64_t selected = 0;
         for (std::int64_t i = part_begin(n, part, parts); i < end; i += kWord) {
           const std::uint64_t bits = none ? 0 : inside<R>(box, indices.row(i), std::min(end - i, kWord));
-          kept_[i / kWord] = bits;
-          kept += std::popcount(bits);
+          selected_[i / kWord] = bits;
+          selected += std::popcount(bits);
         }
-        first_[part + 1] = kept;
+        first_[part + 1] = selected;
       });
     });
     std::partial_sum(first_.begin(), first_.end(), first_.begin());
@@ -92,14 +92,14 @@ class SparseSlice : public Kernel {
   void compute(std::span<const Array> out) override {
     visit_width(in[1].dtype, [&]<class T>(std::type_identity<T>) {
       visit_rank(in[3].size(), [&]<int R>(std::integral_constant<int, R>) {
-        parallel_tasks(std::int64_t(first_.size()) - 1, [&](std::int64_t part) { move_kept<T, R>(part, out); });
+        parallel_tasks(std::int64_t(first_.size()) - 1, [&](std::int64_t part) { move_selected<T, R>(part, out); });
       });
     });
     for (std::int64_t d = 0; d < in[3].size(); ++d) out[2].as<std::int64_t>()[d] = extent(d);
   }
 
  private:
-  Box wanted() const {
+  Box selection() const {
     Box box(in[3].size());
     const auto* start = in[3].as<const std::int64_t>();
     const auto* size = in[4].as<const std::int64_t>();
@@ -113,19 +113,19 @@ class SparseSlice : public Kernel {
   }
 
   template <class T, int R>
-  void move_kept(std::int64_t part, std::span<const Array> out) const {
+  void move_selected(std::int64_t part, std::span<const Array> out) const {
     const auto from = coordinates(in[0]);
     const auto* start = in[3].as<const std::int64_t>();
     const T* values = in[1].as<T>();
     const std::int64_t rank = R > 0 ? R : from.cols, parts = std::int64_t(first_.size()) - 1;
     const std::int64_t end = part_begin(from.rows, part + 1, parts);
     std::int64_t* to = mat<std::int64_t>(out[0]).row(first_[part]);
-    T* kept_values = out[1].as<T>() + first_[part];
+    T* selected_values = out[1].as<T>() + first_[part];
     for (std::int64_t i = part_begin(from.rows, part, parts); i < end; i += kWord)
-      each_bit(kept_[i / kWord], [&](std::int64_t b) {
+      each_bit(selected_[i / kWord], [&](std::int64_t b) {
         const std::int64_t* row = from.data + (i + b) * rank;
         for (std::int64_t d = 0; d < rank; ++d) *to++ = wrapping_minus(row[d], start[d]);
-        *kept_values++ = values[i + b];
+        *selected_values++ = values[i + b];
       });
   }
 
@@ -136,8 +136,8 @@ class SparseSlice : public Kernel {
     return start < dim ? wrapping_minus(dim, start) : 0;
   }
 
-  Scratch<std::uint64_t> kept_;      // a bit per entry
-  std::vector<std::int64_t> first_;  // of each part: the output position of its first selected entry
+  Scratch<std::uint64_t> selected_;  // a bit per entry
+  std::vector<std::int64_t> first_;      // of each part: the output position of its first selected entry
 };
 
 // Shared by the gradient and its transpose: inputs 1 to 3 are input_indices, input_start, output_indices.
