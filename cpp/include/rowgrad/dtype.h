@@ -48,10 +48,10 @@ static inline half narrow_to(std::type_identity<half>, float x) {
   if (magnitude < 0x33000000u) return {sign};  // below half of the smallest subnormal
   const int shift = 126 - int(magnitude >> 23);
   const std::uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
-  const std::uint32_t kept = mantissa >> shift;
+  const std::uint32_t quotient = mantissa >> shift;
   const std::uint32_t rest = mantissa & ((1u << shift) - 1u);
   const std::uint32_t tie = 1u << (shift - 1);
-  return {std::uint16_t(sign | (kept + (rest > tie || (rest == tie && (kept & 1u)))))};
+  return {std::uint16_t(sign | (quotient + (rest > tie || (rest == tie && (quotient & 1u)))))};
 }
 
 // Code, Python name, C++ type. Codes are positions in this list. Quantized types hold plain integers.

@@ -48,7 +48,7 @@ template <class T>
 struct UpdateOps {
   // Updates rows ids[begin], …, ids[end - 1] with the rows of `grad`, starting at its first row, and prefetches the row
   // that is `ahead` places further on in the list.
-  void (*named)(const RowUpdate<T>&, const T* grad, const IdList& ids, std::int64_t begin, std::int64_t end,
+  void (*listed)(const RowUpdate<T>&, const T* grad, const IdList& ids, std::int64_t begin, std::int64_t end,
                 std::int64_t ahead);
   // Updates rows [first, last) of the table with the same rows of `grad`.
   void (*all)(const RowUpdate<T>&, const T* grad, std::int64_t first, std::int64_t last);

@@ -48,15 +48,15 @@ class RowOptimizer : public Kernel {
     return u.cols * (2 + slots_of(u.rule));
   }
 
-  // Updates the rows that are not in `named`, which is ascending.
+  // Updates the rows that are not in `updated`, which is ascending.
   template <class T>
-  void fade_rest(const RowUpdate<T>& u, const Ids& named) const {
+  void fade_rest(const RowUpdate<T>& u, const Ids& updated) const {
     if (skips_rest()) return;
     const std::int64_t parts = work_parts(u.rows, work_per_row(u));
-    named.typed([&](auto* ids) {
+    updated.typed([&](auto* ids) {
       parallel_parts(u.rows, parts, [&](std::int64_t row, std::int64_t end, std::int64_t) {
-        for (auto* id = std::lower_bound(ids, ids + named.size, row); row < end; ++id) {
-          const std::int64_t next = id == ids + named.size ? end : std::clamp<std::int64_t>(read_once(id), row, end);
+        for (auto* id = std::lower_bound(ids, ids + updated.size, row); row < end; ++id) {
+          const std::int64_t next = id == ids + updated.size ? end : std::clamp<std::int64_t>(read_once(id), row, end);
           update_ops<T>().fade(u, row, next);
           if (next == end) return;
           row = next + 1;
@@ -80,7 +80,7 @@ class ApplyRows : public RowOptimizer {
       const auto grad = mat<const T>(in[0]);
       parallel_parts(ids.size, work_parts(ids.size, work_per_row(u)),
                      [&](std::int64_t begin, std::int64_t end, std::int64_t) {
-                       update_ops<T>().named(u, grad.row(begin), ids, begin, end, kAhead);
+                       update_ops<T>().listed(u, grad.row(begin), ids, begin, end, kAhead);
                      });
       fade_rest(u, ids);
     });
@@ -167,7 +167,7 @@ void update_runs(const RowUpdate<T>& u, const Entries<P>& entries, std::int64_t 
     more = last ? 0 : runs.next(chunk, rows + k, later);
     if (k > 0) {
       sum(starts, k);
-      update_ops<T>().named(u, gradient, IdList{rows, k + more, true}, 0, k, k);
+      update_ops<T>().listed(u, gradient, IdList{rows, k + more, true}, 0, k, k);
     }
     for (std::int64_t j = 2 * k; j < k + more; ++j) prefetch_row(u, rows[j]);  // if the next chunk is larger
     if (last) return;
@@ -202,13 +202,13 @@ class ApplyBags : public BagOptimizer {
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto u = update<T>(out);
       // Before anything is written: this allocates and may fail.
-      const RowList named = empty_ || skips_rest() ? RowList{} : batch_.rows();
+      const RowList updated = empty_ || skips_rest() ? RowList{} : batch_.rows();
       if (!empty_) batch_.visit([&](const auto& entries) { weighted() ? with_weights(u, entries) : plain(u, entries); });
       std::visit(
           [&]<class I>(const std::vector<I>& rows) {
             fade_rest(u, Ids(rows.data(), std::int64_t(rows.size()), sizeof(I) == 8));
           },
-          named);
+          updated);
     });
   }
 
@@ -310,7 +310,7 @@ class ApplyPlanned : public BagOptimizer {
         batch.starts += k;
         batch.rows -= k;
         sum(batch, next - k);
-        update_ops<T>().named(u, chunks.of(part), plan.rows, k, next, chunks.rows());
+        update_ops<T>().listed(u, chunks.of(part), plan.rows, k, next, chunks.rows());
       }
     });
   }
