@@ -1,4 +1,4 @@
-// Translation only: Python buffers and dtype codes to views, Status to a tuple. No arithmetic, no words.
+// The Python binding: Python buffers and dtype codes become views, a Status becomes a tuple.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -39,22 +39,22 @@ std::string dtype_name(DType dtype) {
   return name == "bool_" ? "bool" : name;
 }
 
-// Borrowed memory of the caller's arrays: NumPy's through the buffer protocol, given back when the call is over; that of
-// other libraries as a tuple (address, *shape), C-contiguous, which the caller keeps alive.
+// Borrowed memory of the caller's arrays. NumPy arrays come through the buffer protocol and are released when the call
+// ends; arrays of other libraries are tuples (address, *shape), C-contiguous, which the caller keeps alive.
 class Buffers {
  public:
   Buffers() = default;
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
   ~Buffers() {
-    for (Py_buffer& b : held_) PyBuffer_Release(&b);
+    for (Py_buffer& b : buffers_) PyBuffer_Release(&b);
   }
 
-  // `shapes`, where given, is a tuple of the shapes that were checked: an array may have been changed since then.
+  // `shapes`, if not None, has the shapes that Python validated: fail if an array was reshaped since then.
   void take(nb::tuple arrays, nb::bytes codes, bool writable, nb::handle shapes = nb::none()) {
     const std::size_t n = arrays.size();
-    if (codes.size() != n) throw std::invalid_argument("one dtype code per array");
-    held_.reserve(n);
+    if (codes.size() != n) throw std::invalid_argument("codes must have one dtype code per array");
+    buffers_.reserve(n);
     views.reserve(n);
     shapes_.reserve(n);
     for (std::size_t i = 0; i < n; ++i) {
@@ -66,11 +66,11 @@ class Buffers {
       Py_buffer b;
       const int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
       if (PyObject_GetBuffer(arrays[i].ptr(), &b, flags) != 0) throw nb::python_error();
-      held_.push_back(b);
-      if (b.itemsize != width_of(code)) throw std::invalid_argument("dtype code does not fit the array");
+      buffers_.push_back(b);
+      if (b.itemsize != width_of(code)) throw std::invalid_argument("the item size does not match the dtype code");
       check_aligned(b.buf, code);
       static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
-      const auto* shape = reinterpret_cast<const std::int64_t*>(held_.back().shape);
+      const auto* shape = reinterpret_cast<const std::int64_t*>(buffers_.back().shape);
       views.push_back({b.buf, code, {shape, static_cast<std::size_t>(b.ndim)}});
     }
     if (!shapes.is_none()) check_shapes(nb::cast<nb::tuple>(shapes));
@@ -86,12 +86,12 @@ class Buffers {
     for (std::size_t d = 1; d < array.size(); ++d) shape.push_back(nb::cast<std::int64_t>(array[d]));
     check_aligned(memory, dtype);
     const Array view{memory, dtype, shape};
-    if (!memory && view.size() > 0) throw nb::buffer_error("no memory");
+    if (!memory && view.size() > 0) throw nb::buffer_error("the address of an array with elements is null");
     views.push_back(view);
   }
 
   void check_shapes(nb::tuple shapes) const {
-    if (shapes.size() != views.size()) throw nb::buffer_error("one shape per array");
+    if (shapes.size() != views.size()) throw nb::buffer_error("shapes must have one shape per array");
     for (std::size_t i = 0; i < views.size(); ++i) {
       PyObject* const checked = shapes[i].ptr();
       const auto rank = static_cast<Py_ssize_t>(views[i].shape.size());
@@ -99,18 +99,18 @@ class Buffers {
       for (Py_ssize_t d = 0; same && d < rank; ++d)
         same = PyLong_AsLongLong(PyTuple_GetItem(checked, d)) == views[i].shape[static_cast<std::size_t>(d)];
       if (PyErr_Occurred()) throw nb::python_error();
-      if (!same) throw nb::buffer_error("an array changed its shape");
+      if (!same) throw nb::buffer_error("the shape of an array changed after validation");
     }
   }
 
   static void check_aligned(const void* memory, DType dtype) {
-    // NumPy's own rule: complex numbers are aligned as their parts are.
+    // As NumPy does, align complex numbers like their parts.
     const auto width = static_cast<std::size_t>(width_of(dtype));
     const auto part = dtype == DType::complex64 || dtype == DType::complex128 ? width / 2 : width;
-    if (reinterpret_cast<std::uintptr_t>(memory) % part) throw nb::buffer_error("unaligned");
+    if (reinterpret_cast<std::uintptr_t>(memory) % part) throw nb::buffer_error("an array is not aligned to its dtype");
   }
 
-  std::vector<Py_buffer> held_;
+  std::vector<Py_buffer> buffers_;
   std::vector<std::vector<std::int64_t>> shapes_;
 };
 
@@ -129,7 +129,7 @@ nb::list as_python(const std::vector<KernelEntry>& list) {
   return out;
 }
 
-// Runs one phase without the GIL and with subnormals flushed; a workspace that does not fit becomes a Status.
+// Runs one phase without the GIL and with subnormals flushed; an allocation failure becomes a Status.
 template <class Fn>
 Status guarded(Fn&& fn) {
   const WithoutGil free;
@@ -143,8 +143,8 @@ Status guarded(Fn&& fn) {
   }
 }
 
-// One call of one kernel, named by its place among kernels() and, after those, update_kernels(). measure() has run when
-// Python gets it; `fault` and `rows` say how that went. One thread creates and runs it, so it has no lock.
+// One call of one kernel, given by its index in kernels() followed by update_kernels(). The constructor runs measure();
+// `fault` and `rows` have its result. One thread creates and runs a Job, so it has no lock.
 class Job {
  public:
   Job(int kernel, std::vector<std::int64_t> attrs, nb::tuple arrays, nb::bytes codes, nb::object shapes)
@@ -176,24 +176,24 @@ class Job {
   }
 
   bool failed() const { return bool(status_); }
-  // What measuring gave: fault, rows, fills. One crossing instead of three.
+  // Returns fault, rows and fills in one call from Python instead of three.
   nb::tuple measured() const { return nb::make_tuple(as_python(status_), kernel_->rows, kernel_->fills()); }
   nb::object fault() const { return as_python(status_); }
   std::int64_t rows() const { return kernel_->rows; }
   bool fills() const { return kernel_->fills(); }
   bool wrote_all() const { return kernel_->wrote_all(); }
 
-  // `zeros`: outputs hold zeros, but for the rows of the only output that `stale` names.
+  // `zeros`: the outputs hold zeros, except for the rows of the only output that `stale` lists.
   nb::object run(nb::tuple arrays, nb::bytes codes, bool zeros, nb::tuple stale, nb::bytes stale_code) {
     Buffers outputs, dirty;
     outputs.take(arrays, codes, true);
     dirty.take(stale, stale_code, false);
     return as_python(guarded([&]() -> Status {
-      // Zeros are for the kernel to write then, who knows when it has its memory: before that nothing is touched.
+      // The kernel clears the outputs itself, after its workspace allocation succeeded.
       if (!zeros) kernel_->fresh_zeros = false;
       if (const Status s = kernel_->check()) return s;
       const bool fills = kernel_->fills();
-      kernel_->holds_zeros = !fills || (zeros && !is_mostly(dirty.views, outputs.views[0]));
+      kernel_->holds_zeros = !fills || (zeros && !covers_most_rows(dirty.views, outputs.views[0]));
       if (!zeros && !fills)
         for (const Array& a : outputs.views) clear(a);
       if (kernel_->holds_zeros)
@@ -210,7 +210,7 @@ class Job {
   Status status_;
 };
 
-// A whole call whose outputs' sizes are known beforehand: what a Job does in steps. Returns the fault, or None.
+// Runs a whole call whose output sizes are known: all steps of a Job. Returns the fault, or None.
 nb::object run_kernel(int kernel, std::vector<std::int64_t> attrs, nb::tuple arrays, nb::bytes codes, nb::tuple outputs,
                       nb::bytes out_codes, bool zeros) {
   Job job(kernel, std::move(attrs), arrays, codes, nb::none());
@@ -218,16 +218,16 @@ nb::object run_kernel(int kernel, std::vector<std::int64_t> attrs, nb::tuple arr
   return job.run(outputs, out_codes, zeros, nb::make_tuple(), nb::bytes("", 0));
 }
 
-// An array of bytes whose memory is released with its last view.
+// Returns an array of bytes whose memory is released with its last view.
 template <void* (*take)(std::int64_t), void (*give)(void*, std::int64_t) noexcept>
 auto bytes_from(std::int64_t bytes) {
   struct Owned {
     void* memory;
     std::int64_t bytes;
   };
-  std::unique_ptr<Owned> made(new Owned{nullptr, bytes});  // not make_unique: Clang before 16 has no () for it
-  made->memory = take(bytes);
-  Owned* const owned = made.release();
+  std::unique_ptr<Owned> block(new Owned{nullptr, bytes});  // make_unique needs Clang 16 here
+  block->memory = take(bytes);
+  Owned* const owned = block.release();
   nb::capsule owner(owned, [](void* p) noexcept {
     auto* o = static_cast<Owned*>(p);
     give(o->memory, o->bytes);
@@ -239,7 +239,7 @@ auto bytes_from(std::int64_t bytes) {
 }  // namespace
 
 NB_MODULE(_core, m) {
-  m.doc() = "rowgrad's kernels. Arguments are checked by rowgrad.check before they come here.";
+  m.doc() = "Compiled kernels of rowgrad. rowgrad._runtime validates arguments before it calls them.";
   nb::class_<Job>(m, "Job")
       .def(nb::init<int, std::vector<std::int64_t>, nb::tuple, nb::bytes, nb::object>(), nb::arg("kernel"),
            nb::arg("attrs"), nb::arg("arrays"), nb::arg("codes"), nb::arg("shapes") = nb::none())
@@ -261,25 +261,26 @@ NB_MODULE(_core, m) {
     return names;
   });
   m.def("faults", [] { return std::vector<std::string>(std::begin(kFaultNames), std::end(kFaultNames)); });
-  // Bytes for a large output: out of memory that earlier outputs gave back, whose pages are there already; or zeros.
-  m.def("recycled", &bytes_from<take_scratch, give_scratch>);
-  m.def("zeroed", &bytes_from<take_zeros, give_zeros>);
-  // Which algorithm a dense gradient or one by unique rows takes.
+  // Memory for a large output: from the cache of released outputs, whose pages are already mapped; or zeros.
+  m.def("recycled", &bytes_from<allocate_scratch, release_scratch>);
+  m.def("zeroed", &bytes_from<allocate_zeros, release_zeros>);
+  // Returns the algorithm that a dense or row-sparse gradient uses.
   m.def("way", [](std::int64_t ids, std::int64_t rows, std::int64_t cols, std::int64_t bytes_per_sum) {
-    return choose_way(Order::sequential, ids, rows, 1, cols, bytes_per_sum) == Way::sorted ? "sorted" : "narrow";
+    const auto algorithm = choose_algorithm(Order::sequential, ids, rows, 1, cols, bytes_per_sum);
+    return algorithm == GradientAlgorithm::sorted ? "sorted" : "narrow";
   });
   m.def("level", [] { return std::string(row_level()); });
   bind_xla(m);
   m.def("memory_limit", &memory_limit);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, nb::call_guard<WithoutGil>());
-  // A daemon thread that is inside a call when the interpreter ends keeps its Job forever: do not warn of a leak.
+  // A daemon thread inside a call at interpreter exit never releases its Job: do not report that as a leak.
   Py_AtExit([] {
     if (Job::alive.load() > 0) nb::set_leak_warnings(false);
   });
-  // What is made at its first use is made now: a fork while another thread makes it would leave the child waiting.
+  // Initialize lazily created state now: a fork while another thread initializes it would leave the child waiting.
   num_threads();
   memory_limit();
   row_level();
-  give_scratch(take_scratch(1), 1);
+  release_scratch(allocate_scratch(1), 1);
 }

@@ -1,7 +1,7 @@
-// A stretch of work without the GIL, which ends well even where the interpreter ends first.
+// Releases the GIL for a scope, and stays safe if the interpreter ends first.
 #pragma once
 #include <Python.h>
-#include <cstddef>  // says which C library this is
+#include <cstddef>  // defines __GLIBC__
 #if defined(__GLIBC__)
 #include <cxxabi.h>
 #include <unistd.h>
@@ -15,9 +15,9 @@ class WithoutGil {
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
 
-  // Up to Python 3.13 a daemon thread that wants the GIL of an interpreter which is being torn down is unwound, and C++
-  // takes that for an exception out of a destructor: the process would abort. It waits for its end here, as it does
-  // from 3.14 on.
+  // Up to Python 3.13, a daemon thread that requests the GIL of a finalizing interpreter is unwound, which C++ treats
+  // as an exception out of a destructor: the process would abort. So the thread hangs here instead, as it does from
+  // 3.14 on.
   ~WithoutGil() {
 #if defined(__GLIBC__)
     try {

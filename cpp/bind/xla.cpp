@@ -1,8 +1,8 @@
-// Translation only: the buffers and attributes of an XLA custom call to views, Status to an XLA error.
+// The XLA binding: buffers and attributes of a custom call become views, a Status becomes an XLA error.
 //
-// One handler serves every kernel. Of its attributes
-//   call  says which kernel, with what: an array of int64, read by `Script`;
-//   got   and `op` are words for errors.
+// One handler serves every kernel. Its attributes:
+//   call     the kernel and its arguments: an array of int64, parsed by `Script`;
+//   got, op  text for error messages.
 #include "xla.h"
 
 #include <nanobind/stl/string.h>
@@ -31,67 +31,68 @@ namespace {
 
 constexpr std::int64_t kLargeResult = std::int64_t{4} << 20;
 
-struct Refusal {
+struct CallError {
   std::string message;
   XLA_FFI_Error_Code code;
 };
 
-[[noreturn]] void fail(std::string message) { throw Refusal{std::move(message), XLA_FFI_Error_Code_INTERNAL}; }
+[[noreturn]] void fail(std::string message) { throw CallError{std::move(message), XLA_FFI_Error_Code_INTERNAL}; }
 
-bool holds(XLA_FFI_DataType given, DType dtype) {
+bool holds(XLA_FFI_DataType actual, DType dtype) {
   switch (dtype) {
-    case DType::float16: return given == XLA_FFI_DataType_F16;
-    case DType::bfloat16: return given == XLA_FFI_DataType_BF16;
-    case DType::float32: return given == XLA_FFI_DataType_F32;
-    case DType::float64: return given == XLA_FFI_DataType_F64;
-    case DType::int8: return given == XLA_FFI_DataType_S8;
-    case DType::int16: return given == XLA_FFI_DataType_S16;
-    case DType::int32: return given == XLA_FFI_DataType_S32;
-    case DType::int64: return given == XLA_FFI_DataType_S64;
-    case DType::uint8: return given == XLA_FFI_DataType_U8;
-    case DType::uint16: return given == XLA_FFI_DataType_U16;
-    case DType::uint32: return given == XLA_FFI_DataType_U32;
-    case DType::uint64: return given == XLA_FFI_DataType_U64;
-    case DType::complex64: return given == XLA_FFI_DataType_C64;
-    case DType::complex128: return given == XLA_FFI_DataType_C128;
-    case DType::bool_: return given == XLA_FFI_DataType_PRED;
+    case DType::float16: return actual == XLA_FFI_DataType_F16;
+    case DType::bfloat16: return actual == XLA_FFI_DataType_BF16;
+    case DType::float32: return actual == XLA_FFI_DataType_F32;
+    case DType::float64: return actual == XLA_FFI_DataType_F64;
+    case DType::int8: return actual == XLA_FFI_DataType_S8;
+    case DType::int16: return actual == XLA_FFI_DataType_S16;
+    case DType::int32: return actual == XLA_FFI_DataType_S32;
+    case DType::int64: return actual == XLA_FFI_DataType_S64;
+    case DType::uint8: return actual == XLA_FFI_DataType_U8;
+    case DType::uint16: return actual == XLA_FFI_DataType_U16;
+    case DType::uint32: return actual == XLA_FFI_DataType_U32;
+    case DType::uint64: return actual == XLA_FFI_DataType_U64;
+    case DType::complex64: return actual == XLA_FFI_DataType_C64;
+    case DType::complex128: return actual == XLA_FFI_DataType_C128;
+    case DType::bool_: return actual == XLA_FFI_DataType_PRED;
     default: return false;
   }
 }
 
-// The attribute `call`, word by word: the kernel's number; how many constants, and those; how many inputs, and for each
-// its dtype's code and -1 for the next buffer, or else its rank, its dimensions and its values; each output's dtype's code.
+// Reads the attribute `call`: the kernel's index; the number of constants, and the constants; the number of inputs, and
+// for each its dtype code and either -1 for the next buffer, or its rank, dimensions and values; the dtype code of each
+// output.
 class Script {
  public:
-  explicit Script(const XLA_FFI_Array& words)
-      : at_(static_cast<const std::int64_t*>(words.data)), end_(at_ + words.size) {
-    if (words.dtype != XLA_FFI_DataType_S64) fail("rowgrad: the script of a call is no array of int64");
+  explicit Script(const XLA_FFI_Array& numbers)
+      : at_(static_cast<const std::int64_t*>(numbers.data)), end_(at_ + numbers.size) {
+    if (numbers.dtype != XLA_FFI_DataType_S64) fail("rowgrad: the attribute call must be an array of int64");
   }
   std::int64_t next() { return *take(1); }
   std::span<const std::int64_t> all() const { return {at_, end_}; }
   const std::int64_t* take(std::int64_t n) {
-    if (n < 0 || n > end_ - at_) fail("rowgrad: the script of a call ends too early");
-    const std::int64_t* words = at_;
+    if (n < 0 || n > end_ - at_) fail("rowgrad: the attribute call is too short");
+    const std::int64_t* numbers = at_;
     at_ += n;
-    return words;
+    return numbers;
   }
 
  private:
   const std::int64_t *at_, *end_;
 };
 
-// The arguments and results of one call as kernels see them. JAX has 32 bits where an op has int64, unless set to
-// have 64: those are widened before the call, and narrowed after it.
+// Kernel views of a call's arguments and results. Unless jax_enable_x64 is set, JAX has int32 where an op has int64:
+// inputs are widened before the call and results narrowed after it.
 class Views {
  public:
-  // Fills `view` in place: a returned Array is stored in 8-byte parts and loaded whole, which stalls the processor.
+  // Fills `view` in place: a returned Array would be stored in 8-byte parts and loaded whole, which stalls the CPU.
   void make(Array& view, const XLA_FFI_Buffer& b, DType dtype, bool is_input) {
     const std::span<const std::int64_t> shape(b.dims, static_cast<std::size_t>(b.rank));
     if (holds(b.dtype, dtype)) {
       view = {b.data, dtype, shape};
       return;
     }
-    if (dtype != DType::int64 || b.dtype != XLA_FFI_DataType_S32) fail("rowgrad: a buffer has another dtype than its op");
+    if (dtype != DType::int64 || b.dtype != XLA_FFI_DataType_S32) fail("rowgrad: a buffer has the wrong dtype");
     const Array narrow{b.data, DType::int32, shape};
     Scratch<std::int64_t>& wide = wide_.emplace_back(narrow.size());
     if (is_input) {
@@ -105,19 +106,19 @@ class Views {
     view = {wide.data(), DType::int64, shape};
   }
 
-  // A host input: its shape and values are the script's own words, but for those of 32 bits.
+  // Returns a host input. Its shape and int64 values are views of the script; int32 values are copied.
   Array host(Script& script, DType dtype, std::int64_t rank) {
     const std::span<const std::int64_t> shape(script.take(rank), static_cast<std::size_t>(rank));
     std::int64_t size = 1;
     for (const std::int64_t d : shape) {
-      if (d < 0 || d > (std::int64_t{1} << 31)) fail("rowgrad: a size of a call has an impossible shape");
-      size = std::min(size * d, std::int64_t{1} << 31);  // more words than any script has
+      if (d < 0 || d > (std::int64_t{1} << 31)) fail("rowgrad: a host input has a dimension outside [0, 2^31]");
+      size = std::min(size * d, std::int64_t{1} << 31);  // more than any script has
     }
     const std::int64_t* values = script.take(size);
     if (dtype == DType::int64) return {const_cast<std::int64_t*>(values), dtype, shape};
-    if (dtype != DType::int32) fail("rowgrad: a size has neither 32 nor 64 bits");
-    std::int32_t* narrow = few_.data() + used_;
-    if (size <= std::int64_t(few_.size()) - used_)
+    if (dtype != DType::int32) fail("rowgrad: a host input must be int32 or int64");
+    std::int32_t* narrow = inline_.data() + used_;
+    if (size <= std::int64_t(inline_.size()) - used_)
       used_ += size;
     else
       narrow = narrow_.emplace_back(size).data();
@@ -134,19 +135,19 @@ class Views {
     Array to;
     const std::int64_t* from;
   };
-  std::array<std::int32_t, 16> few_;  // host values are mostly one number
+  std::array<std::int32_t, 16> inline_;  // host values are usually one number
   std::int64_t used_ = 0;
   std::vector<Scratch<std::int64_t>> wide_;
   std::vector<Scratch<std::int32_t>> narrow_;
   std::vector<Narrowed> narrowed_;
 };
 
-// Views of a call's arrays. The few that our ops have are stored inline, without an allocation.
+// Views of a call's arrays; stored inline for typical numbers of arrays, to avoid an allocation.
 class ArrayList {
  public:
   explicit ArrayList(std::int64_t size) {
-    if (size < 0 || size > kMost) fail("rowgrad: a call with an impossible number of arrays");
-    arrays_ = std::span(few_).first(static_cast<std::size_t>(std::min(size, kFew)));
+    if (size < 0 || size > kMost) fail("rowgrad: a call has at most 65536 arrays, got " + std::to_string(size));
+    arrays_ = std::span(inline_).first(static_cast<std::size_t>(std::min(size, kFew)));
     if (size <= kFew) return;
     many_.resize(static_cast<std::size_t>(size));
     arrays_ = many_;
@@ -157,7 +158,7 @@ class ArrayList {
 
  private:
   static constexpr std::int64_t kFew = 12, kMost = 1 << 16;
-  std::array<Array, kFew> few_;
+  std::array<Array, kFew> inline_;
   std::vector<Array> many_;
   std::span<Array> arrays_;
 };
@@ -167,11 +168,11 @@ const void* attribute(const XLA_FFI_CallFrame* frame, std::string_view name, XLA
     const XLA_FFI_ByteSpan& found = *frame->attrs.names[i];
     if (frame->attrs.types[i] == type && std::string_view(found.ptr, found.len) == name) return frame->attrs.attrs[i];
   }
-  fail("rowgrad: a call without its attribute " + std::string(name));
+  fail("rowgrad: missing attribute " + std::string(name));
 }
 
-nb::object& words() {
-  static auto* const function = new nb::object();  // never destroyed: Python may be gone by then
+nb::object& fault_message() {
+  static auto* const function = new nb::object();  // never destroyed: Python may have ended by then
   return *function;
 }
 
@@ -180,25 +181,25 @@ nb::object& checker() {
   return *function;
 }
 
-// What tells one call from another, as words: its script, and the dtypes and shapes of its buffers, each list with its
-// length before it. A call is compared with a key word by word, so that a known call costs no memory.
+// Identifies a call by its script and the dtypes and shapes of its buffers, each list preceded by its length. matches()
+// compares number by number, so that a known call allocates nothing.
 class CallKey {
  public:
   bool matches(const XLA_FFI_CallFrame* frame, const Script& script) const {
-    const std::int64_t* at = words_.data();
-    const std::int64_t* const end = at + words_.size();
-    return visit(frame, script, [&](const std::int64_t* words, std::int64_t n) {
+    const std::int64_t* at = numbers_.data();
+    const std::int64_t* const end = at + numbers_.size();
+    return visit(frame, script, [&](const std::int64_t* numbers, std::int64_t n) {
       if (n > end - at) return false;
-      for (std::int64_t i = 0; i < n; ++i)  // a few words: std::equal would call memcmp for each piece
-        if (*at++ != words[i]) return false;
+      for (std::int64_t i = 0; i < n; ++i)  // short pieces: std::equal would call memcmp for each
+        if (*at++ != numbers[i]) return false;
       return true;
     }) && at == end;
   }
 
   static CallKey of(const XLA_FFI_CallFrame* frame, const Script& script) {
     CallKey key;
-    visit(frame, script, [&](const std::int64_t* words, std::int64_t n) {
-      key.words_.insert(key.words_.end(), words, words + n);
+    visit(frame, script, [&](const std::int64_t* numbers, std::int64_t n) {
+      key.numbers_.insert(key.numbers_.end(), numbers, numbers + n);
       return true;
     });
     return key;
@@ -208,14 +209,14 @@ class CallKey {
 
   struct Hash {
     std::size_t operator()(const CallKey& key) const {
-      const std::string_view bytes(reinterpret_cast<const char*>(key.words_.data()),
-                                   key.words_.size() * sizeof(std::int64_t));
+      const std::string_view bytes(reinterpret_cast<const char*>(key.numbers_.data()),
+                                   key.numbers_.size() * sizeof(std::int64_t));
       return std::hash<std::string_view>()(bytes);
     }
   };
 
  private:
-  // Calls take(words, n) for one piece after another until it returns false.
+  // Calls take(numbers, n) for one piece after another until it returns false.
   template <class Take>
   static bool visit(const XLA_FFI_CallFrame* frame, const Script& script, Take&& take) {
     const auto buffers = [&](void* const* list, std::int64_t count) {
@@ -227,39 +228,38 @@ class CallKey {
       }
       return true;
     };
-    const std::span<const std::int64_t> words = script.all();
-    const auto size = static_cast<std::int64_t>(words.size());
-    return take(&size, 1) && take(words.data(), size) && buffers(frame->args.args, frame->args.size) &&
+    const std::span<const std::int64_t> numbers = script.all();
+    const auto size = static_cast<std::int64_t>(numbers.size());
+    return take(&size, 1) && take(numbers.data(), size) && buffers(frame->args.args, frame->args.size) &&
            buffers(frame->rets.rets, frame->rets.size);
   }
 
-  std::vector<std::int64_t> words_;
+  std::vector<std::int64_t> numbers_;
 };
 
-// A program may come from anywhere, so its request is validated against the op's record: how many buffers, their
-// shapes, sizes and constants, and the dtypes that `Views` then holds the buffers to. Python does it, once for calls that
-// are alike.
+// Validates a call against the op's record, since a program may come from anywhere: the number of buffers, their
+// shapes, sizes and constants, and the dtypes that `Views` then requires. Python does it, once for equal calls.
 void check_call(const XLA_FFI_CallFrame* frame, const Script& script) {
   static std::shared_mutex mutex;
-  static auto* const good = new std::unordered_set<CallKey, CallKey::Hash>();
+  static auto* const validated = new std::unordered_set<CallKey, CallKey::Hash>();
   constexpr std::size_t kMany = 4096;
   for (std::int64_t i = 0; i < frame->args.size; ++i)
-    if (frame->args.types[i] != XLA_FFI_ArgType_BUFFER) fail("rowgrad: an argument of a call is no buffer");
+    if (frame->args.types[i] != XLA_FFI_ArgType_BUFFER) fail("rowgrad: an argument is not a buffer");
   for (std::int64_t i = 0; i < frame->rets.size; ++i)
-    if (frame->rets.types[i] != XLA_FFI_RetType_BUFFER) fail("rowgrad: a result of a call is no buffer");
-  // A thread mostly runs one program again and again: its last call is compared without a lock.
+    if (frame->rets.types[i] != XLA_FFI_RetType_BUFFER) fail("rowgrad: a result is not a buffer");
+  // A thread usually repeats one call: compare with its last call without a lock.
   thread_local CallKey last_of_thread;
   CallKey& last = last_of_thread;
   if (last.matches(frame, script)) return;
   CallKey key = CallKey::of(frame, script);
   {
     const std::shared_lock lock(mutex);
-    if (good->contains(key)) {
+    if (validated->contains(key)) {
       last = std::move(key);
       return;
     }
   }
-  if (!Py_IsInitialized()) fail("rowgrad: the interpreter that checks calls has ended");
+  if (!Py_IsInitialized()) fail("rowgrad: cannot validate the call: the Python interpreter has ended");
   const auto shapes = [](void* const* buffers, std::int64_t count) {
     std::vector<std::vector<std::int64_t>> list;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -272,19 +272,19 @@ void check_call(const XLA_FFI_CallFrame* frame, const Script& script) {
   {
     const nb::gil_scoped_acquire gil;
     try {
-      const std::span<const std::int64_t> words = script.all();
-      fault = nb::cast<std::string>(checker()(std::vector<std::int64_t>(words.begin(), words.end()),
+      const std::span<const std::int64_t> numbers = script.all();
+      fault = nb::cast<std::string>(checker()(std::vector<std::int64_t>(numbers.begin(), numbers.end()),
                                               shapes(frame->args.args, frame->args.size),
                                               shapes(frame->rets.rets, frame->rets.size)));
     } catch (nb::python_error& error) {
       error.discard_as_unraisable("rowgrad");
-      fault = "rowgrad: a call could not be checked";
+      fault = "rowgrad: the validation of the call failed";
     }
   }
-  if (!fault.empty()) throw Refusal{fault, XLA_FFI_Error_Code_INVALID_ARGUMENT};
+  if (!fault.empty()) throw CallError{fault, XLA_FFI_Error_Code_INVALID_ARGUMENT};
   const std::unique_lock lock(mutex);
-  if (good->size() >= kMany) good->clear();
-  good->insert(key);
+  if (validated->size() >= kMany) validated->clear();
+  validated->insert(key);
   last = std::move(key);
 }
 
@@ -293,20 +293,20 @@ std::string text(const XLA_FFI_CallFrame* frame, std::string_view name) {
   return {span.ptr, span.len};
 }
 
-[[noreturn]] void refuse(const XLA_FFI_CallFrame* frame, const Status& status) {
-  Refusal refusal{"rowgrad: a kernel refused its input", XLA_FFI_Error_Code_INVALID_ARGUMENT};
-  if (status.fault == Fault::out_of_memory) refusal.code = XLA_FFI_Error_Code_RESOURCE_EXHAUSTED;
+[[noreturn]] void report(const XLA_FFI_CallFrame* frame, const Status& status) {
+  CallError failure{"rowgrad: a kernel rejected its input", XLA_FFI_Error_Code_INVALID_ARGUMENT};
+  if (status.fault == Fault::out_of_memory) failure.code = XLA_FFI_Error_Code_RESOURCE_EXHAUSTED;
   const std::string op = text(frame, "op"), got = text(frame, "got");
   if (Py_IsInitialized()) {
     const nb::gil_scoped_acquire gil;
     try {
-      refusal.message = nb::cast<std::string>(
-          words()(op.c_str(), int(status.fault), status.position, status.value, status.bound, got.c_str()));
+      failure.message = nb::cast<std::string>(
+          fault_message()(op.c_str(), int(status.fault), status.position, status.value, status.bound, got.c_str()));
     } catch (nb::python_error& error) {
       error.discard_as_unraisable("rowgrad");
     }
   }
-  throw refusal;
+  throw failure;
 }
 
 void run(const XLA_FFI_CallFrame* frame) {
@@ -327,7 +327,7 @@ void run(const XLA_FFI_CallFrame* frame) {
     if (rank >= 0) {
       array = views.host(script, dtype, rank);
     } else {
-      if (buffer >= frame->args.size) fail("rowgrad: a call with too few buffers");
+      if (buffer >= frame->args.size) fail("rowgrad: too few buffers");
       views.make(array, *static_cast<const XLA_FFI_Buffer*>(frame->args.args[buffer++]), dtype, true);
     }
   }
@@ -335,14 +335,14 @@ void run(const XLA_FFI_CallFrame* frame) {
     const auto& buffer_out = *static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[i]);
     Array& array = out[static_cast<std::size_t>(i)];
     views.make(array, buffer_out, static_cast<DType>(script.next()), false);
-    // XLA allocates a large result from the system in every call, and small pages cost more than what is written there.
+    // XLA allocates a large result from the system in every call, where small pages cost more than the kernel's writes.
     if (array.bytes() >= kLargeResult) prefer_large_pages(array.data, array.bytes());
   }
   kernel->in = in;
-  kernel->fresh_zeros = false;  // XLA's memory holds anything
+  kernel->fresh_zeros = false;  // XLA's memory is uninitialized
   const FlushSubnormals flush;
-  if (const Status s = kernel->measure()) refuse(frame, s);
-  if (const Status s = kernel->check()) refuse(frame, s);
+  if (const Status s = kernel->measure()) report(frame, s);
+  if (const Status s = kernel->check()) report(frame, s);
   kernel->holds_zeros = !kernel->fills();
   if (kernel->holds_zeros)
     for (const Array& array : out) clear(array);
@@ -356,7 +356,7 @@ XLA_FFI_Error* error_of(const XLA_FFI_CallFrame* frame, const std::string& messa
 }
 
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) noexcept {
-  // Called by XLA when the handler is registered, with a frame that holds nothing else.
+  // XLA calls this at registration, with a frame that holds only this extension.
   for (XLA_FFI_Extension_Base* e = frame->extension_start; e; e = e->next) {
     if (e->type != XLA_FFI_Extension_Metadata) continue;
     XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(e)->metadata;
@@ -368,12 +368,12 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) noexcept {
     try {
       run(frame);
     } catch (const OutOfMemory& e) {
-      refuse(frame, {Fault::out_of_memory, -1, e.elements, memory_limit()});
+      report(frame, {Fault::out_of_memory, -1, e.elements, memory_limit()});
     } catch (const std::bad_alloc&) {
-      refuse(frame, {Fault::out_of_memory, -1, 0, memory_limit()});
+      report(frame, {Fault::out_of_memory, -1, 0, memory_limit()});
     }
-  } catch (const Refusal& refusal) {
-    return error_of(frame, refusal.message, refusal.code);
+  } catch (const CallError& error) {
+    return error_of(frame, error.message, error.code);
   } catch (const std::exception& e) {
     return error_of(frame, e.what(), XLA_FFI_Error_Code_INTERNAL);
   }
@@ -384,7 +384,7 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) noexcept {
 
 void bind_xla(nb::module_& m) {
   m.def("xla_handler", [] { return nb::capsule(reinterpret_cast<void*>(&handle)); });
-  m.def("set_xla_words", [](nb::object function) { words() = std::move(function); });
+  m.def("set_xla_words", [](nb::object function) { fault_message() = std::move(function); });
   m.def("set_xla_checker", [](nb::object function) { checker() = std::move(function); });
 }
 

@@ -1,4 +1,4 @@
-// SparseAdd, its gradient and the gradient's transpose: one merge, or one walk, from the first entry to the last.
+// SparseAdd, its gradient and the transpose of the gradient, against one sequential merge or walk.
 #include "../test/naive.h"
 #include "naive_lists.h"
 #include "rowgrad/sparse_add.h"
@@ -52,10 +52,10 @@ void add(Input& in, DType dtype, std::int64_t rank) {
       j += takes_b;
     }
   });
-  Tensor kept(dtype, {sum.size()});
-  kept.copy(0, values, 0, sum.size());
+  Tensor expected_values(dtype, {sum.size()});
+  expected_values.copy(0, values, 0, sum.size());
   EXPECT(same_bits(r.out[0], sum.tensor()));
-  EXPECT(same_numbers(r.out[1], kept));
+  EXPECT(same_numbers(r.out[1], expected_values));
   EXPECT(same_bits(r.out[2], shape));
 }
 
@@ -93,14 +93,14 @@ void gradients(Input& in, DType dtype, std::int64_t rank) {
   if (!accepted(r, true) || !accepted(back, true)) return;
   Numbers64 of_a(a.entries.size(), -1), of_b(b.entries.size(), -1);
   Tensor expected(dtype, {sum.size()});
-  std::vector<bool> named(sum.entries.size());
+  std::vector<bool> matched(sum.entries.size());
   visit(Numbers{}, dtype, [&]<class T>(std::type_identity<T>) {
     walk_sum(a, b, sum, [&](int side, std::int64_t entry, std::int64_t k) {
       (side ? of_b : of_a)[entry] = k;
       const T value = (side ? db : da).as<T>()[entry];
       T* at = expected.as<T>() + k;
-      *at = named[k] ? store<T>(naive::added(load(*at), load(value))) : value;
-      named[k] = true;
+      *at = matched[k] ? store<T>(naive::added(load(*at), load(value))) : value;
+      matched[k] = true;
     });
   });
   EXPECT(same_bits(r.out[0], picked(grad, of_a)));

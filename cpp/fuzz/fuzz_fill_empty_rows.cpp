@@ -26,7 +26,7 @@ void fill(Input& in) {
     return std::vector<Tensor>{Tensor(DType::int64, rank == 0 ? Shape{total} : Shape{total, rank}),
                                Tensor(dtype, {total}), Tensor(DType::bool_, {rows}), Tensor(DType::int64, {n})};
   });
-  // A number of rows that no memory holds is refused, and so is a negative one, which shapes never have.
+  // More rows than fit into memory are rejected, and so is a negative number, which shapes never have.
   if (!accepted(r, all_in(row_ids, rows) && rows >= 0)) return;
   const naive::Groups groups(row_ids, rows);
   std::int64_t total = n, k = 0;
@@ -56,7 +56,7 @@ void gradients(Input& in) {
   const DType dtype = in.pick(Numbers::list());
   const std::int64_t n = in.length(), length = in.flag() ? n + in.below(9) : in.below(700);
   Numbers64 map = in.ids(n, std::max<std::int64_t>(length, 1), false, in.flag());
-  const bool distinct = in.flag();  // as FillEmptyRows gives them, with gaps
+  const bool distinct = in.flag();  // distinct and with gaps, as FillEmptyRows returns them
   for (std::int64_t i = 0, at = 0; distinct && i < n; ++i) map[i] = at += i > 0 || map[i] % 4 == 1 ? 1 + (map[i] % 16 == 3) : 0;
   const Tensor grad = in.values(dtype, {length}), values = in.values(dtype, {n}), fallback = in.values(dtype, {});
   const Result r = test::run("fill_empty_rows_grad", {}, {ids_of(map), grad}, [&](std::int64_t) {
@@ -66,21 +66,21 @@ void gradients(Input& in) {
                                   [&](std::int64_t) { return std::vector<Tensor>{Tensor(dtype, {length})}; });
   const bool valid = all_in(map, length);
   if (!accepted(r, valid) || !accepted(back_r, valid)) return;
-  const naive::Groups named(map, length);
+  const naive::Groups entries_at(map, length);
   Tensor picked(dtype, {n}), rest(dtype, {}), back(dtype, {length});
   for (std::int64_t i = 0; i < n; ++i) picked.copy(i, grad, map[i]);
   visit(Numbers{}, dtype, [&]<class T>(std::type_identity<T>) {
     for (std::int64_t j = 0; j < length; ++j) {
-      if (named.size(j) == 0) {
+      if (entries_at.size(j) == 0) {
         *rest.as<T>() = store<T>(naive::added(load(*rest.as<T>()), load(grad.as<T>()[j])));
         back.copy(j, fallback, 0);
         continue;
       }
-      back.copy(j, values, named.at[named.start[j]]);
-      if (named.size(j) < 2) continue;
-      auto sum = load(values.as<T>()[named.at[named.start[j]]]);
-      for (std::int64_t g = named.start[j] + 1; g < named.start[j + 1]; ++g)
-        sum = naive::added(sum, load(values.as<T>()[named.at[g]]));
+      back.copy(j, values, entries_at.at[entries_at.start[j]]);
+      if (entries_at.size(j) < 2) continue;
+      auto sum = load(values.as<T>()[entries_at.at[entries_at.start[j]]]);
+      for (std::int64_t g = entries_at.start[j] + 1; g < entries_at.start[j + 1]; ++g)
+        sum = naive::added(sum, load(values.as<T>()[entries_at.at[g]]));
       back.as<T>()[j] = store<T>(sum);
     }
   });

@@ -1,4 +1,4 @@
-// Plans: what they hold, the ids they give back, gradients with one; and plans that somebody has changed.
+// Plans: their contents, the ids restored from them, gradients with a plan, and corrupted plans.
 #include "naive_plan.h"
 
 using namespace fuzz;
@@ -32,7 +32,7 @@ std::vector<Tensor> with(std::vector<Tensor> before, const std::vector<Tensor>& 
 }
 
 void one(Input& in) {
-  // Tables of more rows than 32 bits count are sorted by 64.
+  // Tables of more than 2^32 rows are sorted with 64-bit entries.
   const std::int64_t n = in.length(), segments = in.below(60), cols = in.columns();
   const std::int64_t num_rows = in.byte() % 8 == 7 ? std::int64_t(in.bits() & INT64_MAX) : in.below(200);
   const BagIds b(in, n, num_rows, segments, in.flag());
@@ -53,25 +53,25 @@ void one(Input& in) {
   const auto kind = Reduction(in.below(3));
   const auto order = Order(in.below(2));
   const auto rounding = Rounding(in.below(2));
-  const std::int64_t way = in.below(3), found = plan.out[0].size(), grad_rows = segments + in.below(3) - 1;
+  const std::int64_t variant = in.below(3), found = plan.out[0].size(), grad_rows = segments + in.below(3) - 1;
   if (grad_rows < 0) return;
   const Tensor grad = in.values(dtype, {grad_rows, cols}), weights = in.values(in.pick(Floats::list()), {n});
   const auto outputs = [&](std::int64_t) {
-    const std::int64_t rows = way == 1 ? found : num_rows;
+    const std::int64_t rows = variant == 1 ? found : num_rows;
     bound_result(rows, cols);
     std::vector<Tensor> out{Tensor(dtype, {rows, cols})};
-    if (way == 1) out.push_back(Tensor(b.index_dtype(), {rows}));
+    if (variant == 1) out.push_back(Tensor(b.index_dtype(), {rows}));
     return out;
   };
-  const Result r = way == 2 ? test::run("planned_weighted_grad",
-                                        {std::int64_t(kind), std::int64_t(rounding), std::int64_t(order)},
-                                        with({grad, weights}, plan.out, num_rows), outputs)
-                            : test::run("planned_segment_grad", {std::int64_t(kind), way, std::int64_t(order)},
-                                        with({grad}, plan.out, num_rows), outputs);
-  if (changed || !accepted(r, grad_rows >= segments)) return;  // a changed plan gives some gradient, or is refused
-  const NaiveGradient expected(grad, b, kind, order, way == 2 ? &weights : nullptr, rounding);
-  EXPECT(same_numbers(r.out[0], way == 1 ? expected.values : expected.table(num_rows)));
-  if (way == 1) EXPECT(same_bits(r.out[1], ids_of(expected.rows, b.wide_indices)));
+  const Result r = variant == 2 ? test::run("planned_weighted_grad",
+                                            {std::int64_t(kind), std::int64_t(rounding), std::int64_t(order)},
+                                            with({grad, weights}, plan.out, num_rows), outputs)
+                                : test::run("planned_segment_grad", {std::int64_t(kind), variant, std::int64_t(order)},
+                                            with({grad}, plan.out, num_rows), outputs);
+  if (changed || !accepted(r, grad_rows >= segments)) return;  // a corrupted plan is rejected or returns any gradient
+  const NaiveGradient expected(grad, b, kind, order, variant == 2 ? &weights : nullptr, rounding);
+  EXPECT(same_numbers(r.out[0], variant == 1 ? expected.values : expected.table(num_rows)));
+  if (variant == 1) EXPECT(same_bits(r.out[1], ids_of(expected.rows, b.wide_indices)));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Whole rows and bags as offsets: gathered, scattered, looked up, stacked.
+// Whole rows and bags by offsets: gather, scatter, positions, stacking, inner products, roots.
 #include "../test/naive.h"
 #include "input.h"
 
@@ -46,14 +46,14 @@ void scatter(Input& in) {
 
 void positions(Input& in) {
   const std::int64_t m = in.length(), n = in.length();
-  const bool wide = in.flag(), rising = in.flag();
-  Numbers64 list = in.ids(m, 400, !wide, rising);
-  if (rising) list.erase(std::unique(list.begin(), list.end()), list.end());
+  const bool wide = in.flag(), ascending = in.flag();
+  Numbers64 list = in.ids(m, 400, !wide, ascending);
+  if (ascending) list.erase(std::unique(list.begin(), list.end()), list.end());
   const Numbers64 ids = in.ids(n, 400, !wide);
   const Result r = test::run("row_positions", {}, {ids_of(list, wide), ids_of(ids, wide)}, [&](std::int64_t) {
     return std::vector<Tensor>{Tensor(DType::int64, {n})};
   });
-  if (!never_falls(list)) return;  // then only memory is in question
+  if (!is_non_decreasing(list)) return;  // any result is fine as long as no access is out of bounds
   Numbers64 at;
   for (std::int64_t id : ids) {
     const auto found = std::find(list.begin(), list.end(), id);
@@ -71,7 +71,7 @@ void offsets(Input& in) {
         return std::vector<Tensor>{Tensor(wide ? DType::int64 : DType::int32, {n})};
       });
   const bool ends = list.empty() ? n == 0 && !has_end : has_end ? list.back() == n : list.back() <= n;
-  const bool valid = ends && never_falls(list) && (list.empty() || list[0] == 0);
+  const bool valid = ends && is_non_decreasing(list) && (list.empty() || list[0] == 0);
   if (!accepted(r, valid)) return;
   Numbers64 expected;
   for (std::int64_t i = 0; i < n; ++i)
@@ -98,7 +98,7 @@ void stack(Input& in) {
                                    Tensor(DType::int64, {wants_positions ? n : 0})};
                              });
   const __int128 limit = wide ? INT64_MAX : INT32_MAX;
-  bool valid = ends[0] == 0 && never_falls(ends) && ends.back() == n;
+  bool valid = ends[0] == 0 && is_non_decreasing(ends) && ends.back() == n;
   for (std::int64_t f = 0; f < features && valid; ++f) {
     valid = rows[f] >= 0 && first[f] >= 0 && __int128(rows[f]) + first[f] <= limit;
   }

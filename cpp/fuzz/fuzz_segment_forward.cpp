@@ -1,4 +1,4 @@
-// Sums of bags: SparseSegment* with and without num_segments, the gradients' transposes, weighted bags, SegmentSum.
+// Sums of bags: SparseSegment* with and without num_segments, transposes of the gradients, weighted bags, SegmentSum.
 #include "naive_bags.h"
 
 using namespace fuzz;
@@ -7,13 +7,13 @@ using test::table_of;
 
 namespace {
 
-// Rows of every segment below `rows`, in input order.
+// Returns the reduced row of every segment below `rows`.
 Tensor expected_bags(const Tensor& data, const BagIds& b, Reduction kind, std::int64_t rows, const Tensor* weights) {
   const std::int64_t cols = data.cols();
   Tensor out(data.dtype, {rows, cols});
   std::map<std::int64_t, Numbers64> members;
   for (std::int64_t i = 0; i < b.size(); ++i) members[b.segments[i]].push_back(i);
-  for (const auto& member : members) {  // by name, as lambdas of clang 14 see no bindings
+  for (const auto& member : members) {  // not a structured binding: lambdas cannot capture those in clang 14
     const std::int64_t segment = member.first;
     const Numbers64& at = member.second;
     Numbers64 ids;
@@ -35,14 +35,14 @@ Tensor expected_bags(const Tensor& data, const BagIds& b, Reduction kind, std::i
   return out;
 }
 
-// How many rows the forward has; -1 where it refuses. Segment ids are kept as int32 and then counted as int32.
+// Returns the number of output rows, or -1 if the ids must be rejected. int32 segment ids are counted in int32.
 std::int64_t forward_rows(const BagIds& b, bool wide_indices, const std::int64_t* num_segments) {
   const std::int64_t last = b.segments.empty() ? -1 : b.segments.back();
   const std::int64_t limit = wide_indices ? INT64_MAX : INT32_MAX;
   if (last >= limit || (!b.wide_segments && last == INT32_MAX)) return -1;
   if (num_segments && (*num_segments < last + 1 || *num_segments < 0 || *num_segments > INT32_MAX)) return -1;
   const std::int64_t rows = num_segments ? *num_segments : last + 1;
-  return never_falls(b.segments) && all_in(b.segments, rows) ? rows : -1;
+  return is_non_decreasing(b.segments) && all_in(b.segments, rows) ? rows : -1;
 }
 
 void forward(Input& in) {
@@ -52,21 +52,22 @@ void forward(Input& in) {
   const BagIds b(in, n, rows, 1 + in.below(60), in.byte() % 8 != 7);
   const Tensor data = in.values(dtype, {rows, cols});
   std::vector<Tensor> inputs{data, b.index_tensor(), b.segment_tensor()};
-  const bool given = in.flag();
+  const bool has_num_segments = in.flag();
   std::int64_t num_segments = in.flag() ? in.number(30) : in.below(80);
-  if (given) {
+  if (has_num_segments) {
     const bool wide = in.flag();
     if (!wide) num_segments = std::int32_t(std::uint32_t(std::uint64_t(num_segments)));
     inputs.push_back(scalar_of(num_segments, wide));
   }
-  const Result r = test::run("sparse_segment", {std::int64_t(kind), given}, inputs, [&](std::int64_t measured) {
+  const Numbers64 attrs{std::int64_t(kind), has_num_segments};
+  const Result r = test::run("sparse_segment", attrs, inputs, [&](std::int64_t measured) {
     bound_result(measured, cols);
     return std::vector<Tensor>{Tensor(dtype, {measured, cols})};
   });
-  const std::int64_t wanted = forward_rows(b, b.wide_indices, given ? &num_segments : nullptr);
-  if (!accepted(r, wanted >= 0 && all_in(b.indices, rows))) return;
-  EXPECT_EQ(r.rows, wanted);
-  EXPECT(same_numbers(r.out[0], expected_bags(data, b, kind, wanted, nullptr)));
+  const std::int64_t expected_rows = forward_rows(b, b.wide_indices, has_num_segments ? &num_segments : nullptr);
+  if (!accepted(r, expected_rows >= 0 && all_in(b.indices, rows))) return;
+  EXPECT_EQ(r.rows, expected_rows);
+  EXPECT(same_numbers(r.out[0], expected_bags(data, b, kind, expected_rows, nullptr)));
 }
 
 void transpose(Input& in) {
@@ -97,10 +98,10 @@ void weighted(Input& in) {
     bound_result(measured, cols);
     return std::vector<Tensor>{Tensor(dtype, {measured, cols})};
   });
-  const std::int64_t wanted =
+  const std::int64_t expected_rows =
       is_transpose ? (all_in(b.segments, segments) ? segments : -1) : forward_rows(b, true, nullptr);
-  if (!accepted(r, wanted >= 0 && all_in(b.indices, rows))) return;
-  EXPECT(same_numbers(r.out[0], expected_bags(data, b, kind, wanted, &weights)));
+  if (!accepted(r, expected_rows >= 0 && all_in(b.indices, rows))) return;
+  EXPECT(same_numbers(r.out[0], expected_bags(data, b, kind, expected_rows, &weights)));
 }
 
 void segment_sum(Input& in) {
@@ -114,7 +115,7 @@ void segment_sum(Input& in) {
     return std::vector<Tensor>{Tensor(dtype, {measured, cols})};
   });
   const std::int64_t last = segments.empty() ? -1 : segments.back();
-  const bool valid = last < INT64_MAX && never_falls(segments) && all_in(segments, INT64_MAX);
+  const bool valid = last < INT64_MAX && is_non_decreasing(segments) && all_in(segments, INT64_MAX);
   if (!accepted(r, valid)) return;
   Tensor expected(dtype, {last + 1, cols});
   visit(Numbers{}, dtype, [&]<class T>(std::type_identity<T>) {

@@ -1,4 +1,4 @@
-// Gradients of bags: dense, by unique rows, padded to a number of rows, weighted; sorted and narrow ways alike.
+// Gradients of bags: dense, row-sparse, padded and weighted; sorted and narrow algorithms.
 #include "naive_bags.h"
 
 using namespace fuzz;
@@ -6,7 +6,7 @@ using test::scalar_of;
 
 namespace {
 
-// One table, or rows and their ids.
+// A table, or unique rows and their ids.
 test::Outputs outputs_of(const Tensor& grad, const BagIds& b, bool unique, std::int64_t out_rows) {
   return [&grad, &b, unique, out_rows](std::int64_t measured) {
     const std::int64_t rows = unique ? measured : out_rows;
@@ -19,11 +19,11 @@ test::Outputs outputs_of(const Tensor& grad, const BagIds& b, bool unique, std::
 
 void plain(Input& in) {
   const DType dtype = in.pick(Floats::list());
-  const std::int64_t way = in.below(3), grad_rows = in.below(50), cols = in.columns(), n = in.length();
-  const bool unique = way > 0, padded = way > 1;
+  const std::int64_t variant = in.below(3), grad_rows = in.below(50), cols = in.columns(), n = in.length();
+  const bool unique = variant > 0, padded = variant > 1;
   const auto kind = Reduction(in.below(3));
   const auto order = Order(in.below(2));
-  // Rows by their ids alone may come from any table that output_dim0 can tell of.
+  // Unique rows may belong to any table size that output_dim0 can hold.
   std::int64_t out_rows = in.below(200);
   if (unique && in.flag()) out_rows = in.bits() & INT32_MAX;
   const BagIds b(in, n, out_rows, grad_rows, in.flag());
@@ -38,9 +38,9 @@ void plain(Input& in) {
                              {std::int64_t(kind), unique, std::int64_t(order)}, inputs,
                              outputs_of(grad, b, unique, out_rows));
   const bool empty = n == 0 || out_rows == 0;
-  bool valid = gradient_takes(b, out_rows, grad_rows);
-  const std::int64_t named = empty || !valid ? 0 : std::int64_t(b.by_row().size());
-  valid &= !padded || named <= size;
+  bool valid = gradient_accepts(b, out_rows, grad_rows);
+  const std::int64_t unique_rows = empty || !valid ? 0 : std::int64_t(b.by_row().size());
+  valid &= !padded || unique_rows <= size;
   if (!accepted(r, valid)) return;
   if (empty) {
     const std::int64_t rows = padded ? size : unique ? 0 : out_rows;
@@ -55,7 +55,7 @@ void plain(Input& in) {
   }
   if (padded) {
     Tensor more(dtype, {size, cols});
-    more.copy(0, expected.values, 0, named * cols);
+    more.copy(0, expected.values, 0, unique_rows * cols);
     expected.values = more;
     expected.rows.resize(static_cast<std::size_t>(size), fill);
   }
@@ -75,7 +75,7 @@ void weighted(Input& in) {
       test::run("weighted_segment_grad", {std::int64_t(kind), std::int64_t(rounding), std::int64_t(order)},
                 {grad, b.index_tensor(), b.segment_tensor(), weights, scalar_of(out_rows, false)},
                 outputs_of(grad, b, false, out_rows));
-  if (!accepted(r, gradient_takes(b, out_rows, grad_rows))) return;
+  if (!accepted(r, gradient_accepts(b, out_rows, grad_rows))) return;
   if (n == 0 || out_rows == 0)
     EXPECT(same_bits(r.out[0], Tensor(dtype, {out_rows, cols})));
   else

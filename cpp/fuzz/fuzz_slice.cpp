@@ -1,4 +1,4 @@
-// SparseSlice, its gradient and the gradient's transpose, on lists in any order.
+// SparseSlice, its gradient and the transpose of the gradient, on lists in any order.
 #include "naive_lists.h"
 
 using namespace fuzz;
@@ -34,19 +34,19 @@ void slice(Input& in, DType dtype, std::int64_t rank) {
                              });
   if (!accepted(r, true)) return;
   CoordinateList out{rank, {}};
-  Numbers64 kept, extents;
+  Numbers64 selected, extents;
   for (std::int64_t i = 0; i < list.size(); ++i) {
     if (!inside(list.entries[i], start, size)) continue;
     out.entries.push_back(moved(list.entries[i], start, -1));
-    kept.push_back(i);
+    selected.push_back(i);
   }
   for (std::int64_t d = 0; d < rank; ++d) extents.push_back(extent(shape[d], start[d], size[d]));
   EXPECT(same_bits(r.out[0], out.tensor()));
-  EXPECT(same_bits(r.out[1], picked(values, kept)));
+  EXPECT(same_bits(r.out[1], picked(values, selected)));
   EXPECT(same_bits(r.out[2], ids_of(extents)));
 }
 
-// The output is some of the input, or another list.
+// The output is a subset of the input, or an unrelated list.
 void gradients(Input& in, DType dtype, std::int64_t rank) {
   const CoordinateList input = list_of(in, rank);
   const Numbers64 start = corner(in, rank);
@@ -59,20 +59,20 @@ void gradients(Input& in, DType dtype, std::int64_t rank) {
                      [&](std::int64_t) { return std::vector<Tensor>{Tensor(dtype, {length})}; });
   };
   const Result r = walk("sparse_slice_grad", grad, n), back = walk("sparse_slice_grad_grad", values, m);
-  Numbers64 origin(static_cast<std::size_t>(n), -1), kept;
+  Numbers64 origin(static_cast<std::size_t>(n), -1), selected;
   for (std::int64_t i = 0; i < n; ++i) {
-    const auto k = std::int64_t(kept.size());
+    const auto k = std::int64_t(selected.size());
     if (k == m || moved(input.entries[i], start, -1) != output.entries[k]) continue;
     origin[i] = k;
-    kept.push_back(i);
+    selected.push_back(i);
   }
-  const auto used = std::int64_t(kept.size());
+  const auto used = std::int64_t(selected.size());
   if (!accepted(r, used == m) || !accepted(back, used == m)) {
     if (r.status.fault == Fault::slice_left_over) EXPECT_EQ(r.status.value, used);
     return;
   }
   EXPECT(same_bits(r.out[0], picked(grad, origin)));
-  EXPECT(same_bits(back.out[0], picked(values, kept)));
+  EXPECT(same_bits(back.out[0], picked(values, selected)));
 }
 
 void one(Input& in) {

@@ -1,4 +1,4 @@
-// Optimizer steps: rows, whole tables, bags and plans. What is refused has changed nothing.
+// Optimizer steps on rows, whole tables, bags and plans. A rejected call must change nothing.
 #include "naive_plan.h"
 #include "../test/naive_rule.h"
 
@@ -8,7 +8,7 @@ using test::scalar_of;
 
 namespace {
 
-// One step's numbers and choices, as a kernel gets them.
+// Hyperparameters and options of one step, as kernels read them.
 struct Step {
   Rule rule;
   bool lazy, random;
@@ -33,7 +33,7 @@ struct Step {
   Tensor tensor() const { return numbers.tensor(); }
 };
 
-// Without rounding by chance, which is tested by comparing the kernels that do it with one another.
+// Without stochastic rounding, which is tested by comparing kernels with one another.
 std::vector<Tensor> naive_step(const Step& step, std::vector<Tensor> state, const Tensor& grad, const Numbers64& ids) {
   return test::naive_step(step.rule, step.numbers, step.lazy, std::move(state), grad, ids,
                           []<class T>(std::int64_t, std::int64_t, T* w, Accumulator<T> to) { *w = store<T>(to); });
@@ -66,11 +66,11 @@ Updated update(const std::string& name, const Numbers64& attrs, const std::vecto
   return u;
 }
 
-void expect_state(const std::vector<Tensor>& found, const std::vector<Tensor>& wanted) {
-  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT(same_numbers(found[i], wanted[i]));
+void expect_state(const std::vector<Tensor>& found, const std::vector<Tensor>& expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT(same_numbers(found[i], expected[i]));
 }
 
-bool naive_knows(const Step& step, DType dtype) { return !step.random || width_of(dtype) > 2; }
+bool has_naive_result(const Step& step, DType dtype) { return !step.random || width_of(dtype) > 2; }
 
 std::vector<Tensor> state_of(Input& in, Rule rule, DType dtype, std::int64_t rows, std::int64_t cols) {
   std::vector<Tensor> state{in.values(dtype, {rows, cols})};
@@ -80,9 +80,9 @@ std::vector<Tensor> state_of(Input& in, Rule rule, DType dtype, std::int64_t row
 }
 
 void rows(Input& in, const Step& step, DType dtype, std::int64_t table_rows, std::int64_t cols) {
-  const bool wide = in.flag(), rising = in.byte() % 4 != 3, all = in.flag();
-  Numbers64 ids = in.ids(in.length(), std::max<std::int64_t>(table_rows, 1), !wide, rising);
-  if (rising) ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  const bool wide = in.flag(), ascending = in.byte() % 4 != 3, all = in.flag();
+  Numbers64 ids = in.ids(in.length(), std::max<std::int64_t>(table_rows, 1), !wide, ascending);
+  if (ascending) ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   const auto before = state_of(in, step.rule, dtype, table_rows, cols);
   if (all) {
     ids.resize(static_cast<std::size_t>(table_rows));
@@ -91,8 +91,8 @@ void rows(Input& in, const Step& step, DType dtype, std::int64_t table_rows, std
   const Tensor grad = in.values(dtype, {std::int64_t(ids.size()), cols});
   const Updated u = all ? update("apply_all", step.attrs(table_rows), {grad, step.tensor()}, before)
                         : update("apply_rows", step.attrs(table_rows), {grad, ids_of(ids, wide), step.tensor()}, before);
-  const bool rises = std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) == ids.end();
-  if (accepted(u.status, rises && all_in(ids, table_rows)) && naive_knows(step, dtype))
+  const bool is_ascending = std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) == ids.end();
+  if (accepted(u.status, is_ascending && all_in(ids, table_rows)) && has_naive_result(step, dtype))
     expect_state(u.state, naive_step(step, before, grad, ids));
 }
 
@@ -108,7 +108,7 @@ void bags(Input& in, const Step& step, DType dtype, std::int64_t table_rows, std
   const Numbers64 attrs =
       step.attrs(table_rows, {std::int64_t(kind), weighted, std::int64_t(rounding), std::int64_t(order)});
   std::vector<Tensor> inputs{grad};
-  bool changed = false, valid = gradient_takes(b, table_rows, segments);
+  bool changed = false, valid = gradient_accepts(b, table_rows, segments);
   if (planned) {
     Result plan = plan_of(b, table_rows, segments);
     if (!accepted(plan, all_in(b.indices, table_rows) && all_in(b.segments, segments))) return;
@@ -125,10 +125,11 @@ void bags(Input& in, const Step& step, DType dtype, std::int64_t table_rows, std
   inputs.push_back(step.tensor());
   const Updated u = update(planned ? "apply_planned" : "apply_bags", attrs, inputs, before);
   if (changed || !accepted(u.status, valid)) return;
-  BagIds named = b;
-  if (n == 0 || table_rows == 0) named.indices = named.segments = {};
-  const NaiveGradient gradient(grad, named, kind, order, weighted ? &weights : nullptr, rounding);
-  if (naive_knows(step, dtype)) return expect_state(u.state, naive_step(step, before, gradient.values, gradient.rows));
+  BagIds used = b;
+  if (n == 0 || table_rows == 0) used.indices = used.segments = {};
+  const NaiveGradient gradient(grad, used, kind, order, weighted ? &weights : nullptr, rounding);
+  if (has_naive_result(step, dtype))
+    return expect_state(u.state, naive_step(step, before, gradient.values, gradient.rows));
   const std::vector<Tensor> by_rows{gradient.values, ids_of(gradient.rows), step.tensor()};
   expect_state(u.state, update("apply_rows", step.attrs(table_rows), by_rows, before).state);
 }

@@ -1,4 +1,4 @@
-// Bytes as the numbers of a call. Whatever the bytes are, they are some call: where they end, zeros follow.
+// Decodes fuzzer bytes into the arguments of a call. All bytes are valid: past the end, they are zero.
 #pragma once
 #include <algorithm>
 #include <initializer_list>
@@ -15,10 +15,10 @@ using test::Rng;
 using test::Shape;
 using test::Tensor;
 
-// Thrown where a call would be right but its results too large to look at: the next input, please.
+// Thrown if a valid call's result is too large to compare: skip this input.
 struct TooLarge {};
 
-// As long as no element of any array is in question.
+// Limits the size of the result, not of any input.
 inline void bound_result(std::int64_t rows, std::int64_t cols = 1) {
   if (rows > 20000 || cols > 20000 || rows * std::max<std::int64_t>(cols, 1) > 200000) throw TooLarge{};
 }
@@ -29,7 +29,7 @@ class Input {
 
   std::uint8_t byte() { return at_ < end_ ? *at_++ : std::uint8_t{0}; }
   bool flag() { return byte() & 1; }
-  // In [0, n): of one byte where that is enough.
+  // In [0, n); consumes one byte if that is enough.
   std::int64_t below(std::int64_t n) { return std::int64_t((n <= 256 ? byte() : bits()) % std::uint64_t(n)); }
   template <class T>
   T pick(const std::vector<T>& choices) {
@@ -41,7 +41,7 @@ class Input {
     return x;
   }
 
-  // Any int64: one near `bound`, one near an end of its types, or any bits.
+  // Any int64: near `bound`, near the limits of int32 or int64, or random bits.
   std::int64_t number(std::int64_t bound) {
     const std::uint8_t kind = byte();
     const std::int64_t near = std::int64_t(kind >> 3) - 16;
@@ -57,7 +57,7 @@ class Input {
     }
   }
 
-  // How long a list is: mostly short, sometimes long enough to be cut.
+  // The length of a list: usually short, sometimes long enough to be split into parts.
   std::int64_t length() {
     const std::uint8_t x = byte();
     return x < 192 ? x % 24 : (x - 192) * 10;
@@ -67,7 +67,7 @@ class Input {
     return x < 128 ? x % 6 : x % 70;
   }
 
-  // n ids below `bound`, which is positive, or not all below it where the bytes say so. `sorted`: that never fall.
+  // n ids in [0, bound), a few of them out of range if the bytes say so. `bound` must be positive.
   Numbers64 ids(std::int64_t n, std::int64_t bound, bool narrow, bool sorted = false) {
     if (narrow) bound = std::min<std::int64_t>(bound, INT32_MAX);
     Numbers64 list(static_cast<std::size_t>(n));
@@ -76,7 +76,7 @@ class Input {
       for (std::int64_t& id : list) id = below(bound);
     } else {
       Rng rng(byte());
-      const std::int64_t few = how & 2 ? std::max<std::int64_t>(bound / 8, 1) : bound;  // as popular ids are
+      const std::int64_t few = how & 2 ? std::max<std::int64_t>(bound / 8, 1) : bound;  // skewed towards popular ids
       for (std::int64_t& id : list) id = rng.below(rng.chance(8) ? bound : few);
     }
     if (sorted || how & 4) std::sort(list.begin(), list.end());
@@ -88,7 +88,7 @@ class Input {
     return list;
   }
 
-  // Values: any bits, or such as sums are made of. A bool is one of two.
+  // Values: random bits, or numbers whose sums round. Booleans are 0 or 1.
   Tensor values(DType dtype, Shape shape) {
     const std::uint8_t how = byte();
     if (how & 3) {
@@ -103,7 +103,7 @@ class Input {
   void choose_machine() {
     const std::uint8_t x = byte();
     set_num_threads(1 + (x & 7));
-    take_turns(Turns((x >> 3) % 3));
+    set_task_order(TaskOrder((x >> 3) % 3));
   }
 
  private:
@@ -113,9 +113,9 @@ class Input {
 inline bool all_in(const Numbers64& ids, std::int64_t bound) {
   return std::all_of(ids.begin(), ids.end(), [&](std::int64_t id) { return id >= 0 && id < bound; });
 }
-inline bool never_falls(const Numbers64& ids) { return std::is_sorted(ids.begin(), ids.end()); }
+inline bool is_non_decreasing(const Numbers64& ids) { return std::is_sorted(ids.begin(), ids.end()); }
 
-// The bits of a NaN that results from arithmetic are unspecified; everything else is compared by bits.
+// The bits of a NaN from arithmetic are unspecified; everything else is compared by bits.
 template <class R>
 bool same_part(R a, R b) {
   return std::memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b);
@@ -144,7 +144,7 @@ inline bool same_numbers(const Tensor& a, const Tensor& b) {
 
 inline bool same_bits(const Tensor& a, const Tensor& b) { return test::first_difference(a, b) == -1; }
 
-// Whether a call was accepted; what does not agree with `valid` is a finding, but for want of memory.
+// Whether a call was accepted. Disagreement with `valid` is a finding, except for lack of memory.
 inline bool accepted(const Status& status, bool valid) {
   if (status.fault == Fault::out_of_memory) return false;
   EXPECT_EQ(!status, valid);
@@ -152,7 +152,7 @@ inline bool accepted(const Status& status, bool valid) {
 }
 inline bool accepted(const Result& result, bool valid) { return accepted(result.status, valid); }
 
-// One input: a call, or none. Findings end the process, as those of the sanitizers do.
+// Runs one input. Findings abort the process, as those of the sanitizers do.
 inline int run(const std::uint8_t* data, std::size_t size, void (*one)(Input&)) {
   const FlushSubnormals flush;
   Input input(data, size);

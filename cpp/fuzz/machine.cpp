@@ -1,6 +1,6 @@
-// Takes the place of kernels/parallel.cpp and kernels/scratch.cpp. One thread does everything: so an input gives the same
-// run every time, and what depends on the order of the tasks is found by changing that order. The real pool has its
-// tests under the thread sanitizer.
+// Replaces kernels/parallel.cpp and kernels/scratch.cpp. One thread runs all tasks, so an input always reproduces the
+// same run; changing the order of tasks finds results that depend on it. The real pool is tested under the thread
+// sanitizer.
 #include "machine.h"
 
 #include <unistd.h>
@@ -16,13 +16,14 @@
 namespace {
 
 int threads = 1;
-fuzz::Turns turns = fuzz::Turns::forwards;
+fuzz::TaskOrder order = fuzz::TaskOrder::forwards;
 
 }  // namespace
 
 extern "C" {
 long __real_sysconf(int name);
-// The linker sends kernels' questions here (--wrap): absurd sizes are refused long before this machine is in trouble.
+// The linker redirects sysconf here (--wrap), so that absurd sizes are rejected long before this machine runs out of
+// memory.
 long __wrap_sysconf(int name) {
   return name == _SC_PHYS_PAGES ? long(fuzz::kMemory / __real_sysconf(_SC_PAGESIZE)) : __real_sysconf(name);
 }
@@ -30,7 +31,7 @@ long __wrap_sysconf(int name) {
 
 namespace fuzz {
 
-void take_turns(Turns t) { turns = t; }
+void set_task_order(TaskOrder t) { order = t; }
 
 }  // namespace fuzz
 
@@ -42,30 +43,30 @@ void set_num_threads(int n) { threads = std::max(1, n); }
 namespace detail {
 
 void run_tasks(std::int64_t tasks, void (*call)(void*, std::int64_t), void* context) {
-  if (turns == fuzz::Turns::odd_first)
+  if (order == fuzz::TaskOrder::odd_tasks_first)
     for (std::int64_t task = 1; task < tasks; task += 2) call(context, task);
-  const std::int64_t step = turns == fuzz::Turns::odd_first ? 2 : 1;
-  for (std::int64_t i = 0; i < tasks; i += step) call(context, turns == fuzz::Turns::backwards ? tasks - 1 - i : i);
+  const std::int64_t step = order == fuzz::TaskOrder::odd_tasks_first ? 2 : 1;
+  for (std::int64_t i = 0; i < tasks; i += step) call(context, order == fuzz::TaskOrder::backwards ? tasks - 1 - i : i);
 }
 
 }  // namespace detail
 
-void* take_scratch(std::int64_t bytes) {
+void* allocate_scratch(std::int64_t bytes) {
   void* memory = nullptr;
   if (posix_memalign(&memory, 64, static_cast<std::size_t>(bytes)) != 0) throw std::bad_alloc();
   std::memset(memory, 0xa5, static_cast<std::size_t>(bytes));
   return memory;
 }
 
-void give_scratch(void* memory, std::int64_t) noexcept { std::free(memory); }
+void release_scratch(void* memory, std::int64_t) noexcept { std::free(memory); }
 
-void* take_zeros(std::int64_t bytes) {
+void* allocate_zeros(std::int64_t bytes) {
   void* memory = std::calloc(static_cast<std::size_t>(bytes), 1);
   if (!memory) throw std::bad_alloc();
   return memory;
 }
 
-void give_zeros(void* memory, std::int64_t) noexcept { std::free(memory); }
+void release_zeros(void* memory, std::int64_t) noexcept { std::free(memory); }
 void prefer_large_pages(void*, std::int64_t) noexcept {}
 
 }  // namespace rowgrad

@@ -1,4 +1,4 @@
-// BagIds and their gradients, a row and a column at a time, for lists of any ids.
+// Random bags and their gradients, computed one row and column at a time.
 #pragma once
 #include <map>
 
@@ -7,7 +7,7 @@
 
 namespace fuzz {
 
-// Ids of one call, each list kept as int32 or as int64, and weights.
+// Ids of one call; each list is int32 or int64.
 struct BagIds {
   Numbers64 indices, segments;
   bool wide_indices, wide_segments;
@@ -21,7 +21,7 @@ struct BagIds {
   DType index_dtype() const { return wide_indices ? DType::int64 : DType::int32; }
   Tensor index_tensor() const { return test::ids_of(indices, wide_indices); }
   Tensor segment_tensor() const { return test::ids_of(segments, wide_segments); }
-  // Where each row's ids stand, in input order.
+  // Returns the positions of each row's ids, in input order.
   std::map<std::int64_t, Numbers64> by_row() const {
     std::map<std::int64_t, Numbers64> rows;
     for (std::int64_t i = 0; i < size(); ++i) rows[indices[i]].push_back(i);
@@ -29,7 +29,7 @@ struct BagIds {
   }
 };
 
-// The weights in the accumulator's type, and Σw or √Σw² of every segment below `bound`.
+// Weights in the accumulator's type, and Σw or √Σw² of every segment below `bound`.
 template <class A>
 struct NaiveWeights {
   std::vector<A> values, totals;
@@ -48,16 +48,16 @@ struct NaiveWeights {
   const A* total_or_null() const { return totals.empty() ? nullptr : totals.data(); }
 };
 
-// The rows that ids name, ascending, and their gradients. `weights` may be null.
+// The distinct rows, ascending, and their gradients. `weights` may be null.
 struct NaiveGradient {
   Numbers64 rows;
   Tensor values;
 
   NaiveGradient(const Tensor& grad, const BagIds& b, Reduction kind, Order order, const Tensor* weights, Rounding rounding)
       : values(grad.dtype, {0, grad.cols()}) {
-    const auto named = b.by_row();
+    const auto positions = b.by_row();
     const std::int64_t cols = grad.cols();
-    values = Tensor(grad.dtype, {std::int64_t(named.size()), cols});
+    values = Tensor(grad.dtype, {std::int64_t(positions.size()), cols});
     Numbers64 count(static_cast<std::size_t>(grad.rows()));
     for (std::int64_t s : b.segments) ++count[s];
     visit(Floats{}, grad.dtype, [&]<class T>(std::type_identity<T>) {
@@ -67,7 +67,7 @@ struct NaiveGradient {
         scale.push_back(A(1.0 / (kind == Reduction::mean ? double(std::max<std::int64_t>(n, 1))
                                                       : std::sqrt(double(std::max<std::int64_t>(n, 1))))));
       T* row = values.as<T>();
-      for (const auto& [id, at] : named) {
+      for (const auto& [id, at] : positions) {
         rows.push_back(id);
         if (weights) {
           const NaiveWeights<A> w(*weights, b.segments, grad.rows(), kind);
@@ -91,8 +91,8 @@ struct NaiveGradient {
   }
 };
 
-// Whether a gradient takes these ids: where there is no id, or no row, none is looked at.
-inline bool gradient_takes(const BagIds& b, std::int64_t out_rows, std::int64_t grad_rows) {
+// Whether a gradient accepts these ids. Without ids or rows it validates none.
+inline bool gradient_accepts(const BagIds& b, std::int64_t out_rows, std::int64_t grad_rows) {
   return b.size() == 0 || out_rows == 0 || (all_in(b.indices, out_rows) && all_in(b.segments, grad_rows));
 }
 

@@ -16,7 +16,7 @@ struct CoordinateList {
   }
 };
 
-// Most are sorted, as those of operators are; some have coordinates at the ends of int64.
+// Most lists are sorted, as those of ops are; some have coordinates at the limits of int64.
 inline CoordinateList list_of(Input& in, std::int64_t rank) {
   CoordinateList list{rank, {}};
   const std::int64_t n = in.length(), bound = 1 + in.below(40);
@@ -32,7 +32,7 @@ inline CoordinateList list_of(Input& in, std::int64_t rank) {
   return list;
 }
 
-// Some of the entries of a list, in its order.
+// Returns a random subset of a list's entries, in order.
 inline CoordinateList some_of(Input& in, const CoordinateList& list) {
   CoordinateList some{list.rank, {}};
   Rng rng(in.byte());
@@ -45,14 +45,14 @@ inline std::int64_t wrapping(std::int64_t a, std::int64_t b, int sign) {
   return std::int64_t(std::uint64_t(a) + std::uint64_t(sign) * std::uint64_t(b));
 }
 
-// Every coordinate plus `by`, or minus it.
+// Adds `by` to every coordinate, or subtracts it.
 inline Numbers64 moved(const Numbers64& entry, const Numbers64& by, int sign) {
   Numbers64 to;
   for (std::size_t d = 0; d < entry.size(); ++d) to.push_back(wrapping(entry[d], by[d], sign));
   return to;
 }
 
-// Elements `from` of a vector, bit for bit; position -1 gives zeros.
+// Returns elements `from` of a vector, bit for bit; zero for position -1.
 inline Tensor picked(const Tensor& values, const Numbers64& from) {
   Tensor out(values.dtype, {std::int64_t(from.size())});
   for (std::size_t i = 0; i < from.size(); ++i)

@@ -1,10 +1,10 @@
-// A plan: made by its kernel, and then changed by the input.
+// A plan from its kernel, optionally corrupted by the input.
 #pragma once
 #include "naive_bags.h"
 
 namespace fuzz {
 
-// What row_plan gives for these ids; none where they are refused. num_rows and num_segments are not negative.
+// Runs row_plan on these ids; returns no outputs if they are rejected. num_rows and num_segments must not be negative.
 inline Result plan_of(const BagIds& b, std::int64_t num_rows, std::int64_t num_segments) {
   return test::run("row_plan", {},
                    {b.index_tensor(), b.segment_tensor(), test::scalar_of(num_rows), test::scalar_of(num_segments)},
@@ -16,7 +16,7 @@ inline Result plan_of(const BagIds& b, std::int64_t num_rows, std::int64_t num_s
                    });
 }
 
-// Changes numbers of some arrays; whether any was changed.
+// Corrupts numbers of some arrays; returns whether any was changed.
 inline bool change(Input& in, std::vector<Tensor>& plan) {
   bool changed = false;
   for (std::int64_t times = in.below(3); times > 0; --times) {

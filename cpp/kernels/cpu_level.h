@@ -1,10 +1,10 @@
-// Whether this machine runs the copies of the row arithmetic that are compiled for a level above the baseline.
+// Whether this machine can run the row arithmetic compiled for a level above the baseline.
 #pragma once
 #ifdef ROWGRAD_X86_LEVELS
 
 namespace rowgrad {
 
-// Clang before 18 knows features, not levels. Those named here came together with the rest of their level.
+// Clang before 18 knows features, not levels. The features tested here came with the rest of their level.
 #if defined(__clang__) && __clang_major__ < 18
 inline bool has_v3() {
   __builtin_cpu_init();

@@ -1,6 +1,6 @@
-// The gradients' row arithmetic: contributions to one output row, added up in one of two named orders.
+// Row arithmetic of gradients: contributions to one output row, added in sequential or blocked order.
 //
-// Included only where the code is compiled once per level; everything here has internal linkage.
+// Include only in code that is compiled once per level; everything here has internal linkage.
 #pragma once
 #include <cstdint>
 
@@ -10,16 +10,16 @@
 namespace rowgrad {
 namespace {
 
-// Rows are fetched this many ids ahead of their use: tables are larger than caches.
+// Prefetch distance in ids: tables are larger than caches.
 constexpr std::int64_t kAhead = 16;
-constexpr std::int64_t kNear = 1 << 20;  // bytes of a table that is in the cache anyway
+constexpr std::int64_t kNear = 1 << 20;  // bytes of a table that is in the cache anyway: do not prefetch
 
 template <std::int64_t bytes>
 inline void prefetch(const void* p) {
   for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(static_cast<const char*>(p) + b);
 }
 
-// Calls fn with the ids' pointer in its own type.
+// Calls fn with a typed pointer to the ids.
 template <class Fn>
 inline auto with_type(const IdList& ids, Fn&& fn) {
   return ids.wide ? fn(static_cast<const std::int64_t*>(ids.data)) : fn(static_cast<const std::int32_t*>(ids.data));
@@ -33,7 +33,7 @@ inline std::int64_t bounded_id_at(const IdList& ids, std::int64_t i, std::int64_
   return with_type(ids, [&]<class I>(const I* id) { return bounded_id(id + i, last_id<I>(bound)); });
 }
 
-// -- where entry j of a row comes from: sorted entries, or a plan's list ---------------------------------------------
+// -- the source of entry j of a row: sorted entries, or a plan's list -------------------------------------------------
 
 template <class P>
 struct EntryAt {
@@ -41,16 +41,16 @@ struct EntryAt {
   std::int64_t operator()(std::int64_t j) const { return std::int64_t(e[j].from); }
 };
 
-// Not bounded, as the one more step between an entry and its row would cost a third of the time: see SECURITY.md.
+// Not bounded: another operation between an entry and its row would cost a third of the time (SECURITY.md).
 template <class I>
 struct ListAt {
   const I* from;
   std::int64_t operator()(std::int64_t j) const { return std::int64_t(from[j]); }
 };
 
-// -- how it is added: `row` is the gradient's row, `add` adds entries [begin, end) left to right ----------------------
+// -- how an entry is added: `row` returns its gradient row, `add` adds entries [begin, end) left to right -------------
 
-// grad[at(j)], times the scale of its segment where there is one.
+// grad[at(j)], times the scale of its segment if any.
 template <class T, class At>
 struct ScaledTerms {
   At at;
@@ -70,14 +70,14 @@ struct ScaledTerms {
   }
 };
 
-// Of id i = at(j): grad[segments[i]] / totals[segments[i]] · weights[i].
+// For id i = at(j): grad[segments[i]] / totals[segments[i]] · weights[i].
 template <class T, class At>
 struct WeightedTerms {
   At at;
   WeightedIds<T> ids;
 
   std::int64_t row(std::int64_t j) const { return id_at(ids.segments, at(j)); }
-  // For 32 and 64 bits the two ways are one: nothing is narrower than the accumulator.
+  // 32- and 64-bit floats are never narrower than the accumulator, so both roundings are the same.
   bool rounds() const { return is_16bit_float<T> && rounds_each_add(ids.rounding); }
   template <class Rows, class Row>
   void add(Rows& total, std::int64_t begin, std::int64_t end, Row row_of) const {
@@ -99,11 +99,10 @@ struct WeightedTerms {
 
 // -- one output row ---------------------------------------------------------------------------------------------------
 
-// The sums of runs, in runs of 64 again, and so on up: level[l] holds the sum of those of level l that do not yet
-// make a run of level l + 1.
+// Sums runs of 64 entries as a tree: level[0] adds up sums of runs, level[l + 1] sums of 64 sums of level l.
 template <class Rows>
 struct RunTree {
-  static constexpr int kMost = 11;  // 64^11 is more than an int64 counts
+  static constexpr int kMost = 11;  // 64^11 exceeds an int64 count
   Rows level[kMost];
   int levels = 1;
 
@@ -112,7 +111,7 @@ struct RunTree {
     for (int l = 0; l < levels; ++l) level[l].clear();
   }
 
-  // The sum of run number `done`, counted from 1.
+  // Adds the sum of run number `done`, counted from 1.
   template <class Terms>
   void add(const Rows& sum, std::int64_t done, const Terms& terms) {
     terms.join(level[0], sum);
@@ -122,7 +121,7 @@ struct RunTree {
     }
   }
 
-  // Adding the zero of a level that has nothing changes no bit: a sum that began at +0 is never -0.
+  // Adding the zero of an empty level changes no bit: a sum that began at +0 is never -0.
   template <class Terms>
   const Rows& total(const Terms& terms) {
     for (int l = 0; l + 1 < levels; ++l) terms.join(level[l + 1], level[l]);
@@ -130,7 +129,7 @@ struct RunTree {
   }
 };
 
-// One row's entries in the blocked order.
+// Sums one row's entries in the blocked order.
 template <class Rows, class Terms, class Row>
 [[gnu::noinline]] Rows sum_in_runs(std::int64_t n, const Terms& terms, Row row_of) {
   const std::int64_t runs = (n + kRun - 1) / kRun;
@@ -144,7 +143,7 @@ template <class Rows, class Terms, class Row>
   return tree.total(terms);
 }
 
-// n entries from zero. `beyond` more of them may be looked at past the end, to fetch what comes next.
+// Sums n entries from zero. Up to `beyond` entries past the end may be prefetched.
 template <class T, class Terms>
 [[gnu::noinline]] void accumulate_row(T* out, const T* grad, std::int64_t cols, const Terms terms, std::int64_t n,
                                       std::int64_t beyond, Order order) {
@@ -166,20 +165,20 @@ template <class T, class Terms>
 
 // -- a batch ----------------------------------------------------------------------------------------------------------
 
-// Rows [first, last) of the output, which no id names.
+// Clears output rows [first, last), which have no ids.
 template <class T>
 inline void clear_rows(T* out, std::int64_t cols, std::int64_t first, std::int64_t last) {
   if (first < last && cols > 0)
     __builtin_memset(out + first * cols, 0, std::size_t((last - first) * cols) * sizeof(T));
 }
 
-// Every run of equal rows that begins in [begin, end); the first of them is number `first` among all. `terms_at(i)`
-// returns the terms of the entries from i on.
+// Sums every run of equal rows that begins in [begin, end); the first of them is run number `first` of the batch.
+// `terms_at(i)` returns the terms of the entries from i on.
 template <class T, class P, class TermsAt>
 inline void each_run(const SortedRows<T, P>& r, std::int64_t begin, std::int64_t end, std::int64_t first,
                      TermsAt terms_at) {
   const Entry<P>* e = r.entries;
-  while (begin > 0 && begin < end && e[begin].row == e[begin - 1].row) ++begin;  // began before
+  while (begin > 0 && begin < end && e[begin].row == e[begin - 1].row) ++begin;  // belongs to the previous part
   for (std::int64_t i = begin, next; i < end; i = next, ++first) {
     const P row = e[i].row;
     for (next = i + 1; next < r.size && e[next].row == row;) ++next;
@@ -224,14 +223,14 @@ void weighted_runs(const SortedRows<T, P>& r, const WeightedIds<T>& ids, std::in
   each_run(r, begin, end, 0, [&](std::int64_t i) { return WeightedTerms<T, At>{At{r.entries + i}, ids}; });
 }
 
-// Rows [first, last) of a plan.
+// Sums rows [first, last) of a plan.
 template <class T, class I, class TermsAt>
 inline void each_planned(const PlannedRows<T, I>& r, std::int64_t first, std::int64_t last, TermsAt terms_at) {
   const auto last_start = last_id<std::int64_t>(r.size + 1);
   std::int64_t begin = first < last ? bounded_id(r.starts + first, last_start) : 0;
   for (std::int64_t k = first, end; k < last; ++k, begin = end) {
     end = k + 1 < r.rows ? bounded_id(r.starts + k + 1, last_start) : r.size;
-    if (end < begin) end = begin;  // so that all rows together have no more entries than there are
+    if (end < begin) end = begin;  // another thread may change starts: never sum more than `size` entries in all
     const std::int64_t row = r.unique ? k : bounded_id_at(r.ids, k, r.num_rows);
     if (r.clears) {
       clear_rows(r.out, r.cols, k > 0 ? bounded_id_at(r.ids, k - 1, r.num_rows) + 1 : 0, row);
@@ -255,7 +254,7 @@ void weighted_planned(const PlannedRows<T, std::int64_t>& r, const WeightedIds<T
   each_planned(r, first, last, [&](std::int64_t i) { return WeightedTerms<T, At>{At{r.from + i}, ids}; });
 }
 
-// The contribution of one id alone.
+// Writes the contribution of one id.
 template <class T>
 void weighted_row(T* out, const T* grad_row, std::int64_t cols, Accumulator<T> weight, const Accumulator<T>* total) {
   for_blocks<T>(cols, [&]<int N, int K>(std::int64_t c0) {

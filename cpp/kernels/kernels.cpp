@@ -1,4 +1,4 @@
-// The list of kernels: one line each.
+// The lists of kernels: one line each.
 #include "kernels.h"
 
 #include <stdexcept>
@@ -28,7 +28,7 @@ std::unique_ptr<Kernel> make() {
   return std::make_unique<K>();
 }
 
-// Kernels that only move values take every width, so every dtype.
+// Dtypes of kernels that only copy values by width: all.
 std::vector<DType> any() {
   std::vector<DType> all;
 #define ROWGRAD_ANY(name, type) all.push_back(DType::name);

@@ -1,4 +1,4 @@
-// Every kernel by name, and one call of one of them.
+// The lists of kernels by name.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace rowgrad {
 
-// The kernels of the catalogue's ops.
+// Kernels of the catalogue's ops.
 const std::vector<KernelEntry>& kernels();
-// Those that change arrays in place: optimizers' steps.
+// Kernels that change arrays in place: optimizer steps.
 const std::vector<KernelEntry>& update_kernels();
 
 }  // namespace rowgrad

@@ -1,6 +1,6 @@
-// Lists of positions, made without branches; runs of ids counted by them; and narrow tables added up by them.
+// Branch-free lists of positions, used to count runs of ids and to sum narrow tables.
 //
-// Included only where the code is compiled once per level; everything here has internal linkage.
+// Include only in code that is compiled once per level; everything here has internal linkage.
 #pragma once
 #include <cstdint>
 
@@ -9,12 +9,12 @@
 namespace rowgrad {
 namespace {
 
-constexpr std::int64_t kListed = 1024;  // ids looked at at a time: their list stays in the nearest cache
-constexpr std::int64_t kVectorIds = 16;  // lists are stored by whole vectors, so they have capacity for one more
+constexpr std::int64_t kListed = 1024;  // ids per pass: their list stays in the L1 cache
+constexpr std::int64_t kVectorIds = 16;  // lists are written by whole vectors, so they need capacity for one more
 
-// Which of the ids differ from the one before; there is one before the first.
+// Whether an id differs from the previous one; ids[-1] must exist.
 template <class I>
-struct Begins {
+struct BeginsRun {
   const I* ids;
 
   bool one(std::int64_t i) const { return ids[i] != ids[i - 1]; }
@@ -26,23 +26,23 @@ struct Begins {
 #endif
 };
 
-// Of positions [0, size) those of which `wanted` is true, ascending, to `list`; returns how many. No branches: each
-// would be a toss-up.
-template <template <class> class Wanted, class I>
-inline std::int64_t list_where(const Wanted<I> wanted, std::int64_t size, std::uint32_t* list) {
+// Writes the positions in [0, size) for which `condition` holds to `list`, ascending; returns how many. Branch-free:
+// branches would be mispredicted.
+template <template <class> class Condition, class I>
+inline std::int64_t list_where(const Condition<I> condition, std::int64_t size, std::uint32_t* list) {
   std::int64_t i = 0, k = 0;
 #if defined(__AVX512F__) && defined(__AVX512VL__)
   constexpr int lanes = 64 / sizeof(I);
   __m512i at = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
   for (; i + lanes <= size; i += lanes, at = _mm512_add_epi32(at, _mm512_set1_epi32(lanes))) {
-    const unsigned in = wanted.many(i);
-    _mm512_storeu_si512(list + k, _mm512_maskz_compress_epi32(__mmask16(in), at));  // not compressstore: slow on some
+    const unsigned in = condition.many(i);
+    _mm512_storeu_si512(list + k, _mm512_maskz_compress_epi32(__mmask16(in), at));  // compressstore is slow on some
     k += __builtin_popcount(in);
   }
 #endif
   for (; i < size; ++i) {
     list[k] = std::uint32_t(i);
-    k += wanted.one(i);
+    k += condition.one(i);
   }
   return k;
 }
@@ -52,13 +52,13 @@ template <class S>
 void count_typed(const S* segments, std::int64_t size, std::int64_t bound, std::int64_t begin, std::int64_t end,
                  std::int64_t* count) {
   const auto last = last_id<S>(bound);
-  while (begin > 0 && begin < end && segments[begin] == segments[begin - 1]) ++begin;  // began before
+  while (begin > 0 && begin < end && segments[begin] == segments[begin - 1]) ++begin;  // belongs to the previous part
   if (begin == end) return;
   std::uint32_t starts[kListed + kVectorIds];
-  std::int64_t open = begin;  // where the run that is not yet counted begins
+  std::int64_t open = begin;  // start of the run that is not yet counted
   for (std::int64_t base = begin + 1; base < end; base += kListed) {
     const std::int64_t n = base + kListed < end ? kListed : end - base;
-    const std::int64_t k = list_where(Begins<S>{segments + base}, n, starts);
+    const std::int64_t k = list_where(BeginsRun<S>{segments + base}, n, starts);
     for (std::int64_t j = 0; j < k; ++j) {
       const std::int64_t next = base + starts[j];
       count[bounded_id(segments + open, last)] += next - open;
@@ -77,7 +77,7 @@ void count_runs(const IdList& segments, std::int64_t bound, std::int64_t begin, 
 template <class T, class Scale>
 inline void scaled_rows(Accumulator<T>* terms, const T* grad, std::int64_t cols, std::int64_t begin, std::int64_t end,
                         Scale scale) {
-  if (cols == 1) {  // for the compiler to see: neighbours are then one vector
+  if (cols == 1) {  // special case so that the compiler vectorizes across rows
     for (std::int64_t s = begin; s < end; ++s) terms[s] = load(grad[s]) * scale(s);
     return;
   }
@@ -107,13 +107,13 @@ void scale_terms(Accumulator<T>* terms, const T* grad, std::int64_t cols, const 
   }
 }
 
-// Ids of a thread's own rows, with their segments: of both there are at most 2^31 (choose_way).
+// Ids of a thread's own rows, with their segments; choose_algorithm limits both to 2^31.
 struct OwnIds {
   std::uint32_t row[kListed + kVectorIds], segment[kListed + kVectorIds];
 };
 
 #if defined(__AVX512F__) && defined(__AVX512VL__)
-// Sixteen ids, each at most `last`: see bounded_id.
+// Loads sixteen ids, each clamped to `last`: see bounded_id.
 template <class I>
 inline __m512i bounded_vector(const I* ids, std::int64_t last) {
   if constexpr (sizeof(I) == 4) return _mm512_min_epu32(_mm512_loadu_si512(ids), _mm512_set1_epi32(int(last)));
@@ -124,8 +124,8 @@ inline __m512i bounded_vector(const I* ids, std::int64_t last) {
 }
 #endif
 
-// Of `n` ids lists those of rows [t.first, t.first + t.rows), in input order; returns how many. Every id is read once and
-// bounded there. No branches: each would be a toss-up.
+// Lists those of `n` ids that are in rows [t.first, t.first + t.rows), in input order; returns how many. Each id is
+// read once and bounded. Branch-free: branches would be mispredicted.
 template <class A, class I, class S>
 inline std::int64_t list_own(const NarrowTable<A>& t, const I* ids, const S* segments, std::int64_t n, OwnIds& own) {
   const std::int64_t last_row = t.table_rows - 1, last_segment = t.num_segments - 1;
@@ -135,7 +135,7 @@ inline std::int64_t list_own(const NarrowTable<A>& t, const I* ids, const S* seg
   for (; i + kVectorIds <= n; i += kVectorIds) {
     const __m512i row = bounded_vector(ids + i, last_row), segment = bounded_vector(segments + i, last_segment);
     const __mmask16 in = _mm512_cmplt_epu32_mask(_mm512_sub_epi32(row, first), rows);
-    _mm512_storeu_si512(own.row + k, _mm512_maskz_compress_epi32(in, row));  // not compressstore: slow on some
+    _mm512_storeu_si512(own.row + k, _mm512_maskz_compress_epi32(in, row));  // compressstore is slow on some CPUs
     _mm512_storeu_si512(own.segment + k, _mm512_maskz_compress_epi32(in, segment));
     k += __builtin_popcount(in);
   }
@@ -148,7 +148,7 @@ inline std::int64_t list_own(const NarrowTable<A>& t, const I* ids, const S* seg
   return k;
 }
 
-// Some ids at a time, those of these rows are listed, then added.
+// Lists the ids of this thread's rows, kListed ids at a time, then adds them.
 template <int cols, class A>
 void add_columns(const NarrowTable<A>& t) {
   with_type(t.ids, [&](const auto* ids) {

@@ -1,7 +1,7 @@
-// Columns by the vector: GCC's and Clang's vector extensions, so one text serves every instruction set.
+// SIMD packs of columns, using the vector extensions of GCC and Clang, so one source serves every instruction set.
 //
-// A Lane<T, N> is N neighbouring columns in the accumulator's type. All operations are elementwise, so N never
-// changes a bit. Included only where the code is compiled once per level; everything here has internal linkage.
+// A Lane<T, N> is N neighbouring columns in the accumulator's type. All operations are elementwise, so N never changes
+// a bit. Include only in code that is compiled once per level; everything here has internal linkage.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -35,7 +35,7 @@ struct VectorOf<A, 1> {
 template <class A, int N>
 using Vector = typename VectorOf<A, N>::type;
 
-// Signed integers are added as unsigned ones: sums wrap.
+// Signed integers are added as unsigned, so that sums wrap.
 template <class A>
 struct SummandOf {
   using type = A;
@@ -89,7 +89,7 @@ inline void store_lane(T* p, Lane<T, N> v) {
     using U = Vector<std::uint32_t, N>;
     const U u = reinterpret_cast<U>(v);
     const U rounded = u + 0x7fffu + ((u >> 16) & 1u);
-    const U nan = reinterpret_cast<U>((u & 0x7fffffffu) > 0x7f800000u);  // all ones where it holds
+    const U nan = reinterpret_cast<U>((u & 0x7fffffffu) > 0x7f800000u);  // all ones for NaN
     const U bits = (((u | 0x400000u) & nan) | (rounded & ~nan)) >> 16;
     typedef std::uint16_t Narrow __attribute__((vector_size(N * 2)));
     typedef std::uint16_t Bits __attribute__((vector_size(N * 2), aligned(2), may_alias));
@@ -110,7 +110,7 @@ inline void store_lane(T* p, Lane<T, N> v) {
   }
 }
 
-// Several lanes side by side: enough work for each row that is fetched.
+// Several lanes side by side: enough work per loaded row.
 template <class T, int N, int K>
 struct Block {
   static constexpr std::int64_t columns = N * K;
@@ -142,7 +142,7 @@ struct Block {
     if (s == S(0)) return clear();
     for (int k = 0; k < K; ++k) lane[k] /= s;
   }
-  // To T and back.
+  // Rounds to T and back.
   void round() {
     for (int k = 0; k < K; ++k) {
       T rounded[N];
@@ -155,15 +155,15 @@ struct Block {
   }
 };
 
-// Calls fn.template operator()<N, K>(first column) until all columns are done: four whole vectors at a time, then
-// two, one, then ever shorter ones. Integers make do with whole vectors: shorter ones would cost compile time for no gain.
+// Calls fn.template operator()<N, K>(first column) until all columns are done: four whole vectors at a time, then two,
+// one, then ever shorter ones. Integers use whole vectors only: shorter ones cost compile time for no gain.
 template <class T, class Fn>
 inline void for_blocks(std::int64_t cols, Fn&& fn) {
   using A = Summand<T>;
   constexpr int whole = sizeof(A) < kVectorBytes ? kVectorBytes / int(sizeof(A)) : 1;
   constexpr bool full = std::is_floating_point_v<A>;
   std::int64_t c = 0;
-#if defined(__AVX512F__)  // 32 registers: enough for eight sums and the eight of a block
+#if defined(__AVX512F__)  // 32 registers: enough for eight sums and the eight rows of a block
   if constexpr (full)
     for (; c + 8 * whole <= cols; c += 8 * whole) fn.template operator()<whole, 8>(c);
 #endif
@@ -177,7 +177,7 @@ inline void for_blocks(std::int64_t cols, Fn&& fn) {
   for (; c + whole <= cols; c += whole) fn.template operator()<whole, 1>(c);
   auto shorter = [&]<int N>(auto&& self, std::integral_constant<int, N>) {
     if constexpr (N > 1) {
-      constexpr bool exists = N * sizeof(A) >= 16;  // no vector is shorter
+      constexpr bool exists = N * sizeof(A) >= 16;  // the shortest vector
       if constexpr (exists)
         if (c + N <= cols) {
           fn.template operator()<N, 1>(c);
@@ -187,7 +187,7 @@ inline void for_blocks(std::int64_t cols, Fn&& fn) {
     }
   };
   if constexpr (full) shorter(shorter, std::integral_constant<int, whole / 2>{});
-  if constexpr (full && sizeof(A) == 4) {  // one pass for the two or three columns no vector takes
+  if constexpr (full && sizeof(A) == 4) {  // one pass for the last two or three columns, fewer than any vector
     if (cols - c == 3) return fn.template operator()<1, 3>(c);
     if (cols - c == 2) return fn.template operator()<1, 2>(c);
   }

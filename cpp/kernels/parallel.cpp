@@ -18,8 +18,8 @@
 namespace rowgrad {
 namespace {
 
-// Spinning this often (some hundred microseconds) before parking keeps the calls of a busy program, and the
-// several steps of one call, from paying a wake-up each.
+// Spin this often (a few hundred microseconds) before parking, so that back-to-back calls, and the steps of one call,
+// do not each pay for a wake-up.
 constexpr int kSpins = 20000;
 
 inline void relax() {
@@ -30,11 +30,11 @@ inline void relax() {
 #endif
 }
 
-// Workers help with the call that is open. A worker that wakes up too late finds it closed and goes back to wait:
-// no call waits for a worker that has not begun.
+// Workers help with the open call. A worker that wakes up late finds it closed and waits again: no call waits for a
+// worker that has not started on it.
 class Pool {
  public:
-  // Uses as many workers as the system allows: fewer take longer, and the result is the same.
+  // Starts up to `workers` threads: if the system allows fewer, calls take longer and return the same result.
   explicit Pool(int workers) {
     threads_.reserve(static_cast<std::size_t>(workers));
     try {
@@ -53,7 +53,7 @@ class Pool {
     for (auto& t : threads_) t.join();
   }
 
-  // One caller at a time: others do their work alone instead of waiting.
+  // One caller at a time; others run their tasks alone instead of waiting.
   std::mutex caller;
 
   void run(std::int64_t tasks, void (*call)(void*, std::int64_t), void* context) {
@@ -64,7 +64,7 @@ class Pool {
     open_.store(true);
     generation_.fetch_add(1);
     if (parked_.load() > 0) {
-      { std::lock_guard lock(mutex_); }  // a worker that is about to park sees the new generation, or is woken
+      { std::lock_guard lock(mutex_); }  // a worker about to park either reads the new generation or is woken
       wake_.notify_all();
     }
     take();
@@ -83,24 +83,24 @@ class Pool {
 
   void work() {
     const FlushSubnormals flush;
-    std::uint64_t seen = 0;
+    std::uint64_t handled = 0;
     for (;;) {
       std::uint64_t now = generation_.load();
-      for (int i = 0; i < kSpins && now == seen; ++i) {
+      for (int i = 0; i < kSpins && now == handled; ++i) {
         relax();
         now = generation_.load();
       }
-      if (now == seen) {
+      if (now == handled) {
         std::unique_lock lock(mutex_);
         parked_.fetch_add(1);
-        wake_.wait(lock, [&] { return generation_.load() != seen; });
+        wake_.wait(lock, [&] { return generation_.load() != handled; });
         parked_.fetch_sub(1);
         now = generation_.load();
       }
-      seen = now;
+      handled = now;
       if (stop_.load()) return;
       helping_.fetch_add(1);
-      if (open_.load()) take();  // the caller closes first and then waits for helpers, so it sees this one
+      if (open_.load()) take();  // the caller closes first and then waits for helpers, so it waits for this one
       helping_.fetch_sub(1);
     }
   }
@@ -118,12 +118,12 @@ class Pool {
 };
 
 struct Owner {
-  std::mutex mutex;  // guards the making and replacing of the pool
+  std::mutex mutex;  // guards creation and replacement of the pool
   std::shared_ptr<Pool> pool;
-  std::atomic<int> wanted{std::max(1, int(std::thread::hardware_concurrency()))};
+  std::atomic<int> threads{std::max(1, int(std::thread::hardware_concurrency()))};
 
-  // None where one thread is enough, or where there is no memory for more: a table may be half updated by now, and
-  // nothing may stop who is at it.
+  // Returns null if one thread is enough or the pool cannot be allocated. Must not throw: a kernel may be halfway
+  // through updating a table.
   std::shared_ptr<Pool> get() noexcept {
     std::lock_guard lock(mutex);
     const int n = num_threads();
@@ -135,13 +135,13 @@ struct Owner {
   }
 };
 
-// Never destroyed: threads may still be parked when the process ends. A forked child has none of its
-// parent's threads, so it leaves the parent's owner behind, locks and all, and starts a new one.
+// Never destroyed: threads may still be parked at process exit. A forked child has none of its parent's threads, so it
+// abandons the parent's owner with its locks and creates a new one.
 Owner* owner = nullptr;
 
-void forget_after_fork() {
+void replace_owner_after_fork() {
   Owner* fresh = new Owner;
-  fresh->wanted.store(owner->wanted.load());
+  fresh->threads.store(owner->threads.load());
   owner = fresh;
 }
 
@@ -149,7 +149,7 @@ Owner& the_owner() {
   static const bool ready = [] {
     owner = new Owner;
 #if defined(__unix__) || defined(__APPLE__)
-    pthread_atfork(nullptr, nullptr, forget_after_fork);
+    pthread_atfork(nullptr, nullptr, replace_owner_after_fork);
 #endif
     return true;
   }();
@@ -159,14 +159,14 @@ Owner& the_owner() {
 
 }  // namespace
 
-int num_threads() { return the_owner().wanted.load(std::memory_order_relaxed); }
+int num_threads() { return the_owner().threads.load(std::memory_order_relaxed); }
 
 void set_num_threads(int n) {
   Owner& o = the_owner();
   std::shared_ptr<Pool> old;
   std::lock_guard lock(o.mutex);
-  o.wanted.store(std::max(1, n));
-  old.swap(o.pool);  // joined when its last caller is done
+  o.threads.store(std::max(1, n));
+  old.swap(o.pool);  // joined by its last caller
 }
 
 namespace detail {

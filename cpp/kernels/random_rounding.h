@@ -1,7 +1,7 @@
-// 16-bit weights rounded up or down by chance: up with the probability of the part that would be lost.
+// Stochastic rounding of 16-bit weights: up with a probability equal to the fraction that is cut off.
 //
-// The chance is a hash of (seed, step, row, column) and of nothing else, so threads and vectors change no bit.
-// Included only where the code is compiled once per level; everything here has internal linkage.
+// Random bits are a hash of (seed, step, row, column) only, so threads and vector widths change no bit. Include only in
+// code that is compiled once per level; everything here has internal linkage.
 #pragma once
 #include <cstdint>
 
@@ -11,12 +11,12 @@
 namespace rowgrad {
 namespace {
 
-// Of one row: 32 bits for every column.
-struct RowChance {
+// Random bits of one row: 32 per column.
+struct RowRandomBits {
   std::uint32_t low, high;
 
-  RowChance(std::uint64_t key, std::int64_t row) {
-    const std::uint64_t bits = mixed(key ^ std::uint64_t(row));
+  RowRandomBits(std::uint64_t key, std::int64_t row) {
+    const std::uint64_t bits = splitmix64(key ^ std::uint64_t(row));
     low = std::uint32_t(bits);
     high = std::uint32_t(bits >> 32);
   }
@@ -44,7 +44,7 @@ inline Vector<std::uint32_t, N> bits_of(Vector<float, N> v) {
     return reinterpret_cast<Vector<std::uint32_t, N>>(v);
 }
 
-// Whole multiples of 2⁻³⁷, what is smaller cut off; of numbers below 2⁻¹⁴.
+// Converts numbers below 2⁻¹⁴ to multiples of 2⁻³⁷, truncating.
 template <int N>
 inline Vector<std::uint32_t, N> as_fixed(Vector<std::uint32_t, N> bits) {
   if constexpr (N == 1)
@@ -54,34 +54,34 @@ inline Vector<std::uint32_t, N> as_fixed(Vector<std::uint32_t, N> bits) {
         __builtin_convertvector(reinterpret_cast<Vector<float, N>>(bits) * 0x1p37f, Vector<std::int32_t, N>));
 }
 
-// The bits of the 16-bit number, in the low half. The 16 (bfloat16) or 13 (float16) bits below its last are added to
-// as many of chance, and what carries over rounds up. Infinities and NaNs stay what they are.
+// Returns the bits of the 16-bit float in the low half. As many random bits are added to the 16 (bfloat16) or 13
+// (float16) bits that are cut off; a carry rounds up. Infinities and NaNs do not change.
 template <int N>
 inline Vector<std::uint32_t, N> rounded_bits(std::type_identity<bfloat16>, Vector<float, N> v,
-                                             Vector<std::uint32_t, N> chance) {
+                                             Vector<std::uint32_t, N> random_bits) {
   using U = Vector<std::uint32_t, N>;
   const U u = bits_of<N>(v), magnitude = u & 0x7fffffffu;
-  const U finite = (u + (chance >> 16)) >> 16;
+  const U finite = (u + (random_bits >> 16)) >> 16;
   const U special = (u >> 16) | (magnitude > 0x7f800000u ? U{} + 0x40u : U{});
   return magnitude >= 0x7f800000u ? special : finite;
 }
 
 template <int N>
 inline Vector<std::uint32_t, N> rounded_bits(std::type_identity<half>, Vector<float, N> v,
-                                             Vector<std::uint32_t, N> chance) {
+                                             Vector<std::uint32_t, N> random_bits) {
   using U = Vector<std::uint32_t, N>;
-  const U u = bits_of<N>(v), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu, few = chance >> 19;
+  const U u = bits_of<N>(v), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu, few = random_bits >> 19;
   const U normal = (magnitude - 0x38000000u + few) >> 13;
-  // Below 2⁻¹⁴ numbers are whole multiples of 2⁻²⁴: 13 bits lower stands 2⁻³⁷.
+  // Below 2⁻¹⁴, float16 is a multiple of 2⁻²⁴; 13 bits below that is 2⁻³⁷.
   const U subnormal = (as_fixed<N>(magnitude < 0x38800000u ? magnitude : U{}) + few) >> 13;
   const U finite = magnitude < 0x38800000u ? subnormal : normal;
-  const U bounded = magnitude >= 0x47800000u ? U{} + 0x7c00u : finite;  // 65536 and more
+  const U bounded = magnitude >= 0x47800000u ? U{} + 0x7c00u : finite;  // 65536 or more
   return sign | (magnitude > 0x7f800000u ? U{} + 0x7e00u : bounded);
 }
 
 template <class T, int N>
-inline void store_by_chance(T* p, Lane<T, N> v, Vector<std::uint32_t, N> chance) {
-  const auto bits = rounded_bits<N>(std::type_identity<T>{}, v, chance);
+inline void store_stochastic(T* p, Lane<T, N> v, Vector<std::uint32_t, N> random_bits) {
+  const auto bits = rounded_bits<N>(std::type_identity<T>{}, v, random_bits);
   if constexpr (N == 1) {
     p->bits = std::uint16_t(bits);
   } else {

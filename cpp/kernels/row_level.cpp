@@ -1,5 +1,5 @@
-// Which copy of the row arithmetic this machine runs. All copies produce the same bits, except for which of two NaNs
-// survives their sum. ROWGRAD_LEVEL names a lower one, for tests.
+// Chooses the level of row arithmetic for this machine. All levels return the same bits, except for which of two NaNs
+// survives a sum. ROWGRAD_LEVEL selects a lower level, for tests.
 #include <cstdlib>
 #include <string_view>
 
@@ -28,8 +28,8 @@ const Chosen& chosen() {
   static const Chosen c = [] {
     Chosen it{};
 #ifdef ROWGRAD_X86_LEVELS
-    const char* named = std::getenv("ROWGRAD_LEVEL");
-    const std::string_view most = named ? named : "x86-64-v4";
+    const char* highest = std::getenv("ROWGRAD_LEVEL");
+    const std::string_view most = highest ? highest : "x86-64-v4";
     if (most == "x86-64-v4" && has_v4()) {
       fill_rows_v4(it.table);
       fill_updates_v4(it.table);

@@ -1,4 +1,4 @@
-// The table of row arithmetic: filled once per level in rows.cpp and update_rows.cpp, chosen in row_level.cpp.
+// The function table of row arithmetic: filled once per level in rows.cpp and update_rows.cpp, chosen in row_level.cpp.
 #pragma once
 #include <complex>
 #include <tuple>

@@ -1,4 +1,4 @@
-// Compiled once per instruction-set level, with ROWGRAD_LEVEL naming the table this copy defines.
+// Row arithmetic, compiled once per instruction-set level; ROWGRAD_LEVEL names the table that this copy defines.
 // Nothing here may instantiate a function that another level could also define: no containers, no streams.
 #include <algorithm>
 #include <cstdint>
@@ -11,9 +11,9 @@
 namespace rowgrad {
 namespace {
 
-constexpr std::int64_t kBlock = 64;  // columns kept in registers and L1 while a bag's rows go by
+constexpr std::int64_t kBlock = 64;  // columns kept in registers and L1 while the rows of a bag are added
 
-// Calls fn with std::integral_constant<kBlock> for whole blocks, so that their loops have a fixed length.
+// Calls fn with std::integral_constant<kBlock> for whole blocks, so that their loops have a constant length.
 template <class Fn>
 void for_column_blocks(std::int64_t cols, Fn&& fn) {
   std::int64_t c = 0;
@@ -26,9 +26,9 @@ inline void add(A* acc, std::int64_t width, Row row) {
   for (std::int64_t c = 0; c < width; ++c) acc[c] = plus<A>(acc[c], row(c));
 }
 
-// One bag of two ids or more. `beyond` more ids may be looked at past its end, to fetch what comes next.
-// The order of SparseSegment*: a first block of n mod 8 rows (0 → 8, 1 → 9), left to right; then blocks of eight,
-// each summed on its own and added to the total. Fewer than ten rows are scaled by the reciprocal.
+// Sums one bag of at least two ids. Up to `beyond` ids past its end may be prefetched. The order of SparseSegment*: a
+// first block of n mod 8 rows (0 → 8, 1 → 9), left to right; then blocks of eight, each summed separately and added to
+// the total. Means of fewer than ten rows multiply by the reciprocal.
 template <class T, class I>
 [[gnu::noinline]] void reduce_bag(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t n,
                                   std::int64_t beyond, Reduction kind) {
@@ -65,7 +65,7 @@ template <class T, class I>
 inline void reduce_or_copy(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t n, std::int64_t beyond,
                            Reduction kind) {
   if (n > 1) return reduce_bag(out, data, cols, ids, n, beyond, kind);
-  // A copy of the bits: nothing is rounded or flushed.
+  // One id: copy the bits, so that nothing is rounded or flushed.
   if (beyond > kAhead) prefetch<256>(data + std::int64_t(ids[kAhead]) * cols);
   if (cols > 0) __builtin_memcpy(out, data + std::int64_t(ids[0]) * cols, std::size_t(cols) * sizeof(T));
 }
@@ -82,7 +82,7 @@ inline void each_bag(const B& b, const S* segments, std::int64_t begin, std::int
   const std::int64_t size = b.ids.size;
   const bool near = b.data_rows * b.cols * std::int64_t(sizeof(*b.data)) <= kNear;
   const auto last = last_id<S>(b.rows);
-  while (begin > 0 && begin < end && segments[begin] == segments[begin - 1]) ++begin;  // began before
+  while (begin > 0 && begin < end && segments[begin] == segments[begin - 1]) ++begin;  // belongs to the previous part
   std::int64_t previous = begin > 0 ? bounded_id(segments + begin - 1, last) : -1;
   for (std::int64_t i = begin, next; i < end; i = next) {
     const std::int64_t segment = bounded_id(segments + i, last);
@@ -105,11 +105,11 @@ void reduce_runs(const Bags<T>& b, std::int64_t begin, std::int64_t end) {
   });
 }
 
-// Columns TensorFlow's SegmentSum handles in vectors of 32 bytes; the rest it sums plainly.
+// Returns how many columns TensorFlow's SegmentSum handles in vectors of 32 bytes; the rest it sums one by one.
 template <class A>
 constexpr std::int64_t kPacket = 32 / sizeof(A);
 
-// A 16-bit float whose every sum is rounded: how SegmentSum itself adds them.
+// A 16-bit float that is rounded after every addition, as in SegmentSum.
 template <class T>
 struct Rounded {
   float value;
@@ -120,8 +120,8 @@ struct Rounded {
 template <class T>
 constexpr std::int64_t kPacket<Rounded<T>> = kPacket<float>;
 
-// The order of SegmentSum: left to right from zero; in whole packets of columns, 16 rows or more are
-// summed as four interleaved partial sums, ((s0+s1)+s2)+s3, and the last n mod 4 rows follow.
+// The order of SegmentSum: left to right from zero; in whole packets of columns, 16 or more rows are summed as four
+// interleaved partial sums, ((s0+s1)+s2)+s3, followed by the last n mod 4 rows.
 template <class A, class Width, class Rows>
 inline void sum_in_four_lanes(A* acc, Width width, std::int64_t n, Rows row) {
   const std::int64_t whole = n / 4 * 4;
@@ -141,7 +141,7 @@ inline void sum_from_zero(A* acc, Width width, std::int64_t n, Rows row) {
   for (std::int64_t j = 0; j < n; ++j) add(acc, width, row(j));
 }
 
-// Calls finish(first column, width, sums) block by block. `row(j, c0)` returns an accessor.
+// Calls finish(first column, width, sums) block by block. `row(j, c0)` returns an accessor to row j.
 template <class A, class Rows, class Finish>
 inline void segment_sums(std::int64_t cols, std::int64_t n, Rows row, Finish finish) {
   const std::int64_t packed = n >= 16 ? cols / kPacket<A> * kPacket<A> : 0;
@@ -181,7 +181,7 @@ void segment_sum(T* out, const T* data, std::int64_t cols, std::int64_t n) {
       });
 }
 
-// One weighted bag, in the order of SegmentSum: see sum_in_four_lanes. `beyond` as in reduce_bag.
+// Sums one weighted bag in the order of SegmentSum (sum_in_four_lanes). `beyond` as in reduce_bag.
 template <class T, class I>
 [[gnu::noinline]] void reduce_weighted_bag(T* out, const T* data, std::int64_t cols, const I* ids,
                                            const Accumulator<T>* weights, std::int64_t n, std::int64_t beyond,
@@ -197,7 +197,7 @@ template <class T, class I>
         sum.add_scaled(base + std::int64_t(ids[j]) * cols, weights[j]);
       };
       Rows sum;
-      if (n == 1) {  // alone, a product is not added to zero
+      if (n == 1) {  // a single product is not added to zero
         sum.set(base + std::int64_t(ids[0]) * cols);
         sum.multiply(weights[0]);
       } else {
@@ -235,7 +235,7 @@ void weighted_bags(const WeightedBags<T>& b, std::int64_t begin, std::int64_t en
 template <class I>
 inline std::make_unsigned_t<I> unsigned_bound(std::int64_t bound) {
   using U = std::make_unsigned_t<I>;
-  constexpr std::int64_t most = std::int64_t(U(~U(0)) >> 1);  // one more would not be an I
+  constexpr std::int64_t most = std::int64_t(U(~U(0)) >> 1);  // the largest I
   return bound > most ? U(U(most) + 1) : U(bound);
 }
 
@@ -247,19 +247,19 @@ unsigned scan_typed(const I* ids, std::int64_t bound, const S* segments, std::in
   const U u = unsigned_bound<I>(bound);
   const V v = unsigned_bound<S>(segment_bound);
   U most = 0;
-  V falls = 0, segments_bad = 0;
+  V decreases = 0, segments_bad = 0;
   for (std::int64_t i = begin; i < end; ++i) most = U(ids[i]) > most ? U(ids[i]) : most;
-  for (std::int64_t i = begin > 0 ? begin : 1; i < end; ++i) falls |= V(segments[i] < segments[i - 1]);
-  if (falls)
+  for (std::int64_t i = begin > 0 ? begin : 1; i < end; ++i) decreases |= V(segments[i] < segments[i - 1]);
+  if (decreases)
     for (std::int64_t i = begin; i < end; ++i) segments_bad |= V(V(segments[i]) >= v);
   else
-    segments_bad = V(segments[begin]) >= v || V(segments[end - 1]) >= v;  // all others are between those
-  return (most >= u || segments_bad ? kOutOfRange : 0u) | (falls ? kFalls : 0u);
+    segments_bad = V(segments[begin]) >= v || V(segments[end - 1]) >= v;  // sorted: all others are in between
+  return (most >= u || segments_bad ? kOutOfRange : 0u) | (decreases ? kDecreases : 0u);
 }
 
 unsigned scan(const IdList& ids, std::int64_t bound, const IdList& segments, std::int64_t segment_bound,
               std::int64_t begin, std::int64_t end) {
-  // In pieces that stay in the nearest cache between the loops.
+  // In chunks that stay in the L1 cache between the loops.
   unsigned found = 0;
   for (std::int64_t i = begin; i < end; i += 1024) {
     const std::int64_t stop = i + 1024 < end ? i + 1024 : end;

@@ -1,5 +1,5 @@
-// Optimizer rules by the vector. Compiled once per instruction-set level, as rows.cpp is, and under the same constraint:
-// nothing here may instantiate a function that another level could also define.
+// Vectorized optimizer rules, compiled once per instruction-set level. As in rows.cpp, nothing here may instantiate a
+// function that another level could also define.
 #include <cstdint>
 
 #include "gradient_rows.h"
@@ -14,7 +14,7 @@
 namespace rowgrad {
 namespace {
 
-// Correctly rounded, as IEEE's root is; so every way to compute it has the same bits.
+// Correctly rounded, as IEEE requires, so every implementation returns the same bits.
 template <class A, int N>
 inline Vector<A, N> root(Vector<A, N> v) {
   constexpr bool single = sizeof(A) == 4;
@@ -43,15 +43,16 @@ inline Vector<A, N> root(Vector<A, N> v) {
   }
 }
 
-// The gradient with the weights' decay in it, where decay is a part of the gradient.
+// Adds weight decay to the gradient, for rules that decay in the gradient.
 template <class T, Rule rule, int N>
 inline Lane<T, N> gradient(const RowUpdate<T>& u, const T* grad, Lane<T, N> w) {
   const Lane<T, N> g = load_lane<T, N>(grad);
-  if (!decays_in_gradient(rule) || u.weight_decay == 0) return g;  // not added as 0·w: w may be infinite
+  if (!decays_in_gradient(rule) || u.weight_decay == 0) return g;  // w may be infinite: 0·w would be NaN
   return g + w * u.weight_decay;
 }
 
-// Σg² over the columns, in the order of inner products: column c adds to sum c mod 8, then the tree of the eight.
+// Returns Σg² over the columns in the order of inner products: column c adds to sum c mod 8, then a tree over the
+// eight.
 template <class T, Rule rule>
 inline Accumulator<T> squares(const RowUpdate<T>& u, const T* grad, const T* w) {
   using A = Accumulator<T>;
@@ -76,7 +77,7 @@ inline Accumulator<T> squares(const RowUpdate<T>& u, const T* grad, const T* w) 
 template <Rule>
 constexpr bool has_no_arithmetic = false;
 
-// x to a power, by the system's math library in the accumulator's type: what TensorFlow calls for single columns.
+// Raises x to a power with the system's math library in the accumulator's type, as TensorFlow does for single columns.
 template <class A, int N>
 inline Vector<A, N> power(Vector<A, N> x, A exponent) {
   if constexpr (N == 1) {
@@ -88,7 +89,7 @@ inline Vector<A, N> power(Vector<A, N> x, A exponent) {
   }
 }
 
-// −1, 0 or 1; a NaN stays one.
+// Returns -1, 0 or 1; NaN for NaN.
 template <class A, int N>
 inline Vector<A, N> sign(Vector<A, N> x) {
   if constexpr (N == 1) {
@@ -109,7 +110,7 @@ inline Vector<A, N> bounded(Vector<A, N> x, A bound) {
   }
 }
 
-// Some columns of a row. `graded`: whether the row has a gradient; `factor`: RowWiseAdagrad's step for the whole row.
+// Updates some columns of a row. `graded`: whether the row has a gradient; `factor`: RowWiseAdagrad's step for the row.
 template <class T, Rule rule, bool graded, int N>
 inline Lane<T, N> updated(const RowUpdate<T>& u, const T* weight, Accumulator<T>* slot0, Accumulator<T>* slot1,
                           const T* grad, Accumulator<T> factor) {
@@ -146,7 +147,7 @@ inline Lane<T, N> updated(const RowUpdate<T>& u, const T* weight, Accumulator<T>
     if (u.weight_decay != 0) w -= w * (u.lr * u.weight_decay);
     return w - towards * u.lr;
   } else if constexpr (rule == Rule::ftrl) {
-    // TensorFlow's order of operations, which differs for tables of one column: there it also takes pow(x, 0.5).
+    // TensorFlow's order of operations, which differs for tables of one column: those use pow(x, 0.5).
     const bool one_column = u.cols == 1, by_root = u.lr_power == A(-0.5);
     auto powered = [&](Lane<T, N> x) { return by_root ? root<A, N>(x) : power<A, N>(x, -u.lr_power); };
     const Lane<T, N> g = load_lane<T, N>(grad), before = load_lane<A, N>(slot0), sum = before + g * g;
@@ -177,23 +178,23 @@ inline void update_row(const RowUpdate<T>& u, std::int64_t row, const T* grad) {
   auto slot = [&]([[maybe_unused]] std::int64_t c, int s) -> A* {
     return !is_per_row(rule) && s < slots_of(rule) ? u.slots[s] + row * u.cols + c : nullptr;
   };
-  const RowChance chance(random ? u.key : 0, row);
+  const RowRandomBits random_bits(random ? u.key : 0, row);
   for_blocks<T>(u.cols, [&, w, factor, grad]<int N, int K>(std::int64_t c0) {
     for (int k = 0; k < K; ++k) {
       const std::int64_t c = c0 + k * N;
       const Lane<T, N> to = updated<T, rule, graded, N>(u, w + c, slot(c, 0), slot(c, 1), graded ? grad + c : nullptr, factor);
       if constexpr (random)
-        store_by_chance<T, N>(w + c, to, chance.at<N>(c));
+        store_stochastic<T, N>(w + c, to, random_bits.at<N>(c));
       else
         store_lane<T, N>(w + c, to);
     }
   });
 }
 
-// Calls fn with what `u` says at run time as constants.
+// Calls fn with the run-time fields of `u` as template constants.
 template <class T, class Fn>
 inline void by_rule(const RowUpdate<T>& u, Fn&& fn) {
-  if (u.cols == 0) return;  // no weights, and no mean of anything
+  if (u.cols == 0) return;  // nothing to update; a mean over no columns is undefined
   auto with = [&]<Rule rule>() {
     if constexpr (is_16bit_float<T>)
       if (u.random) return fn.template operator()<rule, true>();
@@ -211,7 +212,7 @@ inline void by_rule(const RowUpdate<T>& u, Fn&& fn) {
 template <class T>
 void update_named(const RowUpdate<T>& update, const T* grad, const IdList& ids, std::int64_t begin, std::int64_t end,
                   std::int64_t ahead) {
-  const RowUpdate<T> u = update;  // a copy, which no store to a table can change
+  const RowUpdate<T> u = update;  // a copy, so that stores to the table cannot alias it
   by_rule(u, [&]<Rule rule, bool random>() {
     with_type(ids, [&]<class I>(const I* id) {
       const auto last = last_id<I>(u.rows);

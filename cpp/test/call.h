@@ -1,4 +1,4 @@
-// Owns arrays and drives one kernel as the Python binding does, holding it to the contract of kernel.h on the way.
+// Tensors, and calls of one kernel as the Python binding makes them, checking the contract of kernel.h.
 #pragma once
 #include <cstring>
 #include <functional>
@@ -26,7 +26,7 @@ inline std::vector<DType> all_dtypes() {
 struct Tensor {
   DType dtype;
   Shape shape;
-  std::vector<std::byte> bytes;  // no more than the shape needs, so that the address sanitizer sees one too far
+  std::vector<std::byte> bytes;  // exactly as many as the shape needs, so that the address sanitizer detects overruns
 
   Tensor(DType dtype_, Shape shape_) : dtype(dtype_), shape(std::move(shape_)) {
     bytes.resize(static_cast<std::size_t>(view().bytes()));
@@ -39,7 +39,6 @@ struct Tensor {
   T* as() const {
     return view().as<T>();
   }
-  // The bytes of element i; n elements of another tensor of this dtype.
   std::byte* at(std::int64_t i) const { return view().as<std::byte>() + i * width_of(dtype); }
   void copy(std::int64_t to, const Tensor& from, std::int64_t i, std::int64_t n = 1) {
     if (n > 0) std::memcpy(at(to), from.at(i), static_cast<std::size_t>(n * width_of(dtype)));
@@ -81,7 +80,7 @@ inline Tensor scalar_of(std::int64_t value, bool wide = true) {
   return t;
 }
 
-// The position of the first element with other bits; -1 where there is none.
+// Returns the position of the first element whose bits differ, or -1; -2 if dtypes or shapes differ.
 inline std::int64_t first_difference(const Tensor& a, const Tensor& b) {
   if (a.dtype != b.dtype || a.shape != b.shape) return -2;
   if (a.bytes.empty() || std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0) return -1;
@@ -94,10 +93,10 @@ struct Result {
   std::vector<Tensor> out;
 };
 
-// Outputs of the right sizes, given what measure() said.
+// Allocates outputs, given the number of rows from measure().
 using Outputs = std::function<std::vector<Tensor>(std::int64_t rows)>;
 
-// One table of `rows` rows, or of as many as were measured.
+// One table of `rows` rows, or of the measured number if `rows` < 0.
 inline Outputs table_of(DType dtype, std::int64_t rows, std::int64_t cols) {
   return [=](std::int64_t measured) { return std::vector<Tensor>{Tensor(dtype, {rows < 0 ? measured : rows, cols})}; };
 }
@@ -112,7 +111,7 @@ Status guarded(Fn&& fn) {
   }
 }
 
-// A fault leaves `out` empty: outputs are shown to compute() alone, which is not reached.
+// After a fault `out` is empty: compute() was not called.
 inline Result run(const std::string& name, const Numbers64& attrs, const std::vector<Tensor>& in,
                   const Outputs& outputs) {
   const std::vector<Tensor> before = in;
@@ -130,7 +129,7 @@ inline Result run(const std::string& name, const Numbers64& attrs, const std::ve
   if (!result.status) result.status = guarded([&] { return kernel->check(); });
   if (!result.status) {
     result.out = outputs(kernel->rows);
-    // What may hold anything does, at every other number of threads.
+    // At every other number of threads, fill outputs that may hold anything with garbage.
     kernel->holds_zeros = !kernel->fills() || num_threads() % 2;
     for (Tensor& t : result.out) {
       if (!kernel->holds_zeros) std::fill(t.bytes.begin(), t.bytes.end(), std::byte(0xa5));
@@ -145,7 +144,7 @@ inline Result run(const std::string& name, const Numbers64& attrs, const std::ve
   return result;
 }
 
-// The same call at several numbers of threads: the same fault, or the same bits.
+// Runs a call with several numbers of threads: the same fault, or the same bits.
 inline Result run_same(const char* name, const Numbers64& attrs, const std::vector<Tensor>& in,
                        const Outputs& outputs) {
   const Where where(name);
@@ -167,17 +166,17 @@ inline Result run_same(const char* name, const Numbers64& attrs, const std::vect
   return first;
 }
 
-// Output `i` of a call that must not fail has exactly these bits.
+// Expects output `i` of a call without a fault to have exactly these bits.
 inline void check_output(const Result& r, std::size_t i, const Tensor& expected, const char* file, int line) {
   if (!check_equal(std::int64_t(r.status.fault), 0, file, line, "fault") || i >= r.out.size()) return;
   check_equal(first_difference(r.out[i], expected), -1, file, line, "first element that differs");
 }
 
-inline void check_fault(const Result& r, const Status& wanted, const char* file, int line) {
-  check_equal(std::int64_t(r.status.fault), std::int64_t(wanted.fault), file, line, "fault");
-  check_equal(r.status.position, wanted.position, file, line, "position");
-  check_equal(r.status.value, wanted.value, file, line, "value");
-  check_equal(r.status.bound, wanted.bound, file, line, "bound");
+inline void check_fault(const Result& r, const Status& expected, const char* file, int line) {
+  check_equal(std::int64_t(r.status.fault), std::int64_t(expected.fault), file, line, "fault");
+  check_equal(r.status.position, expected.position, file, line, "position");
+  check_equal(r.status.value, expected.value, file, line, "value");
+  check_equal(r.status.bound, expected.bound, file, line, "bound");
 }
 
 }  // namespace test

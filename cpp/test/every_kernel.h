@@ -1,4 +1,4 @@
-// A call of every kernel, large enough for its work to be shared out, and one run of such a call.
+// A call of every kernel, large enough to be split over threads, and a runner for such calls.
 #pragma once
 #include <algorithm>
 #include <set>
@@ -14,12 +14,12 @@ struct Case {
   std::string kernel;
   Numbers64 attrs;
   std::vector<Tensor> in;
-  Outputs outputs;  // of what size; for an update kernel, the state before the step
+  Outputs outputs;  // their sizes; for an update kernel, the state before the step
   bool updates = false;
 };
 
-// A case's kernel, ready to measure.
-inline std::unique_ptr<Kernel> made(const Case& c) {
+// Creates the kernel of a case.
+inline std::unique_ptr<Kernel> make_kernel(const Case& c) {
   for (const auto* list : {&kernels(), &update_kernels()})
     for (const KernelEntry& e : *list)
       if (c.kernel == e.name) return e.make();
@@ -38,14 +38,14 @@ class EveryKernel {
 
   std::vector<Case> cases;
 
-  // Whether the lists of kernels have none that is not here.
+  // Whether every kernel has a case.
   bool is_complete() const {
     std::set<std::string> here;
     for (const Case& c : cases) here.insert(c.kernel);
     for (const auto* list : {&kernels(), &update_kernels()})
       for (const KernelEntry& e : *list)
         if (!here.count(e.name)) {
-          std::printf("no case of %s\n", e.name);
+          std::printf("no case for the kernel %s\n", e.name);
           return false;
         }
     return true;
@@ -96,7 +96,7 @@ class EveryKernel {
       add("weighted_segment", {kind, 1}, {table, ids, mixed, weights, bags}, table_of(kF, kBags, kCols));
       add("weighted_segment_grad", {kind, 1, 0}, {grad, ids, mixed, short_weights, rows}, table_of(kF, kRows, kCols));
       add("weighted_segment_grad_rows", {kind}, {grad, mixed, weights}, table_of(kF, n_, kCols));
-      // Two columns and 16 bits: the table is held in cache.
+      // Two columns of 16 bits: the narrow algorithm.
       const Tensor narrow = random_tensor(rng_, DType::float16, {kBags, 2});
       add("sparse_segment_grad", {kind, 0, 0}, {narrow, ids, mixed, rows}, table_of(DType::float16, kRows, 2));
     }
@@ -121,7 +121,7 @@ class EveryKernel {
     add("stack_bags", {1}, {ids, counting(n_ / 4 + 1, 4), ids_of({kRows, kRows}), ids_of({0, kRows})}, of(stacked));
   }
 
-  // A plan of random ids: what row_plan gives, and num_rows.
+  // A plan of random ids: the outputs of row_plan, and num_rows.
   std::vector<Tensor> plan(const Case& row_plan) {
     Result r = run(row_plan.kernel, row_plan.attrs, row_plan.in, row_plan.outputs);
     EXPECT_EQ(r.status.fault, 0);
@@ -152,7 +152,7 @@ class EveryKernel {
   void coordinate_kernels() {
     const DType long_ids = DType::int64;
     const std::int64_t n = n_, half = n_ / 2;
-    // Rows in order with gaps; then in no order.
+    // Sorted rows with gaps; then unsorted ones.
     for (std::int64_t step : {2, -2}) {
       const Tensor rows = counting(half, step, step > 0 ? 0 : n - 2);
       add("fill_empty_rows", {}, {rows, floats({half}), ids_of({n}), floats({})}, [=](std::int64_t entries) {
@@ -161,8 +161,8 @@ class EveryKernel {
       });
       cases.back().in[0].shape = {half, 1};
       add("fill_empty_rows_grad", {}, {rows, floats({n})}, of({Tensor(kF, {half}), Tensor(kF, {})}));
-      const Tensor twice = step > 0 ? rows : counting(half, 0, 3);  // one position, named again and again
-      add("fill_empty_rows_grad_grad", {}, {twice, floats({half}), floats({}), floats({n})}, of({Tensor(kF, {n})}));
+      const Tensor map = step > 0 ? rows : counting(half, 0, 3);  // one position, repeated
+      add("fill_empty_rows_grad_grad", {}, {map, floats({half}), floats({}), floats({n})}, of({Tensor(kF, {n})}));
     }
     const Tensor a = matrix(n, 3), b = matrix(n / 3, 7), shape = ids_of({4 * n, 2});
     const Tensor a_values = floats({n}), b_values = floats({n / 3}), zero(kF, {});
@@ -215,9 +215,8 @@ class EveryKernel {
   std::vector<Tensor> plan_;
 };
 
-// Every step of a call on memory that the caller has: it allocates nothing of its own between `begin` and `end`.
-// `out` are outputs of the right size, filled as the kernel wants them filled; without `fresh_zeros` they are
-// somebody's arrays, which hold anything.
+// Runs every step of a call on the caller's memory: allocates nothing itself between `begin` and `end`. `out` has
+// outputs of the right size with the contents that the kernel expects; without `fresh_zeros` they hold garbage.
 struct Run {
   Status status;
   bool computed = false;
@@ -233,7 +232,7 @@ Run run_on(const Case& c, std::vector<Tensor>& out, std::int64_t rows_expected, 
   begin();
   try {
     const FlushSubnormals flush;
-    const std::unique_ptr<Kernel> kernel = made(c);
+    const std::unique_ptr<Kernel> kernel = make_kernel(c);
     kernel->in = views;
     kernel->attr = c.attrs;
     kernel->fresh_zeros = fresh_zeros;
@@ -253,7 +252,7 @@ Run run_on(const Case& c, std::vector<Tensor>& out, std::int64_t rows_expected, 
   return result;
 }
 
-// How many rows a call has, and outputs as they are before it: of the state of an update, of zeros, or of anything.
+// The number of rows of a call, and its outputs before it: the state of an update, zeros, or garbage.
 struct Prepared {
   std::int64_t rows = -1;
   std::vector<Tensor> before;
@@ -263,7 +262,7 @@ inline Prepared prepared(const Case& c, bool fresh_zeros) {
   std::vector<Array> views;
   for (const Tensor& t : c.in) views.push_back(t.view());
   const FlushSubnormals flush;
-  const std::unique_ptr<Kernel> kernel = made(c);
+  const std::unique_ptr<Kernel> kernel = make_kernel(c);
   kernel->in = views;
   kernel->attr = c.attrs;
   kernel->fresh_zeros = fresh_zeros;

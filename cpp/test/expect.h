@@ -1,4 +1,5 @@
-// Checks that count, say where they failed, and go on. No templates: the tests are compiled under three sanitizers.
+// Checks that count failures, print where they happened, and continue. No templates: they would slow down compilation
+// under three sanitizers.
 #pragma once
 #include <array>
 #include <atomic>
@@ -10,19 +11,19 @@
 
 namespace test {
 
-// Sanitizers make everything many times slower: loops over sizes take fewer steps there.
+// Sanitizers slow everything down: loops over sizes take fewer steps there.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
 
-// As many ids as it takes for every scan, sort and sum to be shared out.
+// Enough ids for every scan, sort and sum to be split over threads.
 constexpr std::int64_t kLarge = kSanitized ? 140000 : 200000;
 
 inline std::atomic<long> passed{0}, failed{0};
 
-// Names the case a loop is in. Costs a few writes, so the innermost loop can afford one; words are made only for a
+// Describes the case that a loop is in. Costs a few stores, cheap enough for inner loops; text is built only for a
 // failure.
 class Where {
  public:
@@ -54,7 +55,7 @@ class Where {
   std::size_t count_ = 0;
 };
 
-// A broken inner loop fails thousands of times: the first failures are printed, all are counted.
+// A broken inner loop fails thousands of times: print the first failures, count all.
 inline bool fail(const char* file, int line, const char* what, const char* more = "") {
   if (++failed <= 20) {
     std::printf("%s:%d: %s%s\n", file, line, what, more);
@@ -75,7 +76,7 @@ inline bool check_equal(std::int64_t a, std::int64_t b, const char* file, int li
   return fail(file, line, what, (": " + std::to_string(a) + " is not " + std::to_string(b)).c_str());
 }
 
-// The last line of a test program, and its exit code.
+// Prints the summary of a test program and returns its exit code.
 inline int finish() {
   std::printf("%ld passed, %ld failed\n", passed.load(), failed.load());
   return failed.load() == 0 && passed.load() > 0 ? 0 : 1;

@@ -1,5 +1,5 @@
-// The row functions of rows.h once more, with their signatures: one column at a time, in the order their descriptions
-// in rows.h and rows.cpp give.
+// The row functions of rows.h with the same signatures, one column at a time, in the order that rows.h and rows.cpp
+// describe.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -61,11 +61,11 @@ void reduce(T* out, const T* data, int64_t cols, const I* ids, int64_t n, Reduct
       const A d = kind == Reduction::mean ? A(n) : A(std::sqrt(double(n)));
       if (kind != Reduction::sum) sum = n < 10 ? sum * (A(1) / d) : sum / d;
     }
-    out[c] = n == 1 ? data[ids[0] * cols + c] : store<T>(sum);  // one row is a copy of the bits
+    out[c] = n == 1 ? data[ids[0] * cols + c] : store<T>(sum);  // one row: copy the bits
   }
 }
 
-// A 16-bit float that is one after every sum.
+// A 16-bit float that is rounded after every addition.
 template <class T>
 struct Stored {
   T value{};
@@ -74,7 +74,7 @@ struct Stored {
   Stored operator+(Stored other) const { return Stored(load(value) + load(other.value)); }
 };
 
-// 16-bit floats are rounded at every sum, but their packets are those of float.
+// 16-bit floats are rounded at every addition, but their packets are those of float.
 template <class T>
 void segment_sum(T* out, const T* rows, int64_t cols, int64_t n) {
   using A = std::conditional_t<is_16bit_float<T>, Stored<T>, T>;
@@ -89,7 +89,7 @@ void segment_sum(T* out, const T* rows, int64_t cols, int64_t n) {
   }
 }
 
-// Order::blocked: x in runs of 64, their sums in runs of 64, until one is left. `add` adds two.
+// Order::blocked: sums x in runs of 64, then their sums in runs of 64, until one is left. `add` adds two.
 template <class A, class Add>
 A fold_in_order(std::vector<A> x, Order order, Add add) {
   auto run = [&](std::size_t begin, std::size_t end) {
@@ -105,7 +105,7 @@ A fold_in_order(std::vector<A> x, Order order, Add add) {
   return run(0, x.size());
 }
 
-// One output row: from[j] is the row of grad that entry j adds.
+// Sums one output row: entry j adds row from[j] of grad.
 template <class T>
 void accumulate(T* out, const T* grad, int64_t cols, const std::vector<int64_t>& from, const Accumulator<T>* scale,
                 Order order) {
@@ -137,7 +137,7 @@ void weighted_reduce(T* out, const T* data, int64_t cols, const int64_t* ids, co
   }
 }
 
-// With the signature of rows.h: one bag.
+// One bag, with the signature of rows.h.
 template <class T>
 void weighted_bags(const WeightedBags<T>& b, int64_t, int64_t) {
   weighted_reduce(b.out, b.data, b.cols, static_cast<const int64_t*>(b.ids.data), b.weights, b.ids.size, b.totals);
@@ -148,7 +148,7 @@ void weighted_row(T* out, const T* grad_row, int64_t cols, Accumulator<T> weight
   for (int64_t c = 0; c < cols; ++c) out[c] = store<T>(divided(load(grad_row[c]), total) * weight);
 }
 
-// One output row: from[j] is the id that entry j adds.
+// Sums one output row: entry j adds id from[j].
 template <class T>
 void weighted_accumulate(T* out, const T* grad, int64_t cols, const std::vector<int64_t>& from,
                          const std::vector<int64_t>& segments, const Accumulator<T>* weights,
@@ -165,7 +165,7 @@ void weighted_accumulate(T* out, const T* grad, int64_t cols, const std::vector<
   }
 }
 
-// The same with the signatures of rows.h: one run, one row of a plan.
+// With the signatures of rows.h: one run, one row of a plan.
 template <class E>
 std::vector<int64_t> sources(const E* e, int64_t n) {
   std::vector<int64_t> from;
@@ -205,7 +205,7 @@ void weighted_planned(const PlannedRows<T, int64_t>& r, const WeightedIds<T>& id
                       ids.rounding, r.order);
 }
 
-// Column c goes to partial sum c mod 8; they meet as a tree.
+// Column c is added to partial sum c mod 8; the partial sums are added as a tree.
 template <class T>
 Accumulator<T> dot(const T* a, const T* b, int64_t cols) {
   Accumulator<T> p[8] = {};
@@ -213,7 +213,7 @@ Accumulator<T> dot(const T* a, const T* b, int64_t cols) {
   return ((p[0] + p[4]) + (p[2] + p[6])) + ((p[1] + p[5]) + (p[3] + p[7]));
 }
 
-// The input positions of each id, in input order: those of id r are at[start[r]] up to at[start[r + 1]].
+// The input positions of each id, in input order: those of id r are at[start[r]] to at[start[r + 1] - 1].
 struct Groups {
   std::vector<int64_t> start, at;
 

@@ -1,4 +1,4 @@
-// Optimizer rules for one row, a column at a time, as docs/optimizers.md has them: what kernels are compared with.
+// Optimizer rules for one row, a column at a time, as in docs/optimizers.md: the reference for kernels.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace test {
 
-// The numbers of a step, all of them something a rule would notice.
+// Hyperparameters of a step; every value changes the result of some rule.
 struct StepNumbers {
 #define ROWGRAD_NUMBER(name) double name = 0;
   ROWGRAD_STEP_NUMBERS(ROWGRAD_NUMBER)
@@ -48,7 +48,7 @@ constexpr Rule kRules[] = {
 inline float naive_power(float x, float exponent) { return std::pow(x, exponent); }
 inline double naive_power(double x, double exponent) { return std::pow(x, exponent); }
 
-// One row with its gradient, or without one (null), in which case moments fade. `put(c, w)` stores the new weights.
+// Updates one row with its gradient, or with none (null): then moments fade. `put(c, w)` stores a new weight.
 template <class T, class Put>
 void naive_row(Rule rule, const StepNumbers& numbers, std::int64_t cols, const T* weights, Accumulator<T>* slot0,
                Accumulator<T>* slot1, const T* grad, Put put) {
@@ -120,7 +120,8 @@ void naive_row(Rule rule, const StepNumbers& numbers, std::int64_t cols, const T
   }
 }
 
-// The state after a step with these gradients of the rows `ids`, ascending. `put(row, c, pointer, w)` stores a weight.
+// Returns the state after a step with these gradients of rows `ids`, ascending. `put(row, c, pointer, w)` stores a
+// weight.
 template <class Put>
 std::vector<Tensor> naive_step(Rule rule, const StepNumbers& numbers, bool lazy, std::vector<Tensor> state,
                                const Tensor& grad, const Numbers64& ids, Put put) {
@@ -128,12 +129,12 @@ std::vector<Tensor> naive_step(Rule rule, const StepNumbers& numbers, bool lazy,
   visit(Floats{}, state[0].dtype, [&]<class T>(std::type_identity<T>) {
     std::size_t k = 0;
     for (std::int64_t row = 0; row < rows; ++row) {
-      const bool named = k < ids.size() && ids[k] == row;
-      if (!named && (lazy || !fades(rule))) continue;
+      const bool has_gradient = k < ids.size() && ids[k] == row;
+      if (!has_gradient && (lazy || !fades(rule))) continue;
       auto slot = [&](std::size_t s) -> Accumulator<T>* {
         return s < state.size() ? state[s].as<Accumulator<T>>() + row * size : nullptr;
       };
-      const T* g = named ? grad.as<T>() + std::int64_t(k++) * cols : nullptr;
+      const T* g = has_gradient ? grad.as<T>() + std::int64_t(k++) * cols : nullptr;
       T* w = state[0].as<T>() + row * cols;
       naive_row(rule, numbers, cols, w, slot(1), slot(2), g,
                 [&](std::int64_t c, Accumulator<T> to) { put(row, c, w + c, to); });

@@ -1,4 +1,4 @@
-// Random inputs. The same seed gives the same test on every machine.
+// Random inputs: the same seed produces the same test on every machine.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -30,15 +30,15 @@ class Rng {
   std::uint64_t state_;
 };
 
-// The sign of the NaN this processor makes itself. Where a sum meets two different NaNs, the one that survives depends
-// on the order of an addition's operands, which C++ leaves to the compiler; with only this one, results are determined.
+// The sign of the NaN that this processor generates. If a sum meets two different NaNs, the result depends on the order
+// of the operands, which C++ leaves to the compiler; with only this NaN, results are deterministic.
 inline bool machine_nan_is_negative() {
   volatile double infinity = std::numeric_limits<double>::infinity();
   return std::bit_cast<std::uint64_t>(infinity - infinity) >> 63 != 0;
 }
 
-// A float put together from bits, so that no mode flushes it: magnitudes around 1 whose sums round, with the odd zero
-// of either sign, subnormal, infinity and NaN.
+// Builds a float from bits, so that no mode flushes it: magnitudes around 1 whose sums round, with an occasional zero
+// of either sign, subnormal, infinity or NaN.
 inline std::uint64_t random_float(Rng& rng, int width, int mantissa) {
   const std::uint64_t r = rng.bits(), sign = (r & 1) << (width - 1), fraction = rng.bits() >> (64 - mantissa);
   const std::uint64_t all_ones = (std::uint64_t{1} << (width - 1 - mantissa)) - 1, bias = all_ones >> 1;
@@ -50,7 +50,7 @@ inline std::uint64_t random_float(Rng& rng, int width, int mantissa) {
   return sign | (bias + (r >> 32) % 9 - 4) << mantissa | fraction;
 }
 
-// The bits of one element; a complex number is two. Integers are any bits, so that sums wrap.
+// The bits of one element; a complex number takes two. Integers have random bits, so that sums wrap.
 inline std::uint64_t random_bits(Rng& rng, rowgrad::DType dtype) {
   using rowgrad::DType;
   switch (dtype) {
@@ -77,7 +77,7 @@ inline std::vector<std::int64_t> random_ids(Rng& rng, std::int64_t n, std::int64
   return ids;
 }
 
-// Ascending. Counted, not sorted: comparisons are what sanitizers slow down most.
+// Ascending ids. A counting sort: comparisons are what sanitizers slow down most.
 inline std::vector<std::int64_t> sorted_ids(Rng& rng, std::int64_t n, std::int64_t bound) {
   std::vector<std::int64_t> count(static_cast<std::size_t>(bound)), ids;
   for (std::int64_t i = 0; i < n; ++i) ++count[rng.below(bound)];

@@ -1,6 +1,6 @@
-// Memory that is not there: every allocation of every kernel fails once, alone and with all that follow it. The call
-// ends with out_of_memory and has written nothing, or does without; nothing is lost, and the next call is right.
-// Threads that cannot be started are done without.
+// Failing allocations: every allocation of every kernel fails once, alone and with all that follow it. The call either
+// reports out_of_memory and has written nothing, or succeeds without the memory; nothing leaks, and the next call is
+// correct. If threads cannot be started, calls work without them.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -17,9 +17,9 @@
 
 namespace {
 
-// Allocations are counted down while `armed`; from the one that reaches zero on they fail, `failures` of them.
+// While `armed`, allocations count down `until`; then the next `failures` of them fail.
 std::atomic<bool> armed{false};
-std::atomic<std::int64_t> until{0}, failures{0}, made_new{0}, made_scratch{0}, failed_so_far{0};
+std::atomic<std::int64_t> until{0}, failures{0}, live_objects{0}, scratch_allocations{0}, failed_so_far{0};
 std::atomic<std::int64_t> threads_left{1 << 20};
 
 bool fails() {
@@ -28,9 +28,9 @@ bool fails() {
   return true;
 }
 
-// Sizes of scratch that were ever requested, so that the shelf can be emptied.
+// Sizes of scratch memory ever requested, so that the cache can be emptied.
 std::array<std::atomic<std::int64_t>, 256> sizes;
-void remember(std::int64_t bytes) {
+void remember_size(std::int64_t bytes) {
   for (auto& s : sizes) {
     std::int64_t empty = 0;
     if (s.load() == bytes || s.compare_exchange_strong(empty, bytes) || empty == bytes) return;
@@ -44,11 +44,11 @@ void* operator new(std::size_t bytes) {
   if (fails()) throw std::bad_alloc();
   void* memory = std::malloc(bytes ? bytes : 1);
   if (!memory) throw std::bad_alloc();
-  ++made_new;
+  ++live_objects;
   return memory;
 }
 void operator delete(void* memory) noexcept {
-  if (memory) --made_new;
+  if (memory) --live_objects;
   std::free(memory);
 }
 void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
@@ -56,18 +56,18 @@ void operator delete(void* memory, std::size_t) noexcept { operator delete(memor
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
   void* memory = nullptr;
   if (fails() || posix_memalign(&memory, alignment, bytes)) return nullptr;
-  ++made_scratch;
-  remember(std::int64_t(bytes));
+  ++scratch_allocations;
+  remember_size(std::int64_t(bytes));
   return memory;
 }
 
-#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // those have their own
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers have their own
 extern "C" void* mmap(void* at, std::size_t bytes, int protection, int flags, int file, off_t offset) noexcept {
   if (fails()) return MAP_FAILED;
   const long got = syscall(SYS_mmap, at, bytes, protection, flags, file, offset);
   if (got == -1) return MAP_FAILED;
-  ++made_scratch;
-  remember(std::int64_t(bytes));
+  ++scratch_allocations;
+  remember_size(std::int64_t(bytes));
   return reinterpret_cast<void*>(got);
 }
 
@@ -85,16 +85,16 @@ using namespace test;
 
 namespace {
 
-// Takes everything off the shelf; returns how many pieces lay there.
-std::int64_t empty_shelf() {
+// Empties the scratch cache; returns how many blocks it held.
+std::int64_t empty_cache() {
   std::int64_t found = 0;
   for (auto& size : sizes) {
     const std::int64_t bytes = size.load();
     if (bytes == 0) break;
     for (bool fresh = false; !fresh;) {
-      const std::int64_t before = made_scratch.load();
-      void* memory = take_scratch(bytes);
-      fresh = made_scratch.load() != before;
+      const std::int64_t before = scratch_allocations.load();
+      void* memory = allocate_scratch(bytes);
+      fresh = scratch_allocations.load() != before;
       found += !fresh;
       if (bytes >= std::int64_t{4} << 20)
         munmap(memory, static_cast<std::size_t>(bytes));
@@ -112,20 +112,20 @@ void arm(std::int64_t nth, std::int64_t how_many) {
   armed = true;
 }
 
-// One call whose allocations from the nth on fail; true if there was such an allocation.
+// Runs one call whose allocations fail from the nth on; returns whether there was such an allocation.
 bool survives(const Case& c, const Prepared& p, const std::vector<Tensor>& expected, std::int64_t nth,
               std::int64_t how_many) {
   const Where where(c.kernel.c_str(), {{"allocation", nth}, {"failures", how_many}});
   std::vector<Tensor> out = p.before;
-  set_num_threads(3);  // so that the pool, too, has to be created again
-  empty_shelf();
-  const std::int64_t new_before = made_new.load(), scratch_before = made_scratch.load();
+  set_num_threads(3);  // so that the pool must be created again, too
+  empty_cache();
+  const std::int64_t new_before = live_objects.load(), scratch_before = scratch_allocations.load();
   const Run result = run_on(c, out, p.rows, [&] { arm(nth, how_many); }, [&] { armed = false; }, false);
-  const std::int64_t taken = made_scratch.load() - scratch_before;
+  const std::int64_t allocated = scratch_allocations.load() - scratch_before;
   set_num_threads(3);
   const bool failed_once = failed_so_far.load() > 0;
-  EXPECT_EQ(made_new.load(), new_before);
-  EXPECT_EQ(empty_shelf(), taken);
+  EXPECT_EQ(live_objects.load(), new_before);
+  EXPECT_EQ(empty_cache(), allocated);
   if (result.status) {
     EXPECT(failed_once);
     EXPECT_EQ(result.status.fault, Fault::out_of_memory);
@@ -153,7 +153,7 @@ void test_every_allocation_fails() {
   std::printf("%lld calls with an allocation that failed\n", static_cast<long long>(calls));
 }
 
-// Workspace above the limit for small pages: it is allocated from the system in another way.
+// Large workspaces are allocated with mmap.
 void test_large_workspace_fails() {
   if (!kInterposes) return;
   const EveryKernel every(1200000, 12);

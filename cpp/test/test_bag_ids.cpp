@@ -1,4 +1,4 @@
-// Bags by offsets, bags of many features, roots: against one id at a time.
+// Bags by offsets, stacked bags of many features and square roots, against one id at a time.
 #include "rowgrad/bag_ids.h"
 
 #include <cmath>
@@ -10,7 +10,7 @@ using namespace test;
 
 namespace {
 
-// Where `bags` bags of n ids begin, and n.
+// Returns where `bags` bags of n ids begin, then n.
 Numbers64 random_offsets(Rng& rng, std::int64_t bags, std::int64_t n) {
   Numbers64 offsets = sorted_ids(rng, bags, n + 1);
   if (bags > 0) offsets[0] = 0;
@@ -96,8 +96,8 @@ void check_roots(Rng& rng) {
     visit(Floats{}, dtype, [&]<class T>(std::type_identity<T>) {
       const FlushSubnormals flush;
       for (std::int64_t i = 0; i < x.size(); ++i) {
-        const auto wanted = std::sqrt(load(x.as<T>()[i])), got = load(r.out[0].as<T>()[i]);
-        const auto rounded = load(store<T>(wanted));
+        const auto root = std::sqrt(load(x.as<T>()[i])), got = load(r.out[0].as<T>()[i]);
+        const auto rounded = load(store<T>(root));
         EXPECT_EQ(got == rounded || (std::isnan(got) && std::isnan(rounded)), true);
       }
     });

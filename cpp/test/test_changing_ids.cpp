@@ -1,15 +1,15 @@
-// Ids that another thread changes during a call: results may be wrong, memory outside the arrays stays untouched.
+// Ids that another thread changes during a call: results may be wrong, but no access may be out of bounds.
 //
 // A kernel's passes over its ids are separated by its steps (measure, check, compute) and by the parallel tasks inside
-// them. The first test runs every call once per such place and changes the ids exactly there, so that what one pass
-// validated or counted is not what the next one finds. The second test changes ids from another thread, all the time. The
-// address sanitizer reports accesses outside of an array; without it far ones still end the process.
+// them. The first test runs every call once per such place and changes the ids exactly there, so that one pass
+// validates or counts other ids than the next one reads. The second test changes ids from another thread all the time.
+// The address sanitizer reports out-of-bounds accesses; without it, far ones still crash the process.
 #include <atomic>
 #include <thread>
 
 #include "every_kernel.h"
 
-// This program's own pool: tasks run one after the other, and `before_task` is called before each.
+// Replaces the thread pool: tasks run one after the other, and `before_task` is called before each.
 namespace {
 int threads = 1;
 std::function<void()>* before_task = nullptr;
@@ -32,9 +32,9 @@ using namespace test;
 
 namespace {
 
-// Inputs whose elements a caller can change during a call. Sizes are copied before a kernel sees them. SECURITY.md names
-// two exceptions, through which a changed number can be read but never written: the indices of a lookup, and what a plan's
-// entries come from (its segments, or with weights its positions).
+// Inputs whose elements a caller can change during a call. Sizes are copied before a kernel reads them. SECURITY.md
+// names two exceptions, where a changed number can cause a bad read but never a bad write: the indices of a lookup, and
+// the sources of a plan's entries (its segments, or with weights its positions).
 std::vector<std::size_t> id_inputs(const Case& c) {
   const bool is_lookup = c.kernel == "sparse_segment" || c.kernel == "weighted_segment";
   std::size_t source = c.in.size();
@@ -68,7 +68,7 @@ void change(I* ids, std::int64_t n, Change how) {
         ids[i] = plus<I>(ids[i], I(1 + i % 7));
         break;
       default:
-        ids[i] = largest;  // valid, but of other counts
+        ids[i] = largest;  // valid, but with other counts
     }
 }
 
@@ -86,12 +86,13 @@ void restore(const Case& c, const std::vector<Tensor>& in) {
   for (const std::size_t i : id_inputs(c)) std::copy(in[i].bytes.begin(), in[i].bytes.end(), c.in[i].at(0));
 }
 
-// One call; `at_step` is called between its steps. Outputs of absurd sizes, which the binding refuses to allocate, end it.
+// Runs one call; `at_step` is called between its steps. Stops at outputs of absurd sizes, which the binding would
+// reject.
 void call(const Case& c, bool fresh_zeros, const std::function<void()>& at_step) {
   constexpr std::int64_t kMostRows = 1 << 20;
   std::vector<Array> views, out_views;
   for (const Tensor& t : c.in) views.push_back(t.view());
-  const std::unique_ptr<Kernel> kernel = made(c);
+  const std::unique_ptr<Kernel> kernel = make_kernel(c);
   kernel->in = views;
   kernel->attr = c.attrs;
   kernel->fresh_zeros = fresh_zeros;
@@ -111,47 +112,48 @@ void call(const Case& c, bool fresh_zeros, const std::function<void()>& at_step)
   }
 }
 
-// How many places the call has; at place `where` the ids change, and unless `stays` they change back at the next.
-std::int64_t call_changed_at(const Case& c, const std::vector<Tensor>& honest, std::int64_t where, Change how,
+// Changes the ids at place `where`, and back at the next place unless `stays`; returns the number of places.
+std::int64_t call_changed_at(const Case& c, const std::vector<Tensor>& original, std::int64_t where, Change how,
                              bool stays) {
   std::int64_t place = 0;
   std::function<void()> here = [&] {
     if (place == where) change(c, how);
-    if (place == where + 1 && !stays) restore(c, honest);
+    if (place == where + 1 && !stays) restore(c, original);
     ++place;
   };
   before_task = &here;
   call(c, where % 2 == 0, here);
   before_task = nullptr;
-  restore(c, honest);
+  restore(c, original);
   return place;
 }
 
-void test_every_place(std::int64_t ids, int threads_said, std::initializer_list<Change> changes) {
+void test_every_place(std::int64_t ids, int num_threads_reported, std::initializer_list<Change> changes) {
   set_num_threads(1);
   const EveryKernel every(ids, 31);
   EXPECT(every.is_complete());
-  set_num_threads(threads_said);
+  set_num_threads(num_threads_reported);
   std::int64_t calls = 0;
   for (const Case& c : every.cases) {
     if (id_inputs(c).empty()) continue;
-    const std::vector<Tensor> honest = c.in;
+    const std::vector<Tensor> original = c.in;
     for (const Change how : changes)
       for (const bool stays : {true, false})
         for (std::int64_t where = 0;; ++where, ++calls) {
           const Where in(c.kernel.c_str(), {{"place", where}, {"change", int(how)}, {"stays", stays}});
-          if (call_changed_at(c, honest, where, how, stays) <= where) break;
+          if (call_changed_at(c, original, where, how, stays) <= where) break;
         }
   }
   EXPECT(calls > 0);
   std::printf("%lld calls with ids changed at one place\n", static_cast<long long>(calls));
 }
 
-// Stores ids the way another process does: whole, one at a time.
+// Stores ids as another process would: whole, one at a time.
 template <class I>
-void flip(I* ids, const I* honest, std::int64_t n, bool bad) {
+void flip(I* ids, const I* original, std::int64_t n, bool bad) {
   for (std::int64_t i = 0; i < n; ++i)
-    __atomic_store_n(ids + i, bad && i % 3 == 0 ? std::numeric_limits<I>::max() - I(i % 2) : honest[i], __ATOMIC_RELAXED);
+    __atomic_store_n(ids + i, bad && i % 3 == 0 ? std::numeric_limits<I>::max() - I(i % 2) : original[i],
+                     __ATOMIC_RELAXED);
 }
 
 void test_other_thread() {
@@ -160,21 +162,21 @@ void test_other_thread() {
   set_num_threads(3);
   for (const Case& c : every.cases) {
     const Where in(c.kernel.c_str());
-    const std::vector<Tensor> honest = c.in;
+    const std::vector<Tensor> original = c.in;
     const auto list = id_inputs(c);
     std::atomic<bool> stop{false};
     std::thread other([&] {
       for (bool bad = true; !stop.load(); bad = !bad)
         for (const std::size_t i : list)
           if (c.in[i].dtype == DType::int64)
-            flip(c.in[i].as<std::int64_t>(), honest[i].as<std::int64_t>(), honest[i].size(), bad);
+            flip(c.in[i].as<std::int64_t>(), original[i].as<std::int64_t>(), original[i].size(), bad);
           else
-            flip(c.in[i].as<std::int32_t>(), honest[i].as<std::int32_t>(), honest[i].size(), bad);
+            flip(c.in[i].as<std::int32_t>(), original[i].as<std::int32_t>(), original[i].size(), bad);
     });
     for (int i = 0; i < (kSanitized ? 4 : 20); ++i) call(c, i % 2 == 0, [] {});
     stop = true;
     other.join();
-    restore(c, honest);
+    restore(c, original);
   }
   EXPECT(every.is_complete());
 }
@@ -184,7 +186,7 @@ void test_other_thread() {
 int main() {
   using enum Change;
   test_every_place(2000, 1, {huge, negative, next, largest, reversed});
-  test_every_place(kSanitized ? 34000 : 140000, 2, {huge, largest});  // shared out among threads
+  test_every_place(kSanitized ? 34000 : 140000, 2, {huge, largest});  // split over threads
   test_other_thread();
   return test::finish();
 }

@@ -1,5 +1,5 @@
-// Many threads call every kernel at once while the pool is resized under them: the bits of a call alone. The thread
-// sanitizer sees what bits do not show.
+// Many threads call every kernel at once while the pool is resized: same bits as a single call. The thread sanitizer
+// detects races that do not change bits.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -29,7 +29,7 @@ void test_mixed_callers() {
     threads.emplace_back([&, t] {
       const std::size_t n = every.cases.size();
       for (std::size_t k = 0; k < n * rounds; ++k) {
-        const std::size_t i = (k + static_cast<std::size_t>(t) * 5) % n;  // each begins elsewhere
+        const std::size_t i = (k + static_cast<std::size_t>(t) * 5) % n;  // each starts at another case
         const Where where(every.cases[i].kernel.c_str(), {{"caller", t}});
         std::vector<Tensor> out = before[i].before;
         EXPECT(run_on(every.cases[i], out, before[i].rows, [] {}, [] {}, true).computed);

@@ -1,4 +1,4 @@
-// 16-bit floats against arithmetic in double, which holds every value of theirs and every midpoint exactly.
+// 16-bit floats against double arithmetic, which represents all their values and midpoints exactly.
 #include "rowgrad/dtype.h"
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// A 16-bit format: how many bits of fraction, and the exponent of its smallest normal number.
+// A 16-bit format: its number of fraction bits, and the exponent of its smallest normal number.
 template <class T>
 struct Format;
 template <>
@@ -27,7 +27,7 @@ struct Format<bfloat16> {
   static constexpr int fraction = 7, smallest = -126;
 };
 
-// What the bits mean, by the definition of the format.
+// The value of the bits, by the definition of the format.
 template <class T>
 double meaning(std::uint16_t bits) {
   using F = Format<T>;
@@ -39,7 +39,7 @@ double meaning(std::uint16_t bits) {
   return sign * std::ldexp(fraction + (1 << F::fraction), exponent - 1 + F::smallest - F::fraction);
 }
 
-// Round to nearest, ties to even, by nearbyint on a number scaled so that one unit is one step of the format.
+// Round to nearest, ties to even: nearbyint on a number scaled so that 1 is one step of the format.
 template <class T>
 std::uint16_t reference_bits(double x) {
   using F = Format<T>;
@@ -50,7 +50,7 @@ std::uint16_t reference_bits(double x) {
   if (magnitude == kInfinity) return std::uint16_t(sign | all_ones << F::fraction);
   const int exponent = std::max(std::ilogb(magnitude), F::smallest);
   const double steps = std::nearbyint(std::ldexp(magnitude, F::fraction - exponent));
-  // Steps carry into the exponent by themselves; a subnormal has none of its own.
+  // Steps carry into the exponent; subnormals have no exponent bits.
   const double bits = steps + double(exponent - F::smallest) * (1 << F::fraction);
   return std::uint16_t(sign | int(std::fmin(bits, double(all_ones << F::fraction))));
 }
@@ -86,7 +86,7 @@ void test_widen_and_round_trip() {
   }
 }
 
-// Every value, every midpoint between neighbours (the last is half-way to overflow), and the floats next to them.
+// Every value, every midpoint between neighbours (the last is halfway to overflow), and the floats next to them.
 template <class T>
 void test_narrow_around_ties() {
   const std::uint32_t infinity = ((1 << (15 - Format<T>::fraction)) - 1) << Format<T>::fraction;
@@ -114,14 +114,14 @@ void test_narrow_everywhere() {
       check_narrow<T>(std::uint32_t(u));
     }
   }
-  // A NaN whose only set bits are those a narrowing drops must not become an infinity.
+  // A NaN whose only set bits are dropped by narrowing must not become an infinity.
   for (std::uint32_t u : {0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu, 0x7fc00000u, 0xff801fffu})
     EXPECT(is_nan(narrow_to(std::type_identity<T>{}, std::bit_cast<float>(u))));
   EXPECT_EQ((narrow_to(std::type_identity<T>{}, float(kInfinity)).bits), (reference_bits<T>(kInfinity)));
   EXPECT_EQ((narrow_to(std::type_identity<T>{}, -float(kInfinity)).bits), (reference_bits<T>(-kInfinity)));
 }
 
-// Conversions are done on integers: flush-to-zero must not reach them.
+// Conversions use integer arithmetic: flush-to-zero must not change them.
 template <class T>
 void test_flushing_changes_nothing() {
   for (std::uint32_t b = 0; b < 0x10000; ++b) {

@@ -1,4 +1,4 @@
-// The pool: every task runs once, from any caller, after resizing and after a fork.
+// The thread pool: every task runs once, from any caller, after resizing and after a fork.
 #include "rowgrad/parallel.h"
 
 #include <sys/wait.h>
@@ -17,8 +17,8 @@ using namespace test;
 
 namespace {
 
-// True when one parallel call does each task once. Plain ints: a task done twice at a time, or work not handed back to
-// the caller, is a race for the thread sanitizer.
+// Whether a parallel call runs each task once. Plain ints: for the thread sanitizer, a task that runs twice at once or
+// work that is not synchronized with the caller is a race.
 bool each_task_once(std::int64_t tasks) {
   std::vector<int> done(static_cast<std::size_t>(tasks));
   parallel_tasks(tasks, [&](std::int64_t t) { ++done[t]; });
@@ -47,16 +47,16 @@ void test_ranges_cover() {
     for (std::int64_t n : {0, 1, 2, 5, 63, 64, 65, 1000, 99999})
       for (std::int64_t grain : {-1, 0, 1, 2, 7, 64, 1000, 1 << 20}) {
         const Where where("ranges", {{"threads", threads}, {"n", n}, {"grain", grain}});
-        std::vector<int> seen(static_cast<std::size_t>(n));
+        std::vector<int> visits(static_cast<std::size_t>(n));
         std::atomic<std::int64_t> calls{0}, smallest{n};
         parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t i = begin; i < end; ++i) ++seen[i];
+          for (std::int64_t i = begin; i < end; ++i) ++visits[i];
           std::int64_t least = smallest.load();
           while (end - begin < least && !smallest.compare_exchange_weak(least, end - begin)) {
           }
           ++calls;
         });
-        EXPECT(std::all_of(seen.begin(), seen.end(), [](int k) { return k == 1; }));
+        EXPECT(std::all_of(visits.begin(), visits.end(), [](int k) { return k == 1; }));
         EXPECT(calls >= 1 && calls <= threads);
         EXPECT(calls == 1 || smallest >= std::max<std::int64_t>(grain, 1));
         EXPECT_EQ(pieces(n, grain), calls.load());
@@ -65,11 +65,11 @@ void test_ranges_cover() {
   }
 }
 
-// The pool's threads flush subnormals whatever the mode of the thread that made them.
+// The pool's threads flush subnormals whatever the mode of the thread that created them.
 void test_flushing_on_every_thread() {
   for (int threads : {2, 8}) {
     set_num_threads(threads);
-    EXPECT(each_task_once(50));  // the pool is made here, by a thread that does not flush
+    EXPECT(each_task_once(50));  // creates the pool, on a thread that does not flush
     const FlushSubnormals flush;
     std::vector<int> flushed(300);
     parallel_tasks(300, [&](std::int64_t t) {
@@ -94,7 +94,7 @@ void test_concurrent_callers() {
   }
 }
 
-// Callers in flight keep the pool they have; the next call finds the new one.
+// Calls in flight keep their pool; the next call uses the new one.
 void test_resizing_under_callers() {
   set_num_threads(3);
   std::vector<std::thread> callers;
@@ -109,7 +109,7 @@ void test_resizing_under_callers() {
   for (auto& t : callers) t.join();
 }
 
-// What a forked child does: the pool at the size it inherited, a kernel large enough to use it, then other sizes.
+// In a forked child: uses the pool at the inherited size, runs a kernel large enough to use it, then resizes.
 bool child_works() {
   if (!each_task_once(50)) return false;
   const std::int64_t n = 100000;
@@ -133,7 +133,7 @@ bool child_works() {
 [[maybe_unused]] void fork_once(int expected_threads) {
   const pid_t child = fork();
   if (child == 0) {
-    alarm(60);  // a child that waits for threads it does not have is killed, not waited for
+    alarm(60);  // kill a child that waits for threads it does not have
     // _exit: the child must not touch the parent's threads and buffers.
     _exit(num_threads() == expected_threads && child_works() ? 0 : 1);
   }
@@ -143,8 +143,8 @@ bool child_works() {
   EXPECT_EQ(state, 0);
 }
 
-// Every thread of the pool is past its start. A thread that starts holds locks of the sanitizers, which a child forked
-// meanwhile would wait for: those are not the pool's.
+// Whether every thread of the pool is past its start. A starting thread holds locks of the sanitizers, on which a child
+// forked meanwhile would wait; this test is about the pool's locks.
 [[maybe_unused]] bool all_have_begun(int threads) {
   const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   std::atomic<int> here{0};
@@ -161,11 +161,12 @@ void test_fork() {
 #else
   for (int threads : {1, 2, 8}) {
     set_num_threads(threads);
-    EXPECT(all_have_begun(threads));  // so that there are threads to lose
+    EXPECT(all_have_begun(threads));  // the child loses these
     fork_once(threads);
     EXPECT(each_task_once(50));
   }
-  // While another thread is inside the pool and holds its locks. It allocates nothing: only the pool is in question.
+  // Fork while another thread is inside the pool and holds its locks. It allocates nothing, so only the pool's locks
+  // matter.
   set_num_threads(3);
   EXPECT(all_have_begun(3));
   std::atomic<bool> begun{false}, stop{false};

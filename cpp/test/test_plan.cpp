@@ -1,4 +1,4 @@
-// The turned-round batch: sorting, the starts of its rows, and how groups are shared out.
+// Batches sorted by row: sorting, row starts, and the split of groups over threads.
 #include <atomic>
 #include <utility>
 
@@ -16,7 +16,7 @@ namespace {
 template <class P>
 std::vector<Entry<P>> random_entries(Rng& rng, std::int64_t n, std::int64_t num_rows) {
   std::vector<Entry<P>> entries;
-  // `from` is the input position: what a stable sort must keep ascending inside a row.
+  // `from` is the input position: a stable sort keeps it ascending within a row.
   for (std::int64_t i = 0; i < n; ++i) entries.push_back({P(rng.below(num_rows)), P(i)});
   return entries;
 }
@@ -41,7 +41,7 @@ void check_sort(std::vector<Entry<P>> entries, std::int64_t num_rows) {
   }
 }
 
-// Row counts at the edges of one, two and more digits, and the most there can be.
+// Row counts at the limits of one, two and more digits, and the largest possible.
 template <class P>
 void test_sort(Rng& rng) {
   const std::int64_t most = sizeof(P) == 4 ? 1LL << 32 : INT64_MAX;
@@ -49,7 +49,7 @@ void test_sort(Rng& rng) {
                             (1LL << 32) + 1, 1LL << 44, INT64_MAX + 0LL})
     for (std::int64_t n : {0, 1, 2, 3, 100, 1000})
       if (rows <= most) check_sort(random_entries<P>(rng, n, rows), rows);
-  // Eight threads' worth, and more than one part for any number of threads.
+  // Enough for eight threads, so more than one part at any number of threads.
   for (std::int64_t rows : {5000LL, 7LL, 1LL << 32}) {
     check_sort(random_entries<P>(rng, 132000 + rng.below(1000), rows), rows);
     if (test::kSanitized) break;
@@ -62,7 +62,7 @@ void test_sort(Rng& rng) {
   check_sort(std::vector<Entry<P>>(40000, Entry<P>{4, 2}), 5);
 }
 
-// Numbers that 32 bits do not hold, on either side of an entry.
+// Numbers that do not fit into 32 bits, as row or as source of an entry.
 void test_wide_batches() {
   constexpr std::int64_t limit = std::int64_t{1} << 32;
   for (auto [rows, sources] : {std::pair{limit, limit}, std::pair{limit + 1, limit}, std::pair{limit, limit + 1}}) {
@@ -97,7 +97,7 @@ void test_row_starts(Rng& rng) {
     }
 }
 
-// Distinct rows, whole and counted part by part, are what the starts say.
+// Distinct rows, in total and counted per part, match the row starts.
 void test_distinct_rows(Rng& rng) {
   for (std::int64_t n : {1, 10, 1000, 200000})
     for (std::int64_t rows : {1, 10, 50000})
@@ -124,17 +124,17 @@ void check_groups(const std::vector<std::int64_t>& starts, std::int64_t work) {
   for (int threads : {1, 2, 3, 8}) {
     const Where where("groups", {{"groups", groups}, {"entries", starts.back()}, {"work", work}, {"threads", threads}});
     set_num_threads(threads);
-    // Not atomic: two calls for one group would be a race for the thread sanitizer too.
-    std::vector<int> seen(static_cast<std::size_t>(groups));
+    // Not atomic: two calls for one group are a race that the thread sanitizer reports.
+    std::vector<int> visits(static_cast<std::size_t>(groups));
     std::atomic<bool> ordered{true};
     std::atomic<int> calls{0};
     parallel_groups(starts, work, [&](std::int64_t first, std::int64_t last) {
       if (first > last || first < 0 || last > groups) ordered = false;
-      for (std::int64_t g = first; g < last; ++g) ++seen[g];
+      for (std::int64_t g = first; g < last; ++g) ++visits[g];
       ++calls;
     });
     EXPECT(ordered.load());
-    EXPECT(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; }));
+    EXPECT(std::all_of(visits.begin(), visits.end(), [](int n) { return n == 1; }));
     EXPECT(calls.load() <= 4 * threads);
     if (starts.back() * work >= 1 << 20) EXPECT_EQ(calls.load(), 4 * threads);
   }
@@ -144,7 +144,7 @@ void test_parallel_groups(Rng& rng) {
   for (std::int64_t work : {0, 1, 3, 1000}) {
     check_groups({0}, work);
     check_groups({0, 1}, work);
-    check_groups({0, 2000000}, work);  // one group that no cut falls into
+    check_groups({0, 2000000}, work);  // one group that cannot be split
     for (std::int64_t longest : {1, 2, 50, 40000}) {
       std::vector<std::int64_t> starts{0};
       for (int g = 0; g < 3000; ++g) starts.push_back(starts.back() + 1 + rng.below(rng.chance(100) ? longest : 1));

@@ -1,4 +1,4 @@
-// Plans: what they hold, that gradients with a plan have the bits of gradients with ids, and what is rejected.
+// Plans: their contents, gradients with the same bits as without a plan, and rejected plans.
 #include "rowgrad/row_plan.h"
 
 #include "call.h"
@@ -35,14 +35,14 @@ Result plan_of(const Batch& b) {
                   });
 }
 
-// The plan as inputs of the ops that take one, after `before`.
+// Returns `before` followed by the inputs of a plan.
 std::vector<Tensor> inputs(std::vector<Tensor> before, const std::vector<Tensor>& plan, std::int64_t rows) {
   before.insert(before.end(), plan.begin(), plan.end());
   before.push_back(scalar_of(rows));
   return before;
 }
 
-Result ids_again(const std::vector<Tensor>& plan, const Batch& b) {
+Result restored_ids(const std::vector<Tensor>& plan, const Batch& b) {
   return run_same("planned_ids", {}, inputs({}, plan, b.rows), [&](std::int64_t) {
     return std::vector<Tensor>{Tensor(plan[0].dtype, {b.size()}), Tensor(plan[2].dtype, {b.size()})};
   });
@@ -63,12 +63,12 @@ void check_plan(const Batch& b, const Result& plan) {
   EXPECT_OUTPUT(plan, 2, ids_of(segments, b.wide_segments));
   EXPECT_OUTPUT(plan, 3, ids_of(groups.at));
   EXPECT_OUTPUT(plan, 4, ids_of(counts));
-  const Result ids = ids_again(plan.out, b);
+  const Result ids = restored_ids(plan.out, b);
   EXPECT_OUTPUT(ids, 0, b.index_tensor());
   EXPECT_OUTPUT(ids, 1, b.segment_tensor());
 }
 
-// With ids and with the plan; attr is the same for both.
+// Compares gradients from ids with gradients from the plan; both have the same attributes.
 void check_gradients(const Tensor& grad, const Tensor& weights, const Batch& b, const Result& plan,
                      const Numbers64& kinds) {
   const auto table = table_of(grad.dtype, b.rows, grad.cols());
@@ -124,7 +124,8 @@ void test_faults(Rng& rng, std::int64_t n) {
     return run_same("planned_weighted_grad", {1, 0, 0}, inputs({grad, weights}, p, 50), table);
   };
   EXPECT_FAULT(gradient(plan, few), Fault::plan_segments_not_in_grad, -1, 10, 9);
-  // One number of one array changed: what becomes an address is refused by all, the rest by who looks at everything.
+  // Change one number of one array: every kernel rejects it if it becomes an address; planned_ids rejects all others,
+  // too.
   auto changed = [&](std::size_t array, std::int64_t at, std::int64_t value) {
     auto p = plan;
     p[array].as<std::int64_t>()[at] = value;
@@ -141,22 +142,22 @@ void test_faults(Rng& rng, std::int64_t n) {
   EXPECT_FAULT(gradient(changed(1, rows - 1, n), grad), Fault::plan_starts, rows - 1, n, n);
   EXPECT_FAULT(gradient(changed(1, 1, 0), grad), Fault::plan_starts, 1, 0, n);
   EXPECT_FAULT(weighted(changed(3, middle, n)), Fault::plan_positions, middle, n, n);
-  EXPECT_FAULT(weighted(changed(3, middle, plan[3].as<std::int64_t>()[0])), Fault::none);  // some bag, but no crash
-  EXPECT_EQ(int(ids_again(changed(3, middle, plan[3].as<std::int64_t>()[0]), b).status.fault),
+  EXPECT_FAULT(weighted(changed(3, middle, plan[3].as<std::int64_t>()[0])), Fault::none);  // any bag, but no crash
+  EXPECT_EQ(int(restored_ids(changed(3, middle, plan[3].as<std::int64_t>()[0]), b).status.fault),
             int(Fault::plan_positions));
-  // Two entries of one row, the later first.
+  // Two entries of one row in the wrong order.
   std::int64_t second = 1;
   while (plan[3].as<std::int64_t>()[second] < plan[3].as<std::int64_t>()[second - 1] ||
          std::count(plan[1].as<std::int64_t>(), plan[1].as<std::int64_t>() + rows, second))
     ++second;
   auto swapped = changed(3, second - 1, plan[3].as<std::int64_t>()[second]);
   swapped[3].copy(second, plan[3], second - 1);
-  EXPECT_FAULT(ids_again(swapped, b), Fault::plan_positions, second, swapped[3].as<std::int64_t>()[second], n);
+  EXPECT_FAULT(restored_ids(swapped, b), Fault::plan_positions, second, swapped[3].as<std::int64_t>()[second], n);
   const std::int64_t count = plan[4].as<std::int64_t>()[3];
-  EXPECT_FAULT(ids_again(changed(4, 3, count + 1), b), Fault::plan_counts, 3, count + 1, count);
+  EXPECT_FAULT(restored_ids(changed(4, 3, count + 1), b), Fault::plan_counts, 3, count + 1, count);
 }
 
-// More rows than an id of 32 bits can name, or an entry of 32 bits can hold: the same plan.
+// More rows than a 32-bit id or a 32-bit entry can hold: the same plan.
 void test_more_rows_than_ids(Rng& rng) {
   for (bool wide : {false, true}) {
     Batch b(rng, 300, 50, 10);
@@ -174,7 +175,7 @@ void test_more_rows_than_ids(Rng& rng) {
   }
 }
 
-// What a kernel says of itself, of an output that can or cannot be had as zeros of the system.
+// Whether a kernel fills an output, given as memory that is zeroed by the system or not.
 template <class K>
 bool fills(const std::vector<Tensor>& in, bool fresh_zeros) {
   std::vector<Array> views;
@@ -188,7 +189,7 @@ bool fills(const std::vector<Tensor>& in, bool fresh_zeros) {
   return kernel.fills();
 }
 
-// Dense gradients up to kWrittenWhole are written whole; larger ones only into somebody's memory.
+// Dense gradients up to kWrittenWhole are written whole; larger ones only into memory that is not fresh.
 void test_written_whole() {
   const Tensor grad(DType::float32, {1, 16}), none = ids_of({}), weights(DType::float32, {0});
   const std::vector<Tensor> plan{none, none, none, none, ids_of({0})};

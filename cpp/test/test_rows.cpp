@@ -1,4 +1,4 @@
-// Row arithmetic of every level present against naive loops, for every type, width and number of rows.
+// Row arithmetic of every available level against naive loops, for every type, width and number of rows.
 #include "rowgrad/rows.h"
 
 #include <sys/wait.h>
@@ -31,7 +31,7 @@ struct Level {
   RowTable table;
 };
 
-// By name: what the table has besides is built from these.
+// The functions that the naive loops implement; the rest of the table is derived from these.
 template <class T>
 void fill_naive(SumOps<T>& ops) {
   ops.reduce_i32 = naive::reduce<T, std::int32_t>;
@@ -62,7 +62,7 @@ void fill_rows_naive(RowTable& table) {
   std::apply(fill, table.grad);
 }
 
-// The naive loops, then every copy this machine can run.
+// The naive loops, then every level that this machine can run.
 std::vector<Level> make_levels() {
   std::vector<Level> levels{{"naive", {}}, {"baseline", {}}};
   fill_rows_naive(levels[0].table);
@@ -79,8 +79,8 @@ const std::vector<Level>& levels() {
   return all;
 }
 
-// fn(a level's table, where to write) gives the same bits on every level. The output is as long as it must be and
-// begins as garbage: one element too far, or one left out, is seen.
+// Expects fn(table of a level, output) to write the same bits on every level. The output has exactly the needed size
+// and starts as garbage, so that overruns and gaps are detected.
 void check_levels(DType dtype, std::int64_t size, const std::function<void(const RowTable&, void*)>& fn) {
   Tensor expected(dtype, {size});
   fn(levels()[0].table, expected.as<void>());
@@ -93,10 +93,10 @@ void check_levels(DType dtype, std::int64_t size, const std::function<void(const
   }
 }
 
-// One width and number of rows, with what the functions read.
+// Inputs of the functions, for one width and number of rows.
 struct Case {
   std::int64_t cols, n;
-  Tensor data, rows;        // kTable rows to choose from; n consecutive rows
+  Tensor data, rows;        // kTable rows to select from; n consecutive rows
   Numbers64 ids, shuffled;  // n rows of data; n positions below n, in any order, with repeats
   Tensor weights, totals;   // one per id; one per row of data
 
@@ -109,10 +109,10 @@ struct Case {
         shuffled(random_ids(rng, n, n)),
         weights(random_tensor(rng, accumulator, {n})),
         totals(random_tensor(rng, accumulator, {kTable})) {
-    std::memset(totals.at(0), 0, 5 * static_cast<std::size_t>(width_of(accumulator)));  // a divisor of 0 gives 0
+    std::memset(totals.at(0), 0, 5 * static_cast<std::size_t>(width_of(accumulator)));  // a divisor of 0 yields 0
   }
 
-  // Both widths of ids see every width and every number of rows, at half the time.
+  // Ids of both widths are tested with every width and number of rows, in half the time.
   bool wide() const { return (cols + n) % 2; }
 };
 
@@ -138,7 +138,7 @@ void test_sums(DType dtype, const Case& x) {
   }
 }
 
-// One row's entries, in the four forms they come in.
+// One row's entries in four representations.
 struct Sources {
   std::vector<Entry<std::uint32_t>> narrow;
   std::vector<Entry<std::uint64_t>> wide;
@@ -190,7 +190,7 @@ void test_accumulate(DType dtype, const Case& x, const Accumulator<T>* scale) {
   }
 }
 
-// totals is null, or the divisor of every row of data, the first of which are 0.
+// totals is null, or the divisor of every row of data, of which the first are 0.
 template <class T>
 void test_weighted(DType dtype, const Case& x, const Accumulator<T>* totals) {
   const Where where("weighted", {{"totals", totals != nullptr}});
@@ -244,8 +244,8 @@ void test_gradients(DType dtype, DType accumulator, const Case& x) {
   });
 }
 
-// Bags of one id and of many, with empty ones between, cut anywhere: of a table that is in the cache, and of one said to
-// be larger, whose rows are fetched ahead. No id is looked at past the last, as the address sanitizer sees.
+// Bags of one and of many ids, with empty ones between, split anywhere; with a table in the cache and with one declared
+// larger, whose rows are prefetched. The address sanitizer checks that no id past the last is read.
 struct ManyBags {
   std::int64_t cols, rows;
   Tensor data, ids, segments, weights, totals;  // a weight for every id, a divisor for every row
@@ -253,7 +253,7 @@ struct ManyBags {
 
   ManyBags(Rng& rng, DType dtype, DType accumulator, std::int64_t cols_, const Numbers64& bags, std::int64_t bound)
       : cols(cols_),
-        rows(bound + 2),  // two empty ones at the end
+        rows(bound + 2),  // two empty rows at the end
         data(random_tensor(rng, dtype, {kTable, cols})),
         ids(ids_of(random_ids(rng, std::int64_t(bags.size()), kTable))),
         segments(ids_of(bags, rng.chance(2))),
@@ -264,7 +264,8 @@ struct ManyBags {
   static IdList list(const Tensor& t) { return {t.as<void>(), t.size(), t.dtype == DType::int64}; }
 };
 
-// reduce(out, first id, ids) makes the row of one bag; run(table, out, data_rows, begin, end) those that begin there.
+// reduce(out, first id, ids) writes the row of one bag; run(table, out, data_rows, begin, end) the bags that begin
+// there.
 template <class Fn, class Run>
 void check_bags(const ManyBags& b, DType dtype, const Fn& reduce, const Run& run) {
   const std::int64_t n = b.ids.size();
@@ -333,7 +334,7 @@ void test_dtype(DType dtype) {
       visit(Floats{}, dtype, [&]<class T>(std::type_identity<T>) { test_gradients<T>(dtype, accumulator, x); });
     }
   if (dtype <= DType::uint64) test_bags(rng, dtype, accumulator);
-  // Runs of 64, runs of runs, and a third level, at their edges.
+  // Limits of runs of 64, runs of runs, and a third level.
   for (std::int64_t n : {64, 65, 128, 129, 4095, 4096, 4097, 8200, 64 * 64 * 64 + 1}) {
     if (kSanitized && n > 4097) break;
     const std::int64_t cols = 1 + rng.below(n > 10000 ? 3 : 70);
@@ -343,14 +344,14 @@ void test_dtype(DType dtype) {
   }
 }
 
-// Two lists in one pass: whether one is out of range, and whether the second falls.
+// Two lists in one pass: whether one is out of range, and whether the second decreases.
 void check_scan(const Tensor& ids, std::int64_t bound, const Tensor& segments, std::int64_t segment_bound) {
   const std::int64_t n = ids.size();
   unsigned expected = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int64_t id = Ids(ids.view())[i], s = Ids(segments.view())[i];
     if (id < 0 || id >= bound || s < 0 || s >= segment_bound) expected |= kOutOfRange;
-    if (i > 0 && s < Ids(segments.view())[i - 1]) expected |= kFalls;
+    if (i > 0 && s < Ids(segments.view())[i - 1]) expected |= kDecreases;
   }
   for (std::size_t i = 1; i < levels().size(); ++i) {
     const Where where(levels()[i].name, {{"bound", bound}, {"segment bound", segment_bound}});
@@ -359,10 +360,10 @@ void check_scan(const Tensor& ids, std::int64_t bound, const Tensor& segments, s
   }
 }
 
-// One number of a list, or all from some place on, at the edges of the list's bound and of its type. A bound may be more
-// than any number of that type.
+// One number of a list, or all from some position on, at the limits of the bound and of the type. A bound may exceed
+// every number of the type.
 void test_scan() {
-  constexpr std::int64_t n = 1030, beyond = std::int64_t{INT32_MAX} + 1;  // more than is looked at at a time
+  constexpr std::int64_t n = 1030, beyond = std::int64_t{INT32_MAX} + 1;  // more than one chunk
   const Tensor zeros = ids_of(Numbers64(n, 0));
   for (std::int64_t bound : {std::int64_t{0}, std::int64_t{1}, std::int64_t{50}, beyond - 1, beyond, 2 * beyond,
                              4 * beyond + 5, INT64_MAX + std::int64_t{0}})
@@ -379,7 +380,7 @@ void test_scan() {
         }
 }
 
-// Runs that go on past where a part ends are its own, and those that began before it are not.
+// A part counts runs that begin in it to their end, also past the part, and none that began before it.
 void test_count_runs(Rng& rng) {
   constexpr std::int64_t n = 4000;
   for (std::int64_t bound : {1, 3, 2000}) {
@@ -396,12 +397,12 @@ void test_count_runs(Rng& rng) {
   }
 }
 
-// ROWGRAD_LEVEL names the highest level to run. It is read once in a process: each of these has one of its own.
-void test_named_levels() {
+// ROWGRAD_LEVEL is the highest level to run. It is read once per process, so each value gets a child process.
+void test_level_override() {
   const std::size_t last = levels().size() - 1;
-  const std::pair<const char*, std::size_t> named[] = {
+  const std::pair<const char*, std::size_t> overrides[] = {
       {"baseline", 1}, {"x86-64-v3", 2}, {"x86-64-v4", 3}, {"another", 2}, {nullptr, 3}};
-  for (const auto& [name, level] : named) {
+  for (const auto& [name, level] : overrides) {
     const Where where(name ? name : "none");
     const pid_t child = fork();
     if (child == 0) {
@@ -417,7 +418,7 @@ void test_named_levels() {
 }  // namespace
 
 int main() {
-  test_named_levels();
+  test_level_override();
   const FlushSubnormals flush;
   for (const Level& level : levels()) std::printf("level %s\n", level.name);
   EXPECT(std::string(row_level()) == levels().back().name);

@@ -11,14 +11,14 @@ using namespace rowgrad;
 
 namespace {
 
-constexpr std::int64_t kLargePiece = std::int64_t{4} << 20;  // from here on memory comes from the system
-const std::int64_t most_kept = std::max(std::int64_t{256} << 20, memory_limit() / 32);
+constexpr std::int64_t kLarge = std::int64_t{4} << 20;  // allocated with mmap from here on
+const std::int64_t cache_limit = std::max(std::int64_t{256} << 20, memory_limit() / 32);
 
-// Whether the system still has the pages; none of these is ever touched.
-bool is_there(void* memory) { return msync(memory, 4096, MS_ASYNC) == 0; }
+// Whether the pages are still mapped; none is ever touched.
+bool is_mapped(void* memory) { return msync(memory, 4096, MS_ASYNC) == 0; }
 
 template <class T>
-std::int64_t refused(std::int64_t n) {
+std::int64_t rejected_size(std::int64_t n) {
   try {
     Scratch<T> it(n);
   } catch (const OutOfMemory& e) {
@@ -27,57 +27,57 @@ std::int64_t refused(std::int64_t n) {
   return 0;
 }
 
-void test_refused() {
-  EXPECT_EQ(refused<std::int64_t>(-1), -1);
+void test_rejected_sizes() {
+  EXPECT_EQ(rejected_size<std::int64_t>(-1), -1);
   const std::int64_t too_many = memory_limit() / 2 / 8 + 1;
-  EXPECT_EQ(refused<std::int64_t>(too_many), too_many);
-  EXPECT_EQ(refused<std::int64_t>(1000), 0);
+  EXPECT_EQ(rejected_size<std::int64_t>(too_many), too_many);
+  EXPECT_EQ(rejected_size<std::int64_t>(1000), 0);
 }
 
-// A piece that is given back is the next of its size, small or large, and of no other size.
-void test_again() {
-  for (std::int64_t bytes : {std::int64_t{1}, std::int64_t{100000}, 2 * kLargePiece}) {
-    const test::Where where("again", {{"bytes", bytes}});
-    void* const first = take_scratch(bytes);
-    give_scratch(first, bytes);
-    void* const other = take_scratch(3 * bytes + 8192);
-    void* const again = take_scratch(bytes);
+// A released block is reused by the next request of its size, small or large, and by no other size.
+void test_reuse() {
+  for (std::int64_t bytes : {std::int64_t{1}, std::int64_t{100000}, 2 * kLarge}) {
+    const test::Where where("reuse", {{"bytes", bytes}});
+    void* const first = allocate_scratch(bytes);
+    release_scratch(first, bytes);
+    void* const other = allocate_scratch(3 * bytes + 8192);
+    void* const reused = allocate_scratch(bytes);
     EXPECT(other != first);
-    EXPECT(again == first);
-    give_scratch(other, 3 * bytes + 8192);
-    give_scratch(again, bytes);
+    EXPECT(reused == first);
+    release_scratch(other, 3 * bytes + 8192);
+    release_scratch(reused, bytes);
   }
 }
 
 // If more is released than may be cached, the oldest is evicted; a block above the limit is freed at once.
-void test_kept() {
-  const std::int64_t third = most_kept / 3 + 1;  // two fit, three do not
-  std::vector<void*> pieces;
-  for (int i = 0; i < 4; ++i) pieces.push_back(take_scratch(third));
-  for (void* memory : pieces) {
-    EXPECT(is_there(memory));
-    give_scratch(memory, third);
+void test_eviction() {
+  const std::int64_t third = cache_limit / 3 + 1;  // two fit, three do not
+  std::vector<void*> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(allocate_scratch(third));
+  for (void* memory : blocks) {
+    EXPECT(is_mapped(memory));
+    release_scratch(memory, third);
   }
-  EXPECT(!is_there(pieces[0]));
-  EXPECT(!is_there(pieces[1]));
-  EXPECT(is_there(pieces[2]));
-  EXPECT(is_there(pieces[3]));
+  EXPECT(!is_mapped(blocks[0]));
+  EXPECT(!is_mapped(blocks[1]));
+  EXPECT(is_mapped(blocks[2]));
+  EXPECT(is_mapped(blocks[3]));
 
-  void* const huge = take_scratch(most_kept + 1);
-  EXPECT(is_there(huge));
-  give_scratch(huge, most_kept + 1);
-  EXPECT(!is_there(huge));
-  EXPECT(is_there(pieces[2]));  // and takes none of the others with it
-  EXPECT(take_scratch(third) == pieces[2]);
-  EXPECT(take_scratch(third) == pieces[3]);
-  for (void* memory : {pieces[2], pieces[3]}) give_scratch(memory, third);
+  void* const huge = allocate_scratch(cache_limit + 1);
+  EXPECT(is_mapped(huge));
+  release_scratch(huge, cache_limit + 1);
+  EXPECT(!is_mapped(huge));
+  EXPECT(is_mapped(blocks[2]));  // the others are still cached
+  EXPECT(allocate_scratch(third) == blocks[2]);
+  EXPECT(allocate_scratch(third) == blocks[3]);
+  for (void* memory : {blocks[2], blocks[3]}) release_scratch(memory, third);
 }
 
 }  // namespace
 
 int main() {
-  test_refused();
-  test_again();
-  test_kept();
+  test_rejected_sizes();
+  test_reuse();
+  test_eviction();
   return test::finish();
 }

@@ -1,4 +1,4 @@
-// Whole rows: SegmentSum, gathering, scattering, positions and products, against one row at a time.
+// Whole rows: SegmentSum, gather, scatter, positions and inner products, against one row at a time.
 #include "rowgrad/segment_rows.h"
 
 #include "call.h"
@@ -100,7 +100,7 @@ void test_values(Rng& rng) {
       for (DType dtype : all_dtypes()) {
         const Where where("values", {{"dtype", int(dtype)}, {"n", n}, {"cols", cols}});
         check_gather(rng, dtype, n, cols, rows());
-        if (dtype > DType::complex128) continue;  // bool and quantized types only move
+        if (dtype > DType::complex128) continue;  // bool and quantized types are only copied
         check_segment_sum(rng, dtype, n, cols, rows());
         check_scatter(rng, dtype, n, cols, rows());
         if (dtype <= DType::float64) check_dots(rng, dtype, n, cols, rows());
@@ -144,7 +144,7 @@ void test_faults(Rng& rng, std::int64_t n) {
   for (std::int64_t bad : {std::int64_t{-1}, std::int64_t{10}, std::int64_t{INT32_MIN}})
     for (bool wide : {false, true}) {
       if (kSanitized && n == kLarge && (bad != 10 || wide)) continue;
-      // Two faults, far apart: the first is reported, whichever thread finds which.
+      // Two faults, far apart: the first is reported, whichever thread finds it.
       const Tensor ids = ids_of(with(with(indices, late, 10), middle, bad), wide);
       EXPECT_FAULT(gather(table, ids), Fault::index_not_in_params, middle, bad, 10);
       EXPECT_FAULT(scatter(data, ids, 10), Fault::index_not_in_output, middle, bad, 10);

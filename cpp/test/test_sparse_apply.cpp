@@ -1,4 +1,4 @@
-// Optimizer steps: every rule against its naive loop, bags against row by row, and that a rejected call writes nothing.
+// Optimizer steps: every rule against its naive loop, bags against row by row, and that rejected calls write nothing.
 #include "rowgrad/sparse_apply.h"
 
 #include "call.h"
@@ -11,7 +11,7 @@ namespace {
 
 DType accumulator_of(DType dtype) { return dtype == DType::float64 ? dtype : DType::float32; }
 
-// One step's numbers and choices, as a kernel gets them.
+// Hyperparameters and options of one step, as kernels read them.
 struct Step {
   Rule rule;
   StepNumbers numbers = {};
@@ -26,7 +26,7 @@ struct Step {
   Tensor tensor() const { return numbers.tensor(); }
 };
 
-// A table and its slots. Slots are as squares are, not negative; of NaN there is only the processor's own (random.h).
+// A table and its slots. Slots are squares, so not negative; the only NaN is the processor's own (random.h).
 std::vector<Tensor> random_state(Rng& rng, Rule rule, DType dtype, std::int64_t rows, std::int64_t cols) {
   std::vector<Tensor> state = {random_tensor(rng, dtype, {rows, cols})};
   for (int s = 0; s < slots_of(rule); ++s) {
@@ -86,10 +86,11 @@ Updated update_same(const char* name, const Numbers64& attrs, const std::vector<
   return first;
 }
 
-// -- the rules, one number at a time ----------------------------------------------------------------------------------
+// -- rules, one number at a time --------------------------------------------------------------------------------------
 
-std::uint32_t naive_chance(const Step& step, std::int64_t row, std::int64_t column) {
-  const std::uint64_t bits = mixed(chance_key(std::uint64_t(step.seed), std::uint64_t(step.number)) ^ std::uint64_t(row));
+std::uint32_t naive_random_bits(const Step& step, std::int64_t row, std::int64_t column) {
+  const std::uint64_t key = random_key(std::uint64_t(step.seed), std::uint64_t(step.number));
+  const std::uint64_t bits = splitmix64(key ^ std::uint64_t(row));
   std::uint32_t h = std::uint32_t(column) * 0x9e3779b9u + std::uint32_t(bits);
   h = (h ^ (h >> 16)) * 0x7feb352du;
   h ^= std::uint32_t(bits >> 32);
@@ -97,16 +98,16 @@ std::uint32_t naive_chance(const Step& step, std::int64_t row, std::int64_t colu
   return h ^ (h >> 16);
 }
 
-// The bits below the last one and as many random bits are added: what carries over rounds away from zero.
+// Adds random bits to the bits that are cut off; a carry rounds away from zero.
 template <class T>
-T naive_by_chance(float x, std::uint32_t chance) {
+T naive_stochastic(float x, std::uint32_t random_bits) {
   constexpr int below = std::is_same_v<T, half> ? 13 : 16, last = std::is_same_v<T, half> ? 10 : 7;
   constexpr int lowest = std::is_same_v<T, half> ? -14 : -126;
   if (!std::isfinite(x)) return store<T>(x);
   int exponent = 0;
   std::frexp(double(x), &exponent);
   const double unit = std::ldexp(1.0, std::max(exponent - 1, lowest) - last);
-  const double parts = std::floor(std::fabs(double(x)) / unit * double(1 << below)) + double(chance >> (32 - below));
+  const double parts = std::floor(std::fabs(double(x)) / unit * double(1 << below)) + double(random_bits >> (32 - below));
   return store<T>(float(std::copysign(std::floor(parts / double(1 << below)) * unit, double(x))));
 }
 
@@ -114,7 +115,7 @@ std::vector<Tensor> expected(const Step& step, std::vector<Tensor> state, const 
   return naive_step(step.rule, step.numbers, step.lazy, std::move(state), grad, ids,
                     [&]<class T>(std::int64_t row, std::int64_t c, T* w, Accumulator<T> to) {
                       if constexpr (is_16bit_float<T>)
-                        *w = step.random ? naive_by_chance<T>(to, naive_chance(step, row, c)) : store<T>(to);
+                        *w = step.random ? naive_stochastic<T>(to, naive_random_bits(step, row, c)) : store<T>(to);
                       else
                         *w = to;
                     });
@@ -133,25 +134,25 @@ Numbers64 every_row(std::int64_t rows) {
   return ids;
 }
 
-void expect_state(const Updated& found, const std::vector<Tensor>& wanted) {
+void expect_state(const Updated& found, const std::vector<Tensor>& expected_state) {
   EXPECT_EQ(found.status.fault, Fault::none);
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
+  for (std::size_t i = 0; i < expected_state.size(); ++i) {
     const Where where("array", {{"number", std::int64_t(i)}});
-    EXPECT_EQ(first_difference(found.state[i], wanted[i]), -1);
+    EXPECT_EQ(first_difference(found.state[i], expected_state[i]), -1);
   }
 }
 
 void check_rules(Rng& rng, DType dtype, std::int64_t rows, std::int64_t cols) {
   for (Rule rule : kRules)
-    for (int way = 0; way < 4; ++way) {
+    for (int variant = 0; variant < 4; ++variant) {
       Step step{rule};
-      step.numbers.weight_decay = way % 2 ? 0.1 : 0;
-      step.numbers.nesterov = way % 2;
-      step.numbers.l2_shrinkage = way % 2 ? 0.03 : 0;
-      if (way == 3) step.numbers.lr_power = -0.7;
-      step.lazy = way < 2;
-      step.random = way > 0;
-      const Where where("rule", {{"rule", std::int64_t(rule)}, {"dtype", int(dtype)}, {"cols", cols}, {"way", way}});
+      step.numbers.weight_decay = variant % 2 ? 0.1 : 0;
+      step.numbers.nesterov = variant % 2;
+      step.numbers.l2_shrinkage = variant % 2 ? 0.03 : 0;
+      if (variant == 3) step.numbers.lr_power = -0.7;
+      step.lazy = variant < 2;
+      step.random = variant > 0;
+      const Where where("rule", {{"rule", int(rule)}, {"dtype", int(dtype)}, {"cols", cols}, {"variant", variant}});
       const auto state = random_state(rng, rule, dtype, rows, cols);
       const Numbers64 ids = some_rows(rng, rows, 3);
       const Tensor grad = random_tensor(rng, dtype, {std::int64_t(ids.size()), cols});
@@ -166,7 +167,7 @@ void check_rules(Rng& rng, DType dtype, std::int64_t rows, std::int64_t cols) {
 
 // -- bags -------------------------------------------------------------------------------------------------------------
 
-// Kernels of the catalogue, by name.
+// Kernels of the catalogue's ops, by name.
 Result op(const char* name, const Numbers64& attrs, const std::vector<Tensor>& in, const Outputs& outputs) {
   set_num_threads(2);
   return run(name, attrs, in, outputs);
@@ -187,7 +188,7 @@ void check_bags(Rng& rng, DType dtype, std::int64_t n, std::int64_t rows, std::i
       const auto order = std::int64_t(rng.below(2)), rounding = std::int64_t(rng.below(2));
       const Where where("bags", {{"rule", std::int64_t(rule)}, {"dtype", int(dtype)}, {"n", n}, {"cols", cols},
                                  {"kind", std::int64_t(kind)}, {"weighted", weighted}});
-      // In two steps: the gradient of unique rows, then those rows.
+      // In two steps: the row-sparse gradient, then its rows.
       const Result unique = op("sparse_segment_grad", {std::int64_t(kind), 1, order},
                                {grad, indices, segment_ids, scalar_of(rows)}, [&](std::int64_t found) {
                                  return std::vector<Tensor>{Tensor(dtype, {found, cols}),
@@ -201,13 +202,13 @@ void check_bags(Rng& rng, DType dtype, std::int64_t n, std::int64_t rows, std::i
         const Ids ids(unique.out[1].view());
         for (std::int64_t k = 0; k < ids.size; ++k) rows_of.copy(k * cols, dense.out[0], ids[k] * cols, cols);
       }
-      const Updated wanted =
+      const Updated expected_state =
           update_same("apply_rows", step.attrs(rows), {rows_of, unique.out[1], step.tensor()}, state);
       const Numbers64 attrs = step.attrs(rows, {std::int64_t(kind), weighted, rounding, order});
       std::vector<Tensor> in = {grad, indices, segment_ids};
       if (weighted) in.push_back(weights);
       in.push_back(step.tensor());
-      expect_state(update_same("apply_bags", attrs, in, state), wanted.state);
+      expect_state(update_same("apply_bags", attrs, in, state), expected_state.state);
 
       const Result plan = op("row_plan", {}, {indices, segment_ids, scalar_of(rows), scalar_of(segments)},
                              [&](std::int64_t found) {
@@ -220,7 +221,7 @@ void check_bags(Rng& rng, DType dtype, std::int64_t n, std::int64_t rows, std::i
       planned.insert(planned.end(), plan.out.begin(), plan.out.end());
       planned.push_back(scalar_of(rows));
       planned.push_back(step.tensor());
-      expect_state(update_same("apply_planned", attrs, planned, state), wanted.state);
+      expect_state(update_same("apply_planned", attrs, planned, state), expected_state.state);
     }
 }
 
@@ -240,13 +241,13 @@ void test_faults(Rng& rng) {
   const Step step{Rule::adam};
   const auto state = random_state(rng, step.rule, DType::float32, rows, cols);
   const Tensor grad = random_tensor(rng, DType::float32, {3, cols});
-  auto named = [&](const Numbers64& ids) {
+  auto apply = [&](const Numbers64& ids) {
     return update_same("apply_rows", step.attrs(rows), {grad, ids_of(ids), step.tensor()}, state);
   };
-  expect_fault(named({1, 4, rows}), state, Fault::row_ids, 2, rows, rows);
-  expect_fault(named({-1, 4, 5}), state, Fault::row_ids, 0, -1, rows);
-  expect_fault(named({1, 4, 4}), state, Fault::row_ids, 2, 4, rows);
-  expect_fault(named({4, 1, 5}), state, Fault::row_ids, 1, 1, rows);
+  expect_fault(apply({1, 4, rows}), state, Fault::row_ids, 2, rows, rows);
+  expect_fault(apply({-1, 4, 5}), state, Fault::row_ids, 0, -1, rows);
+  expect_fault(apply({1, 4, 4}), state, Fault::row_ids, 2, 4, rows);
+  expect_fault(apply({4, 1, 5}), state, Fault::row_ids, 1, 1, rows);
   auto bags = [&](const Numbers64& indices, const Numbers64& segments) {
     return update_same("apply_bags", step.attrs(rows, {0, 0, 1, 0}),
                        {grad, ids_of(indices), ids_of(segments), step.tensor()}, state);
@@ -254,7 +255,7 @@ void test_faults(Rng& rng) {
   expect_fault(bags({1, rows, 2}, {0, 1, 2}), state, Fault::index_not_in_output, 1, rows, rows);
   expect_fault(bags({1, 3, 2}, {0, 5, 2}), state, Fault::segment_not_in_grad, 1, 5, 3);
   expect_fault(bags({1, 3, 2}, {0, 1, 3}), state, Fault::segment_count, 2, 3, 3);
-  // A table without rows: nothing is looked at, as by a gradient.
+  // A table without rows: no id is validated, as for a gradient.
   const auto no_rows = random_state(rng, step.rule, DType::float32, 0, cols);
   expect_state(update_same("apply_bags", step.attrs(0, {0, 0, 1, 0}),
                            {grad, ids_of({1, 3, 2}), ids_of({0, 1, 2}), step.tensor()}, no_rows),
@@ -287,7 +288,7 @@ int main() {
     }
   }
   check_bags(rng, DType::float32, kLarge / 4, 5000, 2000, 3, Rule::row_wise_adagrad);
-  check_bags(rng, DType::float64, 30, 20, 5, 520, Rule::sgd);  // rows that are not fetched whole
+  check_bags(rng, DType::float64, 30, 20, 5, 520, Rule::sgd);  // rows that are not prefetched whole
   check_rules(rng, DType::float32, kSanitized ? 2000 : 9000, 8);
   test_faults(rng);
   set_num_threads(1);

@@ -1,4 +1,4 @@
-// SparseSlice and SparseAdd on coordinate lists, their gradients and the gradients' transposes.
+// SparseSlice and SparseAdd on coordinate lists, their gradients and the transposes of the gradients.
 #include "rowgrad/sparse_add.h"
 #include "rowgrad/sparse_slice.h"
 
@@ -11,7 +11,7 @@ namespace {
 
 std::int64_t size_of(const Numbers64& v) { return std::int64_t(v.size()); }
 
-// Elements `from` of a vector, bit for bit; position -1 gives zeros.
+// Returns elements `from` of a vector, bit for bit; zero for position -1.
 Tensor picked(const Tensor& values, const Numbers64& from) {
   Tensor out(values.dtype, {size_of(from)});
   for (std::int64_t i = 0; i < size_of(from); ++i)
@@ -34,7 +34,7 @@ Result slice_walk(const char* name, const Tensor& values, const Tensor& input, c
                   [&](std::int64_t) { return std::vector<Tensor>{Tensor(values.dtype, {length})}; });
 }
 
-// The slice, then its gradient and the transpose on the lists it gave. Entries come in any order, with repeats.
+// A slice, then its gradient and the transpose on the resulting lists. Entries are in any order, with repeats.
 void check_slice(Rng& rng, DType dtype, std::int64_t n, std::int64_t rank) {
   const Where where("slice", {{"dtype", int(dtype)}, {"n", n}, {"rank", rank}});
   const auto flat = random_ids(rng, n * rank, 10);
@@ -43,29 +43,29 @@ void check_slice(Rng& rng, DType dtype, std::int64_t n, std::int64_t rank) {
   for (std::int64_t d = 0; d < rank; ++d) {
     start.push_back(rng.between(-2, 4));
     size.push_back(rng.between(5, 14));
-    extent.push_back(std::min(size[d], 10 - start[d]));  // cut where it reaches past the shape
+    extent.push_back(std::min(size[d], 10 - start[d]));  // clipped to the shape
   }
-  Numbers64 moved, kept, origin(static_cast<std::size_t>(n), -1);
+  Numbers64 moved, selected, origin(static_cast<std::size_t>(n), -1);
   for (std::int64_t i = 0; i < n; ++i) {
     bool inside = true;
     for (std::int64_t d = 0; d < rank; ++d)
       inside &= flat[i * rank + d] >= start[d] && flat[i * rank + d] < start[d] + size[d];
     if (!inside) continue;
     for (std::int64_t d = 0; d < rank; ++d) moved.push_back(flat[i * rank + d] - start[d]);
-    origin[i] = size_of(kept);
-    kept.push_back(i);
+    origin[i] = size_of(selected);
+    selected.push_back(i);
   }
-  const std::int64_t m = size_of(kept);
+  const std::int64_t m = size_of(selected);
   const Tensor input = matrix_of(flat, n, rank), output = matrix_of(moved, m, rank);
   const Tensor values = random_tensor(rng, dtype, {n}), grad = random_tensor(rng, dtype, {m});
   const Result r = slice(input, values, shape, start, size);
   EXPECT_OUTPUT(r, 0, output);
-  EXPECT_OUTPUT(r, 1, picked(values, kept));
+  EXPECT_OUTPUT(r, 1, picked(values, selected));
   EXPECT_OUTPUT(r, 2, ids_of(extent));
   EXPECT_OUTPUT(slice_walk("sparse_slice_grad", grad, input, start, output, n), 0, picked(grad, origin));
-  EXPECT_OUTPUT(slice_walk("sparse_slice_grad_grad", values, input, start, output, m), 0, picked(values, kept));
+  EXPECT_OUTPUT(slice_walk("sparse_slice_grad_grad", values, input, start, output, m), 0, picked(values, selected));
   if (m == 0) return;
-  // An output entry that was never in the input is left over, and so is everything after it.
+  // An output entry that is not in the input is left over, and so is everything after it.
   const std::int64_t at = rng.below(m);
   moved[at * rank] = 99;
   const Tensor wrong = matrix_of(moved, m, rank);
@@ -73,18 +73,18 @@ void check_slice(Rng& rng, DType dtype, std::int64_t n, std::int64_t rank) {
   EXPECT_FAULT(slice_walk("sparse_slice_grad_grad", values, input, start, wrong, m), Fault::slice_left_over, -1, at, m);
 }
 
-// Coordinates and boxes at the ends of int64: arithmetic wraps instead of overflowing.
+// Coordinates and boxes at the limits of int64: arithmetic wraps instead of overflowing.
 void test_slice_extremes() {
   const Tensor list = matrix_of({INT64_MIN, -1, 0, INT64_MAX - 1, INT64_MAX}, 5, 1);
   const Tensor values = ids_of({1, 2, 3, 4, 5}, false);
-  auto kept = [&](std::int64_t start, std::int64_t size) { return slice(list, values, {10}, {start}, {size}).rows; };
-  EXPECT_EQ(kept(0, INT64_MAX), 2);
-  EXPECT_EQ(kept(INT64_MIN, INT64_MAX), 1);
-  EXPECT_EQ(kept(-1, INT64_MAX), 2);
-  EXPECT_EQ(kept(INT64_MAX, 1), 0);  // the end wraps
-  EXPECT_EQ(kept(5, INT64_MAX), 0);
-  EXPECT_EQ(kept(0, 0), 0);
-  EXPECT_EQ(kept(0, -1), 0);
+  auto selected = [&](std::int64_t start, std::int64_t size) { return slice(list, values, {10}, {start}, {size}).rows; };
+  EXPECT_EQ(selected(0, INT64_MAX), 2);
+  EXPECT_EQ(selected(INT64_MIN, INT64_MAX), 1);
+  EXPECT_EQ(selected(-1, INT64_MAX), 2);
+  EXPECT_EQ(selected(INT64_MAX, 1), 0);  // the end wraps
+  EXPECT_EQ(selected(5, INT64_MAX), 0);
+  EXPECT_EQ(selected(0, 0), 0);
+  EXPECT_EQ(selected(0, -1), 0);
   const auto far = slice_walk("sparse_slice_grad", ids_of({7}), list, {INT64_MAX}, matrix_of({1}, 1, 1), 5);
   EXPECT_OUTPUT(far, 0, ids_of({7, 0, 0, 0, 0}));  // 1 + INT64_MAX is INT64_MIN
 }
@@ -107,7 +107,7 @@ Result add_grad_grad(const Tensor& da, const Tensor& db, const Tensor& a, const 
                   [&](std::int64_t) { return std::vector<Tensor>{Tensor(da.dtype, {sum.rows()})}; });
 }
 
-// a[from_a[k]] + b[from_b[k]] for every k; -1 stands for an entry that is not there, and the other keeps its bits.
+// a[from_a[k]] + b[from_b[k]] for every k; -1 means a missing entry, and the other one keeps its bits.
 Tensor sums_of(const Tensor& a, const Numbers64& from_a, const Tensor& b, const Numbers64& from_b) {
   Tensor out = picked(a, from_a);
   for (std::int64_t k = 0; k < size_of(from_b); ++k)
@@ -131,7 +131,7 @@ bool passes(T sum, typename RealOf<T>::type thresh) {
   }
 }
 
-// A sorted list of distinct places below `bound`, about n of them.
+// A sorted list of about n distinct places below `bound`.
 Numbers64 random_places(Rng& rng, std::int64_t n, std::int64_t bound) {
   Numbers64 places;
   for (std::int64_t p = 0; p < bound; ++p)
@@ -139,7 +139,7 @@ Numbers64 random_places(Rng& rng, std::int64_t n, std::int64_t bound) {
   return places;
 }
 
-// Place p as coordinates: digits base `base`, so that order is kept.
+// Converts place p to coordinates: its digits in base `base`, which keeps the order.
 Tensor coordinates_of(const Numbers64& places, std::int64_t rank, std::int64_t base) {
   Tensor out(DType::int64, {size_of(places), rank});
   for (std::int64_t i = 0; i < size_of(places); ++i)
@@ -148,7 +148,7 @@ Tensor coordinates_of(const Numbers64& places, std::int64_t rank, std::int64_t b
   return out;
 }
 
-// Where each of the places `of` stands in `list`, both sorted; -1 where it does not.
+// Returns the position in `list` of each of the places `of`, both sorted, or -1.
 Numbers64 positions_in(const Numbers64& list, const Numbers64& of) {
   Numbers64 out;
   for (std::int64_t p : of) {
@@ -186,7 +186,7 @@ void check_add(Rng& rng, DType dtype, std::int64_t na, std::int64_t nb, std::int
   else if (rng.chance(2) && thresh.dtype == dtype)
     thresh.copy(0, both, rng.below(bound));  // so that some sum may just reach it
   visit(Numbers{}, dtype, [&]<class T>(std::type_identity<T>) {
-    for (std::int64_t p = 0; p < bound; ++p)  // only sums of two are held against thresh
+    for (std::int64_t p = 0; p < bound; ++p)  // thresh applies only to sums of two entries
       if (at_a[p] >= 0 && at_b[p] >= 0 && !passes(both.as<T>()[p], *thresh.as<typename RealOf<T>::type>()))
         at_a[p] = at_b[p] = -1;
   });
@@ -202,10 +202,10 @@ void check_add(Rng& rng, DType dtype, std::int64_t na, std::int64_t nb, std::int
   EXPECT_OUTPUT(r, 1, sums_of(av, from_a, bv, from_b));
   EXPECT_OUTPUT(r, 2, ids_of(Numbers64(static_cast<std::size_t>(rank), 50)));
   check_add_grad(rng, dtype, a, b, place, rank, base);
-  check_add_grad(rng, dtype, a, b, random_places(rng, na, bound), rank, base);  // need not be the sum of the two
+  check_add_grad(rng, dtype, a, b, random_places(rng, na, bound), rank, base);  // need not be the real sum
 }
 
-// Lists in any order, with repeats and with extremes: nothing is promised but that it ends, inside its arrays.
+// Lists in any order, with repeats and extremes: must only end, without an access out of bounds.
 void test_add_unsorted(Rng& rng) {
   for (int round = 0; round < 300; ++round) {
     const std::int64_t rank = rng.between(1, 3);

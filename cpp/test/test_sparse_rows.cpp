@@ -8,7 +8,7 @@ using namespace test;
 
 namespace {
 
-// Ragged calls give row ids as a vector and the number of rows as a scalar; rank is then 0.
+// Ragged calls (rank 0) pass row ids as a vector and the number of rows as a scalar.
 Result fill(const Tensor& indices, const Tensor& values, std::int64_t rows, std::int64_t rank, const Tensor& fallback) {
   Numbers64 dims(static_cast<std::size_t>(std::max<std::int64_t>(rank, 1)), 9);
   dims[0] = rows;
@@ -31,7 +31,7 @@ void check_fill(Rng& rng, DType dtype, std::int64_t n, std::int64_t rows, std::i
   }
   const Tensor values = random_tensor(rng, dtype, {n}), fallback = random_tensor(rng, dtype, {});
 
-  // Row by row: its entries in input order, or one entry of the fallback at column 0.
+  // Row by row: its entries in input order, or one default entry at column 0.
   const naive::Groups groups(row_ids, rows);
   std::int64_t total = n;
   for (std::int64_t r = 0; r < rows; ++r) total += groups.size(r) == 0;
@@ -68,7 +68,7 @@ Result transpose(const Tensor& map, const Tensor& values, const Tensor& fallback
                   [&](std::int64_t) { return std::vector<Tensor>{Tensor(grad.dtype, grad.shape)}; });
 }
 
-// A map of n entries into `length` positions: distinct ones as FillEmptyRows gives, or any.
+// A map of n entries into `length` positions: distinct ones as FillEmptyRows returns, or random ones.
 Numbers64 random_map(Rng& rng, std::int64_t n, std::int64_t length, bool distinct) {
   if (!distinct) return random_ids(rng, n, length);
   Numbers64 all;
@@ -81,25 +81,25 @@ Numbers64 random_map(Rng& rng, std::int64_t n, std::int64_t length, bool distinc
 void check_gradient(Rng& rng, DType dtype, std::int64_t n, std::int64_t length, bool distinct) {
   const Where where("gradient", {{"dtype", int(dtype)}, {"n", n}, {"length", length}, {"distinct", distinct}});
   const auto map = random_map(rng, n, length, distinct);
-  const naive::Groups named(map, length);
+  const naive::Groups entries_at(map, length);
   const Tensor grad = random_tensor(rng, dtype, {length}), values = random_tensor(rng, dtype, {n});
   const Tensor fallback = random_tensor(rng, dtype, {});
-  // d_values picks; d_default_value is the sum of what is not named, rounded to T at every step. The transpose copies
-  // where one value is named; more are summed in input order and rounded once.
+  // d_values copies; d_default_value sums the unmapped positions, rounded to T at every step. The transpose copies
+  // where one value is mapped; several are summed in input order and rounded once.
   Tensor picked(dtype, {n}), rest(dtype, {}), back(dtype, {length});
   for (std::int64_t i = 0; i < n; ++i) picked.copy(i, grad, map[i]);
   for (std::int64_t j = 0; j < length; ++j)
-    if (named.size(j) == 0)
+    if (entries_at.size(j) == 0)
       back.copy(j, fallback, 0);
     else
-      back.copy(j, values, named.at[named.start[j]]);
+      back.copy(j, values, entries_at.at[entries_at.start[j]]);
   visit(Numbers{}, dtype, [&]<class T>(std::type_identity<T>) {
     for (std::int64_t j = 0; j < length; ++j) {
-      if (named.size(j) == 0) *rest.as<T>() = store<T>(naive::added(load(*rest.as<T>()), load(grad.as<T>()[j])));
-      if (named.size(j) < 2) continue;
-      auto sum = load(values.as<T>()[named.at[named.start[j]]]);
-      for (std::int64_t g = named.start[j] + 1; g < named.start[j + 1]; ++g)
-        sum = naive::added(sum, load(values.as<T>()[named.at[g]]));
+      if (entries_at.size(j) == 0) *rest.as<T>() = store<T>(naive::added(load(*rest.as<T>()), load(grad.as<T>()[j])));
+      if (entries_at.size(j) < 2) continue;
+      auto sum = load(values.as<T>()[entries_at.at[entries_at.start[j]]]);
+      for (std::int64_t g = entries_at.start[j] + 1; g < entries_at.start[j + 1]; ++g)
+        sum = naive::added(sum, load(values.as<T>()[entries_at.at[g]]));
       back.as<T>()[j] = store<T>(sum);
     }
   });
@@ -109,8 +109,8 @@ void check_gradient(Rng& rng, DType dtype, std::int64_t n, std::int64_t length, 
   EXPECT_OUTPUT(transpose(ids_of(map), values, fallback, grad), 0, back);
 }
 
-// Where other positions are sums, one that is named once still keeps its bits: here a NaN no conversion gives back.
-void test_named_once() {
+// A position that is mapped once keeps its bits even if others are sums: here a NaN that no conversion returns.
+void test_single_value_keeps_bits() {
   Tensor values(DType::float16, {3}), expected(DType::float16, {2});
   const std::uint16_t bits[] = {0x3c00, 0x7d01, 0x3c00};  // 1, NaN, 1
   std::memcpy(values.at(0), bits, sizeof bits);
@@ -129,7 +129,7 @@ void test_values(Rng& rng) {
         for (bool distinct : {true, false})
           if (n + more > 0) check_gradient(rng, dtype, n, n + more, distinct);
   }
-  check_fill(rng, DType::float32, 0, 0, 2);  // nothing at all
+  check_fill(rng, DType::float32, 0, 0, 2);  // empty
 }
 
 void test_large(Rng& rng) {
@@ -146,7 +146,7 @@ void test_faults(Rng& rng, std::int64_t n) {
   const Tensor grad = random_tensor(rng, DType::float32, {rows});
   for (std::int64_t bad : {std::int64_t{-1}, rows, INT64_MAX, INT64_MIN}) {
     const Where where("faults", {{"n", n}, {"bad", bad}});
-    // Two faults in different threads' shares: the first is reported.
+    // Two faults in different threads' parts: the first is reported.
     auto ids = random_ids(rng, n, rows);
     ids[late] = rows;
     ids[early] = bad;
@@ -168,7 +168,7 @@ void test_absurd_sizes() {
   const Tensor value(DType::float32, {1}), no_values(DType::float32, {0}), fallback(DType::float32, {});
   EXPECT_FAULT(fill(ids_of({}), no_values, -1, 0, fallback), Fault::out_of_memory, -1, -1, memory_limit());
   EXPECT_FAULT(fill(ids_of({5}), value, -7, 0, fallback), Fault::out_of_memory, -1, -7, memory_limit());
-  // As many positions as the machine has bytes, none of which is looked at: their gaps are not even counted.
+  // As many positions as the machine has bytes: rejected before their gaps are counted.
   const Tensor map = ids_of({0, 1, 2});
   const Shape shape{memory_limit()};
   const std::vector<Array> in{map.view(), {nullptr, DType::int8, shape}};
@@ -185,7 +185,7 @@ int main() {
   const FlushSubnormals flush;
   Rng rng(7);
   test_values(rng);
-  test_named_once();
+  test_single_value_keeps_bits();
   test_absurd_sizes();
   test_large(rng);
   for (std::int64_t n : {std::int64_t{7}, kLarge}) test_faults(rng, n);

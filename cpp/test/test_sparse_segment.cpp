@@ -1,4 +1,4 @@
-// SparseSegment{Sum,Mean,SqrtN}, their gradients and the gradients' transposes, against one row at a time.
+// SparseSegment{Sum,Mean,SqrtN}, their gradients and the transposes of the gradients, against one row at a time.
 #include "rowgrad/sparse_segment.h"
 
 #include "call.h"
@@ -10,9 +10,9 @@ namespace {
 
 constexpr Reduction kKinds[] = {Reduction::sum, Reduction::mean, Reduction::sqrtn};
 
-// Ids of one call, each kept as int32 or as int64.
+// Ids of one call; each list is int32 or int64.
 struct Batch {
-  std::int64_t data_rows, segments;  // both above every id
+  std::int64_t data_rows, segments;  // exclusive upper bounds of the ids
   Numbers64 indices, segment_ids;
   bool wide_indices, wide_segments;
 
@@ -24,13 +24,13 @@ struct Batch {
         wide_indices(rng.chance(2)),
         wide_segments(rng.chance(2)) {}
 
-  // The inputs all calls share: a table, indices, segment_ids.
+  // The inputs that all calls share: a table, indices, segment_ids.
   std::vector<Tensor> with(const Tensor& table) const {
     return {table, ids_of(indices, wide_indices), ids_of(segment_ids, wide_segments)};
   }
 };
 
-// attr is {reduce, whether num_segments is given}; num_segments < 0 leaves it out.
+// attr is {reduce, whether num_segments is an input}; a negative num_segments omits it.
 Result forward(const Tensor& data, const Batch& b, Reduction kind, std::int64_t num_segments = -1) {
   auto in = b.with(data);
   if (num_segments >= 0) in.push_back(scalar_of(num_segments));
@@ -107,27 +107,28 @@ void check_gradient(const Tensor& grad, const Batch& b, Reduction kind) {
   EXPECT_OUTPUT(gradient(grad, b, kind, false, b.data_rows, Order::blocked), 0,
                 expected_gradient(grad, b, kind, Order::blocked));
 
-  // The unique rows are the dense gradient's rows that some index names, in ascending order.
+  // The unique rows are those rows of the dense gradient that have ids, ascending.
   const std::int64_t cols = grad.cols();
   const naive::Groups groups(b.indices, b.data_rows);
-  Numbers64 named;
+  Numbers64 unique_ids;
   for (std::int64_t r = 0; r < b.data_rows; ++r)
-    if (groups.size(r)) named.push_back(r);
-  Tensor rows(grad.dtype, {std::int64_t(named.size()), cols});
-  for (std::size_t k = 0; k < named.size(); ++k) rows.copy(std::int64_t(k) * cols, expected, named[k] * cols, cols);
+    if (groups.size(r)) unique_ids.push_back(r);
+  Tensor rows(grad.dtype, {std::int64_t(unique_ids.size()), cols});
+  for (std::size_t k = 0; k < unique_ids.size(); ++k)
+    rows.copy(std::int64_t(k) * cols, expected, unique_ids[k] * cols, cols);
   const Result unique = gradient(grad, b, kind, true, b.data_rows);
   EXPECT_OUTPUT(unique, 0, rows);
-  EXPECT_OUTPUT(unique, 1, ids_of(named, b.wide_indices));
+  EXPECT_OUTPUT(unique, 1, ids_of(unique_ids, b.wide_indices));
   if (b.indices.empty() || kind != Reduction::mean) return;
 
-  // The same with three rows after them that are not in the table, and with one row too few.
-  const auto count = std::int64_t(named.size());
+  // Padded by three rows that are not in the table, and with a size that is one row too small.
+  const auto count = std::int64_t(unique_ids.size());
   Tensor more(grad.dtype, {count + 3, cols});
   more.copy(0, rows, 0, count * cols);
-  named.insert(named.end(), 3, b.data_rows + 2);
+  unique_ids.insert(unique_ids.end(), 3, b.data_rows + 2);
   const Result wide = padded(grad, b, kind, b.data_rows, count + 3, b.data_rows + 2);
   EXPECT_OUTPUT(wide, 0, more);
-  EXPECT_OUTPUT(wide, 1, ids_of(named, b.wide_indices));
+  EXPECT_OUTPUT(wide, 1, ids_of(unique_ids, b.wide_indices));
   Batch bad = b;
   bad.indices[0] = -1;
   EXPECT_FAULT(padded(grad, bad, kind, b.data_rows, count, 0), Fault::index_not_in_output, 0, -1, b.data_rows);
@@ -168,7 +169,7 @@ void test_large(Rng& rng) {
   if (!kSanitized) check_batch(rng, DType::float16, kLarge, 70, 40, 2);
 }
 
-// Tables that are held whole, by several threads: a few rows have most ids, which neighbours share.
+// Narrow tables on several threads: a few neighbouring rows have most ids.
 void test_narrow(Rng& rng) {
   for (DType dtype : Floats::list())
     for (std::int64_t cols = 1; cols <= kNarrow; ++cols)
@@ -181,12 +182,12 @@ void test_narrow(Rng& rng) {
       }
 }
 
-// Both ways give the same bits: a wrong choice would cost nothing but time.
-void test_choice() {
+// Both algorithms return the same bits, so a wrong choice would cost only time.
+void test_choose_algorithm() {
   auto is_narrow = [](Order order, std::int64_t ids, std::int64_t rows, std::int64_t cols, std::int64_t segments = 9) {
-    return choose_way(order, ids, rows, segments, cols, 4) == Way::narrow;
+    return choose_algorithm(order, ids, rows, segments, cols, 4) == GradientAlgorithm::narrow;
   };
-  constexpr std::int64_t most = (1 << 20) / 8;  // rows of two columns that a cache holds
+  constexpr std::int64_t most = (1 << 20) / 8;  // rows of two columns that fit into the cache
   set_num_threads(8);
   EXPECT(is_narrow(Order::sequential, most / 4, most, 2));
   EXPECT(!is_narrow(Order::sequential, most / 4 - 1, most, 2));
@@ -201,7 +202,7 @@ void test_choice() {
   EXPECT(!is_narrow(Order::sequential, most / 4, most, 2));
 }
 
-// What a reused output has to clear before the next call: the rows that were written, or all of a table held whole.
+// The rows that a reused output must clear before the next call: those written, or all of a narrow table.
 void test_written(Rng& rng) {
   set_num_threads(2);
   for (std::int64_t n : {0, 40})
@@ -222,15 +223,15 @@ void test_written(Rng& rng) {
       const bool all = n > 0 && cols == kNarrow;
       EXPECT_EQ(kernel.wrote_all(), all);
       const naive::Groups groups(b.indices, 50);
-      Numbers64 wanted;
+      Numbers64 expected;
       for (std::int64_t r = 0; r < 50; ++r)
-        if (all || groups.size(r)) wanted.push_back(r);
+        if (all || groups.size(r)) expected.push_back(r);
       const auto rows = std::get<std::vector<std::int32_t>>(kernel.written());
-      EXPECT(std::equal(rows.begin(), rows.end(), wanted.begin(), wanted.end()));
+      EXPECT(std::equal(rows.begin(), rows.end(), expected.begin(), expected.end()));
     }
 }
 
-// Rows that are not the table's, in a list that somebody may have changed, are passed over.
+// Rows out of range, in a list that another thread may have changed, are skipped.
 void test_clearing(Rng& rng) {
   for (bool wide : {false, true}) {
     Tensor table = random_tensor(rng, DType::float32, {16, 3}), expected = table;
@@ -240,12 +241,12 @@ void test_clearing(Rng& rng) {
     EXPECT_EQ(first_difference(table, expected), -1);
   }
   const Tensor two = ids_of({0, 1});
-  EXPECT(is_mostly({two.view()}, Tensor(DType::float32, {16, 3}).view()));
-  EXPECT(!is_mostly({two.view()}, Tensor(DType::float32, {17, 3}).view()));
-  EXPECT(!is_mostly({}, Tensor(DType::float32, {0, 3}).view()));
+  EXPECT(covers_most_rows({two.view()}, Tensor(DType::float32, {16, 3}).view()));
+  EXPECT(!covers_most_rows({two.view()}, Tensor(DType::float32, {17, 3}).view()));
+  EXPECT(!covers_most_rows({}, Tensor(DType::float32, {0, 3}).view()));
 }
 
-// Rows whose ids add nothing but zeros are named all the same.
+// Rows whose ids add only zeros are unique rows, too.
 void test_rows_of_zeros(Rng& rng) {
   for (DType dtype : Floats::list()) {
     const Where where("zeros", {{"dtype", int(dtype)}});
@@ -266,14 +267,14 @@ void test_forward_faults(Rng& rng, std::int64_t n) {
   const std::int64_t rows = good.segment_ids.back() + 1, middle = n / 2, late = n - 1;
   for (std::int64_t bad : {std::int64_t{-1}, std::int64_t{50}, std::int64_t{INT32_MAX}, std::int64_t{INT32_MIN}}) {
     Batch b = good;
-    b.indices[late] = 50;  // the first is reported, whichever thread finds which
+    b.indices[late] = 50;  // the first is reported, whichever thread finds it
     b.indices[middle] = bad;
     EXPECT_FAULT(forward(data, b, Reduction::sum), Fault::index_not_in_data, middle, bad, 50);
   }
   Batch b = good;
   b.segment_ids[middle] = -3;
   EXPECT_FAULT(forward(data, b, Reduction::mean), Fault::segments_not_increasing, middle, -3, b.segment_ids[middle - 1]);
-  // A step back by one, where one of two or three threads takes over from another.
+  // A decrease by one at the border between two threads.
   for (std::int64_t at : {n / 2, n / 3, 2 * n / 3}) {
     b = good;
     const std::int64_t before = b.segment_ids[at - 1];
@@ -298,7 +299,7 @@ void test_forward_faults(Rng& rng, std::int64_t n) {
   b.indices = {0};
   EXPECT_FAULT(forward(data, b, Reduction::sum), Fault::segment_not_in_output, 0, b.segment_ids[0], 2);
   EXPECT_FAULT(forward(data, good, Reduction::sum, rows - 1), Fault::num_segments_too_small, late, rows - 1, rows - 1);
-  const std::int64_t high = (std::int64_t{1} << 32) + rows;  // its low half would do; the whole number is rejected
+  const std::int64_t high = (std::int64_t{1} << 32) + rows;  // only its low half would be valid
   EXPECT_FAULT(forward(data, good, Reduction::sum, high), Fault::num_segments_too_big, -1, high, INT32_MAX);
 }
 
@@ -313,15 +314,15 @@ void test_gradient_faults(Rng& rng, std::int64_t n) {
       Batch b = good;
       b.indices[middle] = rows;
       EXPECT_FAULT(gradient(grad, b, kind, unique, rows), Fault::index_not_in_output, middle, rows, rows);
-      // An index, then a segment: dense Mean and SqrtN look at all segments first, as TensorFlow does.
+      // A bad index, then a bad segment: dense Mean and SqrtN check all segments first, as in TensorFlow.
       b.segment_ids[late - 1] = -7;
       const bool segments_first = !unique && kind != Reduction::sum;
       const Status expected = segments_first ? Status{Fault::segment_not_in_grad, late - 1, -7, segments}
                                              : Status{Fault::index_not_in_output, middle, rows, rows};
       EXPECT_FAULT(gradient(grad, b, kind, unique, rows), expected);
-      b.segment_ids[late] = segments;  // the last segment comes before everything
+      b.segment_ids[late] = segments;  // the last segment is checked first
       EXPECT_FAULT(gradient(grad, b, kind, unique, rows), Fault::segment_count, late, segments, segments);
-      EXPECT_FAULT(gradient(grad, b, kind, unique, 0), Fault::none);  // no output row: nothing is looked at
+      EXPECT_FAULT(gradient(grad, b, kind, unique, 0), Fault::none);  // no output row: no id is validated
     }
   const Tensor data = random_tensor(rng, DType::float64, {rows, 2});
   Batch b = good;
@@ -347,7 +348,7 @@ int main() {
   test_small(rng);
   test_large(rng);
   test_narrow(rng);
-  test_choice();
+  test_choose_algorithm();
   test_written(rng);
   test_clearing(rng);
   test_rows_of_zeros(rng);

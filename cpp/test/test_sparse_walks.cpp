@@ -1,5 +1,5 @@
-// Lists long enough to be cut into parts, in and out of order: slices, sums and filled rows are what one walk from the
-// first entry to the last gives, wherever it is cut.
+// Lists long enough to be split into parts, sorted or not: slices, sums and filled rows match one sequential walk,
+// wherever they are split.
 #include "call.h"
 #include "naive.h"
 #include "rowgrad/coordinates.h"
@@ -8,16 +8,16 @@ using namespace test;
 
 namespace {
 
-constexpr std::int64_t kBase = 1 << 10;  // of the digits that a place is written in
-constexpr std::int64_t kLong = 70000;    // entries enough for several parts
+constexpr std::int64_t kBase = 1 << 10;  // of the digits of a place
+constexpr std::int64_t kLong = 70000;    // enough for several parts
 
 std::int64_t size_of(const Numbers64& v) { return std::int64_t(v.size()); }
 
-enum class List { distinct, repeats, long_runs, one_place, swapped_once, halves_swapped, falls_at_ends, random };
+enum class List { distinct, repeats, long_runs, one_place, swapped_once, halves_swapped, ends_swapped, random };
 constexpr List kLists[] = {List::distinct,     List::repeats,        List::long_runs,     List::one_place,
-                           List::swapped_once, List::halves_swapped, List::falls_at_ends, List::random};
+                           List::swapped_once, List::halves_swapped, List::ends_swapped, List::random};
 
-// About n places, as numbers: their order is that of the coordinates they stand for.
+// About n places, as numbers ordered like the coordinates they represent.
 Numbers64 places_of(Rng& rng, List list, std::int64_t n) {
   if (list == List::one_place) return Numbers64(static_cast<std::size_t>(n), 77);
   if (list == List::random) return random_ids(rng, n, n);
@@ -26,11 +26,11 @@ Numbers64 places_of(Rng& rng, List list, std::int64_t n) {
   if (list == List::distinct) places.erase(std::unique(places.begin(), places.end()), places.end());
   if (list == List::swapped_once) std::swap(places[rng.below(n)], places[rng.below(n)]);
   if (list == List::halves_swapped) std::rotate(places.begin(), places.begin() + n / 2, places.end());
-  if (list == List::falls_at_ends) std::swap(places.front(), places.back());
+  if (list == List::ends_swapped) std::swap(places.front(), places.back());
   return places;
 }
 
-// Digits of every place, less `start` in every dimension.
+// The digits of every place, minus `start` in every dimension.
 Tensor list_of(const Numbers64& places, std::int64_t rank, std::int64_t start = 0) {
   Tensor out(DType::int64, {size_of(places), rank});
   for (std::int64_t i = 0; i < size_of(places); ++i)
@@ -39,7 +39,7 @@ Tensor list_of(const Numbers64& places, std::int64_t rank, std::int64_t start = 
   return out;
 }
 
-// Elements `from` of a vector, bit for bit; position -1 gives zeros.
+// Returns elements `from` of a vector, bit for bit; zero for position -1.
 Tensor picked(const Tensor& values, const Numbers64& from) {
   Tensor out(values.dtype, {size_of(from)});
   for (std::int64_t i = 0; i < size_of(from); ++i)
@@ -57,39 +57,39 @@ Result match(const char* name, const Tensor& values, const Tensor& input, std::i
 }
 
 void check_match(Rng& rng, DType dtype, const Numbers64& input, const Numbers64& output, std::int64_t rank) {
-  Numbers64 origin(input.size(), -1), kept;
-  for (std::int64_t i = 0; i < size_of(input) && size_of(kept) < size_of(output); ++i)
-    if (input[i] == output[size_of(kept)]) {
-      origin[i] = size_of(kept);
-      kept.push_back(i);
+  Numbers64 origin(input.size(), -1), selected;
+  for (std::int64_t i = 0; i < size_of(input) && size_of(selected) < size_of(output); ++i)
+    if (input[i] == output[size_of(selected)]) {
+      origin[i] = size_of(selected);
+      selected.push_back(i);
     }
   const std::int64_t start = 3, n = size_of(input), m = size_of(output);
   const Tensor from = list_of(input, rank), to = list_of(output, rank, start);
   const Tensor grad = random_tensor(rng, dtype, {m}), values = random_tensor(rng, dtype, {n});
   const Result r = match("sparse_slice_grad", grad, from, start, to, n);
   const Result back = match("sparse_slice_grad_grad", values, from, start, to, m);
-  if (size_of(kept) < m) {
-    EXPECT_FAULT(r, Fault::slice_left_over, -1, size_of(kept), m);
-    EXPECT_FAULT(back, Fault::slice_left_over, -1, size_of(kept), m);
+  if (size_of(selected) < m) {
+    EXPECT_FAULT(r, Fault::slice_left_over, -1, size_of(selected), m);
+    EXPECT_FAULT(back, Fault::slice_left_over, -1, size_of(selected), m);
   } else {
     EXPECT_OUTPUT(r, 0, picked(grad, origin));
-    EXPECT_OUTPUT(back, 0, picked(values, kept));
+    EXPECT_OUTPUT(back, 0, picked(values, selected));
   }
 }
 
 void test_matches(Rng& rng, const Numbers64& input, std::int64_t rank) {
-  Numbers64 box, some, last = {input.back()}, odd = input;
+  Numbers64 box, some, last = {input.back()}, missing = input;
   for (std::int64_t place : input) {
     if (place % kBase < kBase / 2) box.push_back(place);
-    if (rng.chance(3)) some.push_back(place);  // no slice gives these, but the pass finds them
+    if (rng.chance(3)) some.push_back(place);  // not from a slice, but the pass matches them
   }
-  odd[rng.below(size_of(odd))] = 5 * kLarge;  // one that is not there: what comes after it is left over too
-  for (const Numbers64& output : {box, some, last, odd, input}) check_match(rng, DType::float32, input, output, rank);
+  missing[rng.below(size_of(missing))] = 5 * kLarge;  // missing in the input: it and all that follow are left over
+  for (const Numbers64& output : {box, some, last, missing, input}) check_match(rng, DType::float32, input, output, rank);
 }
 
 // -- sums
 
-// Where the entries of a sum come from: -1 where a side has none. All sums are kept.
+// The sources of a sum's entries: -1 if a side has no entry. All sums are kept.
 struct Merged {
   Numbers64 places, from_a, from_b;
 };
@@ -151,14 +151,14 @@ void check_add(Rng& rng, const Numbers64& a, const Numbers64& b, std::int64_t ra
   const Tensor av = random_tensor(rng, DType::int32, {size_of(a)}), bv = random_tensor(rng, DType::int32, {size_of(b)});
   const std::int32_t least = rng.chance(2) ? 0 : 1 << 30;  // drops about half of the sums of two
   Tensor thresh = scalar_of(least, false);
-  Merged m = merged(a, b), kept;
+  Merged m = merged(a, b), selected;
   Numbers64 sums;
   for (std::int64_t k = 0; k < size_of(m.places); ++k) {
     const std::int64_t i = m.from_a[k], j = m.from_b[k];
     const auto x = i < 0 ? 0 : av.as<std::int32_t>()[i], y = j < 0 ? 0 : bv.as<std::int32_t>()[j];
     const auto sum = naive::added(x, y);
     if (i >= 0 && j >= 0 && (sum == INT32_MIN ? sum : std::abs(sum)) < least) continue;
-    kept.places.push_back(m.places[k]);
+    selected.places.push_back(m.places[k]);
     sums.push_back(sum);
   }
   const Tensor shape = ids_of(Numbers64(static_cast<std::size_t>(rank), 50));
@@ -167,9 +167,9 @@ void check_add(Rng& rng, const Numbers64& a, const Numbers64& b, std::int64_t ra
                               return std::vector<Tensor>{Tensor(DType::int64, {rows, rank}),
                                                          Tensor(DType::int32, {rows}), shape};
                             });
-  EXPECT_OUTPUT(r, 0, list_of(kept.places, rank));
+  EXPECT_OUTPUT(r, 0, list_of(selected.places, rank));
   EXPECT_OUTPUT(r, 1, ids_of(sums, false));
-  check_add_grads(rng, a, b, kept.places, rank);
+  check_add_grads(rng, a, b, selected.places, rank);
 }
 
 // -- empty rows
@@ -181,7 +181,7 @@ void check_fill(Rng& rng, const Numbers64& row_ids, std::int64_t rank) {
   Tensor indices(DType::int64, {n, rank}), empty(DType::bool_, {rows}), map(DType::int64, {n});
   for (std::int64_t i = 0; i < n * rank; ++i)
     indices.as<std::int64_t>()[i] = i % rank == 0 ? row_ids[i / rank] : rng.below(100);
-  Numbers64 sources;  // of each entry of the output: the entry moved there, or the row filled, counted down from -1
+  Numbers64 sources;  // of each output entry: the moved entry, or for a filled row -1 - row
   for (std::int64_t r = 0; r < rows; ++r) {
     if (groups.size(r) == 0) sources.push_back(-1 - r);
     empty.as<bool>()[r] = groups.size(r) == 0;
@@ -208,21 +208,22 @@ void check_fill(Rng& rng, const Numbers64& row_ids, std::int64_t rank) {
   EXPECT_OUTPUT(r, 3, map);
 }
 
-// Any list of positions is a map: what it does not name is summed, from the first to the last, in T.
+// Any list of positions is a valid map: unmapped positions are summed from first to last, in T.
 void check_fill_grads(Rng& rng, DType dtype, const Numbers64& map) {
   const std::int64_t length = *std::max_element(map.begin(), map.end()) + 1 + rng.below(3);
-  const naive::Groups named(map, length);
+  const naive::Groups entries_at(map, length);
   const Tensor grad = random_tensor(rng, dtype, {length}), values = random_tensor(rng, dtype, {size_of(map)});
   const Tensor fallback = random_tensor(rng, dtype, {});
   Tensor rest(dtype, {}), back(dtype, {length});
   visit(Numbers{}, dtype, [&]<class T>(std::type_identity<T>) {
     for (std::int64_t j = 0; j < length; ++j) {
-      if (named.size(j) == 0) *rest.as<T>() = store<T>(naive::added(load(*rest.as<T>()), load(grad.as<T>()[j])));
-      back.copy(j, named.size(j) == 0 ? fallback : values, named.size(j) == 0 ? 0 : named.at[named.start[j]]);
-      if (named.size(j) < 2) continue;
+      if (entries_at.size(j) == 0) *rest.as<T>() = store<T>(naive::added(load(*rest.as<T>()), load(grad.as<T>()[j])));
+      const bool is_mapped = entries_at.size(j) > 0;
+      back.copy(j, is_mapped ? values : fallback, is_mapped ? entries_at.at[entries_at.start[j]] : 0);
+      if (entries_at.size(j) < 2) continue;
       auto sum = load(back.as<T>()[j]);
-      for (std::int64_t g = named.start[j] + 1; g < named.start[j + 1]; ++g)
-        sum = naive::added(sum, load(values.as<T>()[named.at[g]]));
+      for (std::int64_t g = entries_at.start[j] + 1; g < entries_at.start[j + 1]; ++g)
+        sum = naive::added(sum, load(values.as<T>()[entries_at.at[g]]));
       back.as<T>()[j] = store<T>(sum);
     }
   });
@@ -241,7 +242,7 @@ void test_fill(Rng& rng, List list, const Numbers64& places) {
   check_fill_grads(rng, DType::float32, places);
   if (list != List::distinct) return;
   check_fill_grads(rng, DType::bfloat16, places);
-  // It ascends to its last entry, which is out of range.
+  // Ascends to its last entry, which is out of range.
   Numbers64 beyond = places;
   beyond.back() = 4 * kLarge;
   const Tensor grad(DType::float32, {4 * kLarge});
@@ -250,23 +251,24 @@ void test_fill(Rng& rng, List list, const Numbers64& places) {
   EXPECT_FAULT(r, Fault::reverse_index_not_in_grad, size_of(beyond) - 1, 4 * kLarge, 4 * kLarge);
 }
 
-// Sums of fewer entries than a walk along long lists has parts.
+// Sums with fewer entries than a walk along long lists has parts.
 void test_short_sums(Rng& rng) {
   const auto a = places_of(rng, List::distinct, kLong / 2), b = places_of(rng, List::distinct, kLong / 2);
   for (const Numbers64& sum : {Numbers64{}, Numbers64{a[a.size() / 2]}, Numbers64{b[0], b.back()}})
     check_add_grads(rng, a, b, sum, 2);
 }
 
-// A walk that adds up the numbers of its parts: every guess but the first is wrong, and one part gives up at first.
+// A walk that adds up the numbers of its parts: every guess but the first is wrong, and one part returns nothing at
+// first.
 void test_wrong_guesses() {
   for (int threads : {1, 3}) {
     set_num_threads(threads);
     Numbers64 state(9, -5);
     state[0] = 0;
     std::vector<int> alone(8);
-    walk_in_parts(state, [&](std::int64_t part, bool again) -> std::optional<std::int64_t> {
-      alone[part] += again;
-      if (part == 5 && !again) return {};
+    walk_in_parts(state, [&](std::int64_t part, bool alone_now) -> std::optional<std::int64_t> {
+      alone[part] += alone_now;
+      if (part == 5 && !alone_now) return {};
       return state[part] + part;
     });
     for (std::int64_t part = 0; part <= 8; ++part) EXPECT_EQ(state[part], part * (part - 1) / 2);
@@ -292,7 +294,7 @@ int main() {
       const Where where_other("and", {{"kind", int(other)}, {"rank", rank}});
       const auto b = places_of(rng, other, rng.chance(2) ? kLong : kLong / 4);
       check_add(rng, a, b, rank);
-      if (!kSanitized) check_add_grads(rng, a, b, places_of(rng, list, kLong), rank);  // need not be the sum of the two
+      if (!kSanitized) check_add_grads(rng, a, b, places_of(rng, list, kLong), rank);  // need not be the real sum
     }
     test_fill(rng, list, places_of(rng, list, kLarge));
   }

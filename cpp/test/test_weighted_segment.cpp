@@ -1,4 +1,4 @@
-// Weighted bags and their gradients for data, for every dtype of data with every dtype of weights.
+// Weighted bags and their gradients with respect to data, for every dtype of data and weights.
 #include "rowgrad/weighted_segment.h"
 
 #include "call.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr Reduction kKinds[] = {Reduction::sum, Reduction::mean, Reduction::sqrtn};
 
 struct Batch {
-  std::int64_t table_rows, segments;  // both above every id
+  std::int64_t table_rows, segments;  // exclusive upper bounds of the ids
   Numbers64 indices, segment_ids;
   Tensor weights;
   bool wide_indices, wide_segments;
@@ -56,7 +56,7 @@ Result gradient_rows(const Tensor& grad, const Batch& b, Reduction kind) {
                   table_of(grad.dtype, b.weights.size(), grad.cols()));
 }
 
-// The weights in the accumulator's type.
+// Weights in the accumulator's type.
 template <class A>
 std::vector<A> as_accumulators(const Tensor& weights) {
   std::vector<A> out;
@@ -97,7 +97,7 @@ Tensor expected_forward(const Tensor& data, const Batch& b, Reduction kind, std:
   return out;
 }
 
-// With each id's own row where `rounding` is null.
+// Without `rounding` (null), the gradient row of each id.
 Tensor expected_gradient(const Tensor& grad, const Batch& b, Reduction kind, const Rounding* rounding,
                          Order order = Order::sequential) {
   const std::int64_t cols = grad.cols(), rows = rounding ? b.table_rows : b.weights.size();
@@ -154,14 +154,14 @@ void test_large(Rng& rng) {
   if (!kSanitized) check_batch(rng, DType::bfloat16, DType::float32, kLarge, 50, 60, 2);
 }
 
-// A segment shared by several threads is summed by the first of them alone.
+// A segment that spans several threads' parts is summed by the first thread alone.
 void test_one_segment(Rng& rng) {
   const Tensor data = random_tensor(rng, DType::float64, {20, 1});
   Batch b(rng, DType::float64, kLarge, 20, 2, true);
   const std::int64_t alone = rng.below(30);
   for (std::int64_t i = 0; i < kLarge; ++i) {
     b.segment_ids[i] = i >= alone;
-    b.weights.as<double>()[i] = double(1 + i % 3);  // numbers, so that none is added twice unseen
+    b.weights.as<double>()[i] = double(1 + i % 3);  // small integers, so that a weight added twice changes the sum
   }
   EXPECT_OUTPUT(forward(data, b, Reduction::mean), 0, expected_forward(data, b, Reduction::mean, 2));
 }
@@ -178,7 +178,7 @@ void test_faults(Rng& rng, std::int64_t n) {
     Batch b = sorted;
     b.segment_ids[middle] = -1;
     EXPECT_FAULT(forward(data, b, kind), Fault::segments_not_increasing, middle, -1, b.segment_ids[middle - 1]);
-    b.indices[late] = rows;  // all indices come before any segment
+    b.indices[late] = rows;  // all indices are checked before any segment
     EXPECT_FAULT(forward(data, b, kind), Fault::index_not_in_params, late, rows, rows);
     b = sorted;
     b.segment_ids[0] = -1;
@@ -193,11 +193,11 @@ void test_faults(Rng& rng, std::int64_t n) {
       EXPECT_FAULT(transpose(data, b, kind), Fault::segment_not_in_grad, middle, bad, segments);
       EXPECT_FAULT(gradient_rows(grad, b, kind), Fault::segment_not_in_grad, middle, bad, segments);
       EXPECT_FAULT(gradient(grad, b, kind, Rounding::at_end, rows), Fault::segment_not_in_grad, middle, bad, segments);
-      b.indices[middle] = -2;  // of one id, the index comes first
+      b.indices[middle] = -2;  // an id's index is checked before its segment
       EXPECT_FAULT(gradient(grad, b, kind, Rounding::at_end, rows), Fault::index_not_in_output, middle, -2, rows);
       b.segment_ids[late] = segments;
       EXPECT_FAULT(gradient(grad, b, kind, Rounding::at_end, rows), Fault::segment_count, late, segments, segments);
-      EXPECT_FAULT(gradient(grad, b, kind, Rounding::at_end, 0), Fault::none);  // nothing is looked at
+      EXPECT_FAULT(gradient(grad, b, kind, Rounding::at_end, 0), Fault::none);  // no id is validated
     }
   }
 }

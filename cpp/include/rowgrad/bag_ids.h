@@ -1,4 +1,4 @@
-// Bags as offsets: turned into segment ids, and bags of many features stacked for one table.
+// Bags by offsets: conversion to segment ids, and bags of many features stacked for one table.
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -8,8 +8,8 @@
 
 namespace rowgrad {
 
-// Where bags begin, in a list of `ids` ids. `has_end`: the last offset closes the last bag and begins none. A private
-// copy: see IdSnapshot.
+// A private copy (see IdSnapshot) of where bags begin in a list of `ids` ids. `has_end`: the last offset is the end of
+// the last bag and begins none.
 class Offsets {
  public:
   Offsets() = default;
@@ -19,7 +19,7 @@ class Offsets {
   std::int64_t bags() const { return bags_; }
   std::int64_t begin(std::int64_t bag) const { return list_[bag]; }
   std::int64_t end(std::int64_t bag) const { return bag + 1 < list_.size ? list_[bag + 1] : ids_; }
-  // The bag that id i belongs to: the last one that begins at i or before.
+  // Returns the bag of id i: the last one that begins at or before i.
   std::int64_t bag_of(std::int64_t i) const {
     std::int64_t low = 0, high = bags_;
     while (high - low > 1) {
@@ -29,12 +29,12 @@ class Offsets {
     return low;
   }
 
-  // They begin at 0, never fall and end at the number of ids: every id is in one bag.
+  // Validates that offsets begin at 0, never decrease and end at the number of ids.
   Status check() const {
     if (list_.size == 0) return ids_ == 0 && !has_end_ ? Status{} : Status{Fault::offsets_end, -1, 0, ids_};
     if (list_[0] != 0) return {Fault::offsets_begin, 0, list_[0], 0};
     if (!non_decreasing(list_))
-      for (std::int64_t i = 1; i < list_.size; ++i)  // to the end: as in check_ids
+      for (std::int64_t i = 1; i < list_.size; ++i)  // may find nothing: as in check_ids
         if (list_[i] < list_[i - 1]) return {Fault::offsets_fall, i, list_[i], list_[i - 1]};
     const std::int64_t last = list_[list_.size - 1];
     if (last > ids_ || (has_end_ && last != ids_)) return {Fault::offsets_end, list_.size - 1, last, ids_};
@@ -47,7 +47,7 @@ class Offsets {
   bool has_end_ = false;
 };
 
-// Inputs offsets, num_ids → the bag of every id. Attribute: whether the last offset is the end.
+// Inputs offsets, num_ids → the bag of each id; attr: whether the last offset is the end.
 class SegmentIdsFromOffsets : public Kernel {
  public:
   Status measure() override {
@@ -75,10 +75,9 @@ class SegmentIdsFromOffsets : public Kernel {
   Offsets offsets_;
 };
 
-// Inputs indices, offsets (with their end), feature_rows, feature_first → ids of the stacked table in the order of the
-// examples, their bags, and where each stood. Bags come feature by feature and go out example by example: bag b of
-// feature f is row b·F + f of the result, so that the bags of one example are adjacent. Attribute: whether the
-// positions are wanted.
+// Inputs indices, offsets (with their end), feature_rows, feature_first → ids of the stacked table ordered by example,
+// their bags, and their input positions. Input bags are ordered by feature, output bags by example: bag b of feature f
+// becomes bag b·F + f, so that the bags of one example are adjacent. attr: whether to return the positions.
 class StackBags : public Kernel {
  public:
   Status measure() override {
@@ -107,7 +106,7 @@ class StackBags : public Kernel {
   void compute(std::span<const Array> out) override {
     const Ids first(in[3]);
     const std::int64_t bags = offsets_.bags();
-    Scratch<std::int64_t> starts(bags + 1);  // of the bags as they go out
+    Scratch<std::int64_t> starts(bags + 1);  // of the output bags
     starts[0] = 0;
     for (std::int64_t b = 0, s = 0; b < examples_; ++b)
       for (std::int64_t f = 0; f < features_; ++f, ++s)
@@ -123,7 +122,7 @@ class StackBags : public Kernel {
           for (std::int64_t s = begin * features_; s < end * features_; ++s) {
             const std::int64_t f = s % features_, from = offsets_.begin(f * examples_ + s / features_);
             const std::int64_t to = starts[s], n = starts[s + 1] - to;
-            // Ids and the first rows of features are values here, never addresses: no copy of them is needed.
+            // Ids and first rows of features are values here, never addresses: no copy is needed.
             const std::int64_t first_row = first[f];
             for (std::int64_t i = 0; i < n; ++i) stacked[to + i] = I(plus<std::int64_t>(ids[from + i], first_row));
             std::fill_n(segments + to, n, S(s));

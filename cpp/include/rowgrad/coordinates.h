@@ -1,4 +1,4 @@
-// Coordinate lists: the order of their entries, and walks along them that several threads share.
+// Coordinate lists of sparse tensors: the order of their entries, and walks along lists that threads share.
 //
 // Coordinates are never checked against a shape and may be any int64: all arithmetic on them wraps.
 #pragma once
@@ -15,7 +15,7 @@ namespace rowgrad {
 
 constexpr std::int64_t kEntryGrain = 1 << 14;
 
-// One coordinate list: a row of indices per entry.
+// A row of indices per entry.
 using Coordinates = Mat<const std::int64_t>;
 
 inline Coordinates coordinates(const Array& indices) { return mat<const std::int64_t>(indices); }
@@ -24,14 +24,13 @@ inline std::int64_t wrapping_minus(std::int64_t a, std::int64_t b) {
   return std::int64_t(std::uint64_t(a) - std::uint64_t(b));
 }
 
-// One sum, rounded to T.
+// Adds in the accumulator's type, rounded once to T.
 template <class T>
 T sum_of(T a, T b) {
   return store<T>(plus(load(a), load(b)));
 }
 
-// Calls fn with the rank as a constant where the compiler gains by knowing it, else with 0: vectors and matrices are
-// what most people have.
+// Calls fn with the rank as a compile-time constant for vectors and matrices, the common cases; else with 0.
 template <class Fn>
 void visit_rank(std::int64_t rank, Fn&& fn) {
   if (rank == 1)
@@ -42,14 +41,14 @@ void visit_rank(std::int64_t rank, Fn&& fn) {
     fn(std::integral_constant<int, 0>{});
 }
 
-// The order of two entries is lexicographic. R: the rank where the compiler knows it, else 0. Known ranks do without
-// branches, because in a walk along several lists each of them would be a toss-up.
+// Whether entry a comes before b in lexicographic order. R: the rank if known at compile time, else 0. The code for
+// known ranks is free of branches, because in a walk along several lists they would be mispredicted half of the time.
 template <int R>
 bool before(const std::int64_t* a, const std::int64_t* b, std::int64_t rank) {
   if constexpr (R == 1) {
     return a[0] < b[0];
   } else if constexpr (R == 2) {
-    // As one number of 128 bits, the lower half of which counts from INT64_MIN.
+    // Compare as one 128-bit number; the lower half is offset by INT64_MIN.
     auto number = [](const std::int64_t* x) {
       return __int128(x[0]) << 64 | __int128(std::uint64_t(x[1]) ^ std::uint64_t(INT64_MIN));
     };
@@ -59,9 +58,8 @@ bool before(const std::int64_t* a, const std::int64_t* b, std::int64_t rank) {
   }
 }
 
-// Which of two entries comes first; neither, where they are the same. At an unknown rank one look tells both. Each
-// coordinate is read once: if another thread could change it between two looks, both might come first, and a walk that
-// takes neither would never end.
+// Sets whether a or b comes first; neither, if they are equal. Each coordinate is read once: if another thread changed
+// it between two reads, both could come first, and a walk that takes neither would never end.
 template <int R>
 void relate(const std::int64_t* a, const std::int64_t* b, std::int64_t rank, bool& a_first, bool& b_first) {
   if constexpr (R > 0) {
@@ -83,8 +81,8 @@ void relate(const std::int64_t* a, const std::int64_t* b, std::int64_t rank, boo
   }
 }
 
-// How many entries of a sorted list come before x, and how many come before it or equal it. In a list that is not
-// sorted the answer is some position: the caller has to check whether it is right.
+// Returns how many entries of a sorted list come before x (count_before), or before or equal to it (count_until). For
+// an unsorted list the result is any position; the caller must verify it.
 template <int R>
 std::int64_t count_before(Coordinates list, const std::int64_t* x) {
   std::int64_t low = 0, high = list.rows;
@@ -111,24 +109,24 @@ std::int64_t count_until(Coordinates list, const std::int64_t* x) {
   return low;
 }
 
-// Into how many parts a walk past n entries is cut: several for each thread, as some have more to do than others.
-// A single thread would only be checking its own guesses.
+// Returns the number of parts for a walk past n entries: several per thread for load balance; one if there is one
+// thread, which would gain nothing from guessing.
 inline std::int64_t walk_parts(std::int64_t n) { return num_threads() > 1 ? pieces(n, kEntryGrain, 4) : 1; }
 
-// A walk along lists that pairs equal entries has passed the first `passed` of one list, some entries, the last of
-// which reads `x` in the other: how far has it come there? Right for sorted lists, also with repeats; for others a
-// guess.
+// For a walk that pairs equal entries of two lists and has passed the first `passed` entries of one, the last of which
+// equals `x` in the other's coordinates: returns how far it has come in the other list. Exact for sorted lists, also
+// with repeats; otherwise a guess.
 template <int R>
 std::int64_t guess_passed(Coordinates list, std::int64_t passed, Coordinates other, const std::int64_t* x) {
   const std::int64_t repeats = passed - count_before<R>(list, list.row(passed - 1));
   return std::min(count_before<R>(other, x) + std::max<std::int64_t>(repeats, 0), count_until<R>(other, x));
 }
 
-// A walk is a chain of states, each following from the one before, and is cut where one of its numbers takes given
-// values. state[p] holds the others where part p begins: the first is known, the rest are guesses, made monotone.
-// walk(p, alone) goes from state[p] to the end of part p and returns the state there. All parts go at once, and one
-// that would touch what belongs to the next returns nothing. Then each part whose guess was not what the part before
-// arrived at goes again, alone. So the chain is unbroken, whatever the guesses were. state.back() becomes the end.
+// Runs a sequential walk in parallel parts. A walk is a chain of states, cut where one of its counters reaches given
+// values; state[p] holds the other counters at the start of part p. The first is known, the rest are guesses, made
+// monotone. walk(p, alone) goes from state[p] to the end of part p and returns the state there, or nothing if it would
+// touch data of the next part. All parts run at once; then each part whose guess differs from the end of the previous
+// part runs again, alone. So the result does not depend on the guesses. state.back() becomes the end.
 template <class State, class Walk>
 void walk_in_parts(std::vector<State>& state, Walk&& walk) {
   const std::size_t parts = state.size() - 1;

@@ -1,4 +1,4 @@
-// The one switch from run-time dtype codes to template arguments.
+// Dispatch from run-time dtype codes to template arguments.
 #pragma once
 #include <type_traits>
 #include <utility>
@@ -31,14 +31,14 @@ using Numbers = DTypes<DType::float16, DType::bfloat16, DType::float32, DType::f
                        DType::complex64, DType::complex128>;
 using Indices = DTypes<DType::int32, DType::int64>;
 
-// Calls fn(std::type_identity<T>{}) for the C++ type of `dtype`. Codes outside the list never arrive:
-// the caller's checks are generated from the same lists, and a test holds the two equal.
+// Calls fn(std::type_identity<T>{}) for the C++ type of `dtype`. Callers reject codes outside the list: Python's checks
+// are generated from the same lists, and a test compares the two.
 template <DType... codes, class Fn>
 void visit(DTypes<codes...>, DType dtype, Fn&& fn) {
   (void)((dtype == codes && (fn(std::type_identity<typename TypeOf<codes>::type>{}), true)) || ...);
 }
 
-// For kernels that only move values: by width, whatever the bits mean. NumPy aligns complex64 to 4 bytes only.
+// For kernels that only copy values: dispatch by element width. NumPy aligns complex64 to 4 bytes only.
 struct Bytes8 {
   std::uint32_t low, high;
 };

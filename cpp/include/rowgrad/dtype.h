@@ -1,4 +1,4 @@
-// The one list of dtypes. Everything that must know "which element types exist" expands it.
+// The list of dtypes (ROWGRAD_DTYPES), and conversions between 16-bit floats and float32.
 #pragma once
 #include <bit>
 #include <complex>
@@ -7,10 +7,9 @@
 
 namespace rowgrad {
 
-// 16-bit floats are storage only: they are widened to float32 before any arithmetic.
-// Functions are `static` because some translation units that include them are compiled for newer processors
-// than others: no two may share a definition. The conversions use integer arithmetic throughout, so
-// flush-to-zero mode cannot touch subnormals.
+// 16-bit floats are storage types: all arithmetic widens them to float32 first. The conversions use integer arithmetic
+// only, so flush-to-zero mode cannot change subnormals. Functions are `static` because some translation units that
+// include them are compiled for newer processors: no two may share a definition.
 struct half {
   std::uint16_t bits;
 };
@@ -49,10 +48,10 @@ static inline half narrow_to(std::type_identity<half>, float x) {
   if (magnitude < 0x33000000u) return {sign};  // below half of the smallest subnormal
   const int shift = 126 - int(magnitude >> 23);
   const std::uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
-  const std::uint32_t kept = mantissa >> shift;
+  const std::uint32_t quotient = mantissa >> shift;
   const std::uint32_t rest = mantissa & ((1u << shift) - 1u);
   const std::uint32_t tie = 1u << (shift - 1);
-  return {std::uint16_t(sign | (kept + (rest > tie || (rest == tie && (kept & 1u)))))};
+  return {std::uint16_t(sign | (quotient + (rest > tie || (rest == tie && (quotient & 1u)))))};
 }
 
 // Code, Python name, C++ type. Codes are positions in this list. Quantized types hold plain integers.
@@ -82,7 +81,7 @@ enum class DType : std::uint8_t {
 #undef ROWGRAD_CODE
 };
 
-// The type sums are held in.
+// The type of a sum of T.
 template <class T>
 struct AccumulatorOf {
   using type = T;
@@ -117,7 +116,7 @@ static inline T store(Accumulator<T> x) {
     return x;
 }
 
-// Integer sums wrap; signed overflow would be undefined, so they are added as unsigned.
+// Integer sums wrap: they are added as unsigned, since signed overflow is undefined.
 template <class A>
 static inline A plus(A a, A b) {
   if constexpr (std::is_integral_v<A> && std::is_signed_v<A>) {

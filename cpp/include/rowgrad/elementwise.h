@@ -1,4 +1,4 @@
-// Elementwise functions whose bits must not depend on whose library computes them.
+// Elementwise functions whose bits must not depend on the math library.
 #pragma once
 #include <cmath>
 
@@ -8,7 +8,7 @@
 
 namespace rowgrad {
 
-// Input x → its root, correctly rounded; that of 16-bit numbers in float32, then rounded.
+// Input x → √x, correctly rounded; 16-bit floats are computed in float32 and rounded to 16 bits.
 class Sqrt : public Kernel {
  public:
   bool fills() const override { return true; }

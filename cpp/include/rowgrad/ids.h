@@ -1,4 +1,4 @@
-// Lists of ids: whether they are in range and in order, and where their runs begin.
+// Lists of ids: range and order checks, and the starts of runs of equal ids.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -22,7 +22,7 @@ struct Ids : IdList {
   std::int64_t operator[](std::int64_t i) const {
     return wide ? static_cast<const std::int64_t*>(data)[i] : static_cast<const std::int32_t*>(data)[i];
   }
-  // Id i, below `bound` whatever it is now.
+  // Id i, clamped to [0, bound) even if another thread changed it.
   std::int64_t bounded(std::int64_t i, std::int64_t bound) const {
     return wide ? bounded_id(static_cast<const std::int64_t*>(data) + i, last_id<std::int64_t>(bound))
                 : bounded_id(static_cast<const std::int32_t*>(data) + i, last_id<std::int32_t>(bound));
@@ -39,10 +39,10 @@ struct Ids : IdList {
 
 constexpr std::int64_t kScanGrain = 1 << 16;
 
-// A private copy of the caller's ids. A kernel validates the copy and from then on reads the copy alone: another thread or
+// A private copy of the caller's ids. A kernel validates the copy and then reads only the copy: another thread or
 // process may change the caller's array during the call, for example through shared memory, but not the ids that become
-// addresses. Every id that is validated in one pass and becomes an address in a later one needs this, unless it is bounded
-// where it is read again (bounded_id), which costs large batches less.
+// addresses. Every id that is validated in one pass and becomes an address in a later one needs a copy, unless it is
+// bounded where it is read again (bounded_id), which is cheaper for large batches.
 class IdSnapshot : public Ids {
  public:
   IdSnapshot() : Ids(nullptr, 0, true) {}
@@ -62,7 +62,7 @@ class IdSnapshot : public Ids {
   Scratch<std::int64_t> memory_;
 };
 
-// Whether every id is in [0, bound): a fast yes or no; who needs the first offender looks again, in order.
+// Whether every id is in [0, bound). Fast; to find the first bad id, scan again in order.
 inline bool all_below(const Ids& ids, std::int64_t bound) {
   std::atomic<bool> bad{false};
   ids.typed([&](auto* p) {
@@ -77,15 +77,15 @@ inline bool all_below(const Ids& ids, std::int64_t bound) {
 
 inline bool is_below(std::int64_t v, std::int64_t bound) { return std::uint64_t(v) < std::uint64_t(bound); }
 
-// The first i below n of which bad(i) is true; n where there is none.
+// Returns the first i in [0, n) for which bad(i) is true, else n.
 template <class Bad>
 std::int64_t first_where(std::int64_t n, const Bad& bad) {
   std::atomic<std::int64_t> first{n};
   parallel_ranges(n, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       if (!bad(i)) continue;
-      std::int64_t seen = first.load();
-      while (i < seen && !first.compare_exchange_weak(seen, i)) {
+      std::int64_t earliest = first.load();
+      while (i < earliest && !first.compare_exchange_weak(earliest, i)) {
       }
       return;
     }
@@ -93,17 +93,17 @@ std::int64_t first_where(std::int64_t n, const Bad& bad) {
   return first.load();
 }
 
-// The first id outside [0, bound), as this fault.
+// Reports the first id outside [0, bound) as `fault`.
 inline Status check_ids(const Ids& ids, std::int64_t bound, Fault fault) {
   if (all_below(ids, bound)) return {};
-  for (std::int64_t i = 0; i < ids.size; ++i)  // to the end: another thread may have mended the fault by now
+  for (std::int64_t i = 0; i < ids.size; ++i)  // may find nothing: another thread may have changed the id back
     if (const std::int64_t id = ids[i]; !is_below(id, bound)) return {fault, i, id, bound};
   return {};
 }
 
-// Whether bad(the id before, it) holds for no id.
+// Whether bad(previous id, id) is false for every id.
 template <class Bad>
-bool no_neighbours(const Ids& ids, const Bad& bad) {
+bool no_adjacent_pair(const Ids& ids, const Bad& bad) {
   std::atomic<bool> found{false};
   ids.typed([&](auto* p) {
     parallel_ranges(ids.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -116,24 +116,23 @@ bool no_neighbours(const Ids& ids, const Bad& bad) {
 }
 
 inline bool non_decreasing(const Ids& ids) {
-  return no_neighbours(ids, [](auto before, auto id) { return id < before; });
+  return no_adjacent_pair(ids, [](auto before, auto id) { return id < before; });
 }
 
-// Strictly ascending.
-inline bool rises(const Ids& ids) {
-  return no_neighbours(ids, [](auto before, auto id) { return id <= before; });
+inline bool strictly_ascending(const Ids& ids) {
+  return no_adjacent_pair(ids, [](auto before, auto id) { return id <= before; });
 }
 
-// The first id that is not above the one before it, or outside [0, bound), as this fault.
-inline Status check_rising(const Ids& ids, std::int64_t bound, Fault fault) {
+// Reports the first id that is not greater than the previous one, or is outside [0, bound), as `fault`.
+inline Status check_ascending(const Ids& ids, std::int64_t bound, Fault fault) {
   const std::int64_t n = ids.size;
-  if (n == 0 || (rises(ids) && ids[0] >= 0 && ids[n - 1] < bound)) return {};
-  for (std::int64_t i = 0; i < n; ++i)  // to the end: as in check_ids
+  if (n == 0 || (strictly_ascending(ids) && ids[0] >= 0 && ids[n - 1] < bound)) return {};
+  for (std::int64_t i = 0; i < n; ++i)  // may find nothing: as in check_ids
     if (const std::int64_t id = ids[i]; !is_below(id, bound) || (i > 0 && id <= ids[i - 1])) return {fault, i, id, bound};
   return {};
 }
 
-// Whether all ids are below their bounds, and whether the second list never falls: one pass over both.
+// Whether all ids of two lists are below their bounds, and whether the second list is non-decreasing.
 struct Scan {
   bool in_range = true, sorted = true;
 };
@@ -143,13 +142,13 @@ inline Scan scan(const Ids& indices, std::int64_t index_bound, const Ids& segmen
   parallel_ranges(indices.size, kScanGrain, [&](std::int64_t begin, std::int64_t end) {
     flags.fetch_or(scan_ops().scan(indices, index_bound, segments, segment_bound, begin, end));
   });
-  return {!(flags.load() & kOutOfRange), !(flags.load() & kFalls)};
+  return {!(flags.load() & kOutOfRange), !(flags.load() & kDecreases)};
 }
 
-// The first index out of its range, as this fault, or segment out of its own; of one id, the index comes first.
-inline Status first_outside(const Ids& indices, std::int64_t index_bound, Fault bad_index, const Ids& segments,
+// Reports the first id whose index (as `bad_index`) or segment is out of range; the index takes precedence.
+inline Status first_out_of_range(const Ids& indices, std::int64_t index_bound, Fault bad_index, const Ids& segments,
                             std::int64_t segment_bound) {
-  for (std::int64_t i = 0; i < indices.size; ++i) {  // to the end: as in check_ids
+  for (std::int64_t i = 0; i < indices.size; ++i) {  // may find nothing: as in check_ids
     const std::int64_t index = indices[i], segment = segments[i];
     if (!is_below(index, index_bound)) return {bad_index, i, index, index_bound};
     if (!is_below(segment, segment_bound)) return {Fault::segment_not_in_grad, i, segment, segment_bound};
@@ -157,7 +156,7 @@ inline Status first_outside(const Ids& indices, std::int64_t index_bound, Fault 
   return {};
 }
 
-// Starts of the runs of equal ids, closed by the length.
+// Returns where each run of equal ids begins, then the number of ids.
 inline std::vector<std::int64_t> run_starts(const Ids& ids) {
   std::vector<std::int64_t> starts;
   ids.typed([&](auto* p) {
@@ -168,13 +167,13 @@ inline std::vector<std::int64_t> run_starts(const Ids& ids) {
   return starts;
 }
 
-// Sorted segments, in TensorFlow's order of checks: a run is compared with the next one, then with the
-// output, then its indices with the data. `found`: what a scan of both found. `bad_index` is the fault of a bad index.
+// Validates sorted segments in TensorFlow's order of checks: each run against the next run, then against the output,
+// then its indices against the data. `found` is the result of scanning both lists.
 inline Status check_runs(const Scan& found, const Ids& indices, const Ids& segments, std::int64_t data_rows,
                          std::int64_t out_rows, Fault bad_index = Fault::index_not_in_data) {
   if (found.in_range && found.sorted) return {};
   const std::int64_t n = segments.size;
-  for (std::int64_t begin = 0, end; begin < n; begin = end) {  // to the end: as in check_ids
+  for (std::int64_t begin = 0, end; begin < n; begin = end) {  // may find nothing: as in check_ids
     const std::int64_t id = segments[begin];
     for (end = begin + 1; end < n && segments[end] == id;) ++end;
     if (end < n && segments[end] < id) return {Fault::segments_not_increasing, end, segments[end], id};

@@ -1,4 +1,4 @@
-// Outputs that hold something from before: how they come to hold zeros again.
+// Clears outputs that are reused and still hold an earlier result.
 #pragma once
 #include <cstring>
 #include <vector>
@@ -8,13 +8,13 @@
 namespace rowgrad {
 
 inline void clear(const Array& array) {
-  if (array.bytes() == 0) return;  // then there may be no memory at all
+  if (array.bytes() == 0) return;  // data may be null
   parallel_ranges(array.bytes(), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
     std::memset(array.as<char>() + begin, 0, static_cast<std::size_t>(end - begin));
   });
 }
 
-// Distinct rows, so that threads never meet.
+// `rows` are distinct, so no two threads write the same row. Rows out of range are skipped.
 inline void clear_rows(const Array& table, const Array& rows) {
   const std::int64_t bytes = table.row_size() * width_of(table.dtype);
   Ids(rows).typed([&](auto* row) {
@@ -26,8 +26,8 @@ inline void clear_rows(const Array& table, const Array& rows) {
   });
 }
 
-// Whether so many of a table's rows are stale that writing it from end to end costs less than clearing them one by one.
-inline bool is_mostly(const std::vector<Array>& stale, const Array& table) {
+// Whether so many rows are stale that overwriting the whole table costs less than clearing them one by one.
+inline bool covers_most_rows(const std::vector<Array>& stale, const Array& table) {
   return !stale.empty() && table.rows() <= 8 * stale[0].size();
 }
 

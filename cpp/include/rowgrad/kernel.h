@@ -1,14 +1,11 @@
-// The interface of every kernel.
+// The interface of every kernel. One object serves one call, so `compute` can reuse a sort or a count of `measure`.
 //
-//   measure  reads the inputs just enough to know how many rows the outputs of unknown size have;
-//   check    reads everything a fault could hide in; nothing has been written yet;
-//            another thread may change the caller's arrays at any time, so ids that become addresses are copied before they
-//            are validated (IdSnapshot) or bounded where they are read again (bounded_id). SECURITY.md names exceptions;
-//   compute  fills outputs that hold zeros; where `fills()` says so they may hold anything (`holds_zeros` is false then)
-//            and every element is written;
-//            nothing but want of workspace can stop it.
-//
-// One object serves one call, so what `measure` learns (a sort, a count) is there for `compute`.
+//   measure  reads as little of the inputs as possible to find the number of output rows where the data determines it;
+//   check    validates the inputs; nothing has been written yet. Another thread may change the caller's arrays at any
+//            time, so ids that become addresses are copied before they are validated (IdSnapshot) or bounded where they
+//            are read again (bounded_id). SECURITY.md names exceptions;
+//   compute  fills the outputs, and fails only if a workspace allocation fails. Outputs hold zeros, unless `fills()` is
+//            true: then they may hold anything (`holds_zeros` is false) and every element is written.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -25,10 +22,10 @@
 
 namespace rowgrad {
 
-// Rows of a table, in as few bytes as its size allows: what a reused output remembers costs memory per id.
+// Row numbers, as int32 where the table's size allows: a reused output stores one per written row.
 using RowList = std::variant<std::vector<std::int32_t>, std::vector<std::int64_t>>;
 
-// An empty list of rows below `num_rows`.
+// Returns an empty list for row numbers below `num_rows`.
 inline RowList row_list(std::int64_t num_rows) {
   if (num_rows > std::int64_t{1} << 31) return std::vector<std::int64_t>();
   return std::vector<std::int32_t>();
@@ -38,18 +35,18 @@ class Kernel {
  public:
   std::span<const Array> in;           // in the order of the op's signature
   std::span<const std::int64_t> attr;  // the record's constants, then the call's attributes
-  std::int64_t rows = -1;              // set by measure when outputs are sized by the data
-  bool fresh_zeros = true;             // set by the caller before check: whether outputs can hold zeros for nothing
-  bool holds_zeros = true;             // set by the caller before compute: what the outputs hold
+  std::int64_t rows = -1;              // set by measure if the data determines the output size
+  bool fresh_zeros = true;             // set by the caller before check: zeroed outputs cost nothing (fresh pages)
+  bool holds_zeros = true;             // set by the caller before compute: the outputs hold zeros
 
   virtual ~Kernel() = default;
   virtual Status measure() { return {}; }
   virtual Status check() { return {}; }
   virtual bool fills() const { return false; }
   virtual void compute(std::span<const Array> out) = 0;
-  // After compute: the distinct rows of the output that were written, ascending; what a reused output clears next time.
+  // After compute: the distinct output rows that were written, ascending; the next call clears them in a reused output.
   virtual RowList written() const { return {}; }
-  // Whether those are all rows there are: a list that says so already need not be made again.
+  // Whether every output row was written; callers that already have a list of all rows need not call written().
   virtual bool wrote_all() const { return false; }
 };
 
@@ -58,24 +55,23 @@ struct KernelParameters;
 struct KernelEntry {
   const char* name;
   std::unique_ptr<Kernel> (*make)();
-  std::vector<DType> dtypes;  // those of the op's T it was compiled for
+  std::vector<DType> dtypes;  // dtypes of the op's T that it is compiled for
 
-  const KernelParameters* parameters = nullptr;  // the numbers it reads
+  const KernelParameters* parameters = nullptr;  // the integer attributes it reads
 
-  // What is wrong with the numbers of a call; empty where they are what the kernel reads. Kernels switch over them.
+  // Returns what is wrong with a call's attributes, or "". Kernels switch over attributes without a default.
   std::string parameter_error(std::span<const std::int64_t> attr) const;
 };
 
-// Raised when a workspace would not fit the machine's memory; the binding turns it into a Status.
+// Thrown if a workspace does not fit into memory; the binding turns it into a Status.
 struct OutOfMemory {
   std::int64_t elements;
 };
 
-// Bytes of physical memory: nothing larger is ever allocated, and workspace is at most half.
+// Physical memory in bytes. No allocation may be larger, and no workspace larger than half of it.
 std::int64_t memory_limit();
 
-// Workspace whose size comes from the caller's numbers. Zeroed; a size beyond the machine's memory is an error
-// before it is touched.
+// Zeroed workspace whose size comes from the caller's inputs. Throws OutOfMemory before allocating if it cannot fit.
 template <class T>
 std::vector<T> workspace(std::int64_t n) {
   if (n < 0 || n > memory_limit() / 2 / std::int64_t(sizeof(T))) throw OutOfMemory{n};
@@ -86,20 +82,20 @@ std::vector<T> workspace(std::int64_t n) {
   }
 }
 
-// Raw memory that stays with the process when it is given back, up to some megabytes: fresh pages cost more than the
-// sorting done in them.
-void* take_scratch(std::int64_t bytes);
-void give_scratch(void* memory, std::int64_t bytes) noexcept;
+// Uninitialized memory that the process caches on release, up to a limit: faulting in fresh pages costs more than the
+// sort that uses them.
+void* allocate_scratch(std::int64_t bytes);
+void release_scratch(void* memory, std::int64_t bytes) noexcept;
 
-// Zeros from the system: untouched pages cost nothing, and they begin on a line of the cache. A large page has to be
-// cleared whole for its first row, which is still the cheaper way to come by the memory of a table.
-void* take_zeros(std::int64_t bytes);
-void give_zeros(void* memory, std::int64_t bytes) noexcept;
+// Zeros from the system, aligned to cache lines: untouched pages cost nothing. Large pages are used although the first
+// row on each clears all of it: still cheaper than many small page faults.
+void* allocate_zeros(std::int64_t bytes);
+void release_zeros(void* memory, std::int64_t bytes) noexcept;
 
-// Tells the system to use large pages for memory of several pages that has not been touched yet.
+// Asks the system to back memory of several untouched pages with large pages.
 void prefer_large_pages(void* memory, std::int64_t bytes) noexcept;
 
-// Workspace without zeros, for what is written before it is read.
+// Uninitialized workspace, for data that is written before it is read.
 template <class T>
 class Scratch {
  public:
@@ -107,7 +103,7 @@ class Scratch {
   explicit Scratch(std::int64_t n) : size_(n) {
     if (n < 0 || n > memory_limit() / 2 / std::int64_t(sizeof(T))) throw OutOfMemory{n};
     try {
-      data_ = static_cast<T*>(take_scratch(bytes()));
+      data_ = static_cast<T*>(allocate_scratch(bytes()));
     } catch (const std::bad_alloc&) {
       throw OutOfMemory{n};
     }
@@ -120,7 +116,7 @@ class Scratch {
     return *this;
   }
   ~Scratch() {
-    if (data_) give_scratch(data_, bytes());
+    if (data_) release_scratch(data_, bytes());
   }
 
   void clear() { std::memset(static_cast<void*>(data_), 0, static_cast<std::size_t>(bytes())); }

@@ -1,6 +1,6 @@
-// Gradients of tables that fit a core's cache: every id adds to its row at once, in input order.
+// Gradients of tables that fit into a core's cache: each id is added to its row in input order, without a sort.
 //
-// Threads own ranges of rows. Each looks at all ids, which costs it little, and adds those of its own rows.
+// Each thread owns a range of rows. It reads all ids, which costs little, and adds those of its own rows.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -13,16 +13,17 @@
 
 namespace rowgrad {
 
-// A batch of ids and what to make of it.
+// A batch of ids and its reduction.
 struct NarrowBatch {
   Ids indices, segments;
-  bool sorted;  // whether segments never fall
+  bool sorted;  // segments are non-decreasing
   Reduction kind;
   std::int64_t table_rows;
 };
 
-// Where each thread's rows begin, so that about as many ids name rows of one as of another: hot rows are often
-// neighbours. By a sample, taken so that ids which come in columns all have their share. Closed by the number of rows.
+// Returns where each thread's rows begin, then the number of rows, such that each thread owns about as many ids:
+// frequent rows are often neighbours. Estimated from a sample whose positions vary in stride, so that no column of a
+// 2-D batch is left out.
 inline std::vector<std::int64_t> cut_by_ids(const Ids& ids, std::int64_t rows) {
   constexpr std::int64_t most = 1024;
   const std::int64_t parts = pieces(ids.size, 1 << 14);
@@ -36,7 +37,7 @@ inline std::vector<std::int64_t> cut_by_ids(const Ids& ids, std::int64_t rows) {
   return cuts;
 }
 
-// What an id of each segment adds: the gradient itself where nothing scales or widens it.
+// The row that each id of a segment adds: the gradient row itself if nothing scales or widens it.
 template <class T>
 class NarrowTerms {
   using A = Accumulator<T>;
@@ -49,21 +50,21 @@ class NarrowTerms {
     }
     Scratch<std::int64_t> count;
     if (has_divisor(batch.kind)) count = segment_counts(batch.segments, batch.sorted, grad.rows);
-    made_ = Scratch<A>(grad.rows * grad.cols);
+    scaled_ = Scratch<A>(grad.rows * grad.cols);
     parallel_ranges(grad.rows, 1 << 13, [&](std::int64_t begin, std::int64_t end) {
-      grad_ops<T>().scale_terms(made_.data(), grad.data, grad.cols, count.data(), batch.kind, begin, end);
+      grad_ops<T>().scale_terms(scaled_.data(), grad.data, grad.cols, count.data(), batch.kind, begin, end);
     });
-    terms_ = made_.data();
+    terms_ = scaled_.data();
   }
   const A* data() const { return terms_; }
 
  private:
-  Scratch<A> made_;
+  Scratch<A> scaled_;
   const A* terms_ = nullptr;
 };
 
-// Sets every row of `sums` to `zero` and adds what belongs to it; then calls done(first row, last row, part). `zero` is
-// anything that addition takes for zero; the caller says so if the sums are known to be zeros.
+// Sets every row of `sums` to `zero` and adds the ids of the row, then calls done(first row, last row, part). `zero` is
+// a value that adds like zero; with `holds_zeros`, `sums` is not initialized.
 template <class T, class Done>
 void add_narrow(const Mat<T>& grad, const NarrowBatch& batch, const std::vector<std::int64_t>& cuts,
                 Accumulator<T>* sums, Accumulator<T> zero, bool holds_zeros, const Done& done) {
@@ -78,7 +79,7 @@ void add_narrow(const Mat<T>& grad, const NarrowBatch& batch, const std::vector<
   });
 }
 
-// The gradient as a table.
+// Writes the dense gradient.
 template <class T>
 void narrow_table(const Mat<T>& grad, const NarrowBatch& batch, T* out, bool holds_zeros) {
   using A = Accumulator<T>;
@@ -93,7 +94,7 @@ void narrow_table(const Mat<T>& grad, const NarrowBatch& batch, T* out, bool hol
   }
 }
 
-// The gradient by unique rows: added up first, and written when there is memory for as many rows as there are.
+// The row-sparse gradient: summed first, written once the outputs are allocated for the number of rows found.
 class NarrowRows {
  public:
   template <class T>
@@ -105,11 +106,11 @@ class NarrowRows {
     sums_ = Scratch<std::byte>(batch.table_rows * cols_ * std::int64_t(sizeof(A)));
     A* sums = reinterpret_cast<A*>(sums_.data());
     auto count = [&](std::int64_t first, std::int64_t last, std::int64_t part) {
-      std::int64_t named = 0;
-      for (std::int64_t r = first; r < last; ++r) named += is_named(sums[r * cols_]);
-      before_[part + 1] = named;
+      std::int64_t touched = 0;
+      for (std::int64_t r = first; r < last; ++r) touched += is_touched(sums[r * cols_]);
+      before_[part + 1] = touched;
     };
-    add_narrow(grad, batch, cuts_, sums, kUnnamed<A>, false, count);
+    add_narrow(grad, batch, cuts_, sums, kUntouched<A>, false, count);
     std::partial_sum(before_.begin(), before_.end(), before_.begin());
   }
 
@@ -118,24 +119,24 @@ class NarrowRows {
   template <class T, class I>
   void write(T* values, I* ids) const {
     parallel_tasks(std::int64_t(cuts_.size()) - 1, [&](std::int64_t part) {
-      cols_ == 1 ? write_part(values, ids, 1, part) : write_part(values, ids, cols_, part);  // as a constant
+      cols_ == 1 ? write_part(values, ids, 1, part) : write_part(values, ids, cols_, part);  // constant 1
     });
   }
 
  private:
-  // What sums begin with. Kernels run with subnormals flushed (float_mode.h): addition takes this for +0, and never
-  // gives it. So a row that still holds it was named by no id, which costs no mark of its own.
+  // The initial value of sums. Kernels run with subnormals flushed (float_mode.h), so it adds like +0 and is never a
+  // result: a row that still holds it has no id. That saves a separate flag per row.
   template <class A>
-  static constexpr A kUnnamed = std::numeric_limits<A>::denorm_min();
+  static constexpr A kUntouched = std::numeric_limits<A>::denorm_min();
 
-  // By bits: comparison takes it for zero as well.
+  // Compares bits: a float comparison treats it as zero.
   template <class A>
-  static bool is_named(A sum) {
+  static bool is_touched(A sum) {
     using Bits = std::conditional_t<sizeof(A) == 4, std::uint32_t, std::uint64_t>;
-    return std::bit_cast<Bits>(sum) != std::bit_cast<Bits>(kUnnamed<A>);
+    return std::bit_cast<Bits>(sum) != std::bit_cast<Bits>(kUntouched<A>);
   }
 
-  // Every row is written where the next one that is named belongs: no branches, which would be toss-ups.
+  // Writes every row to the next output row and advances only past rows that have ids: branches would be mispredicted.
   template <class T, class I>
   void write_part(T* values, I* ids, const std::int64_t cols, std::int64_t part) const {
     const auto* sums = reinterpret_cast<const Accumulator<T>*>(sums_.data());
@@ -144,12 +145,12 @@ class NarrowRows {
     for (std::int64_t r = cuts_[part]; k < end; ++r) {
       for (std::int64_t c = 0; c < cols; ++c) values[k * cols + c] = store<T>(sums[r * cols + c]);
       ids[k] = I(r);
-      k += is_named(sums[r * cols]);
+      k += is_touched(sums[r * cols]);
     }
   }
 
   std::int64_t cols_ = 0;
-  std::vector<std::int64_t> cuts_, before_;  // rows, and named rows, before each part
+  std::vector<std::int64_t> cuts_, before_;  // table rows, and rows with ids, before each part
   Scratch<std::byte> sums_;
 };
 

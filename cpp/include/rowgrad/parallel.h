@@ -1,4 +1,4 @@
-// The only header with threads. The number of threads determines which thread does the work, never the result.
+// Parallel loops; the only header with threads. The number of threads never changes a result.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace detail {
 void run_tasks(std::int64_t tasks, void (*call)(void*, std::int64_t), void* context);
 }
 
-// Calls fn(task) for task in [0, tasks), on this thread and on the pool's. fn must neither throw nor call this again.
+// Calls fn(task) for task in [0, tasks) on this thread and the pool's threads. fn must not throw and must not call this
+// again.
 template <class Fn>
 void parallel_tasks(std::int64_t tasks, Fn&& fn) {
   using Body = std::remove_reference_t<Fn>;
@@ -22,7 +23,7 @@ void parallel_tasks(std::int64_t tasks, Fn&& fn) {
       const_cast<void*>(static_cast<const void*>(&fn)));
 }
 
-// How many pieces to cut `work` units into so that none is smaller than `grain`.
+// Returns the number of pieces to cut `work` units into so that no piece is smaller than `grain`.
 inline std::int64_t pieces(std::int64_t work, std::int64_t grain, std::int64_t per_thread = 1) {
   return std::clamp<std::int64_t>(work / std::max<std::int64_t>(grain, 1), 1, num_threads() * per_thread);
 }

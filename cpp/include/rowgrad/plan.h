@@ -1,4 +1,4 @@
-// A batch of ids sorted by output row: entries of a row keep their input order.
+// Batches of ids sorted by output row with a stable radix sort: entries of a row stay in input order.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -20,15 +20,15 @@ namespace detail {
 constexpr int kDigitBits = 11;
 constexpr std::int64_t kSortGrain = 1 << 14;
 
-// One stable pass over `bits` bits from `shift`: every part counts its digits, then writes its entries where the
-// parts before it stop, so the result does not depend on how many parts there were. `row_at(i)` is the row of entry i,
-// asked for first, and `at(i)` the entry.
+// One stable counting-sort pass over `bits` bits from `shift`. Every part counts its digits, then writes its entries
+// after those of the parts before it, so the number of parts does not change the result. `row_at(i)` returns the row of
+// entry i and is called before `at(i)`, which returns the entry.
 template <class P, class RowAt, class At>
 void radix_pass(std::int64_t n, const RowAt& row_at, const At& at, Entry<P>* out, int shift, int bits) {
   const std::int64_t parts = pieces(n, kSortGrain), digits = std::int64_t{1} << bits;
   const P mask = P(digits - 1);
   std::vector<std::int64_t> count(static_cast<std::size_t>(parts * digits));
-  // Copies, not references: the compiler cannot know that no counter overlaps a captured variable.
+  // Capture by value: by reference, the compiler would have to assume that a counter aliases a captured variable.
   parallel_tasks(parts, [=, &count](std::int64_t t) {
     std::int64_t* mine = count.data() + t * digits;
     const std::int64_t end = n * (t + 1) / parts;
@@ -49,8 +49,9 @@ void radix_pass(std::int64_t n, const RowAt& row_at, const At& at, Entry<P>* out
 
 }  // namespace detail
 
-// The n entries {row_at(i), from_at(i)} sorted by row, in input order within a row. Rows are below `num_rows`, and only
-// the bits that takes are sorted. Both are called once per entry, since another thread may change what they read.
+// Returns the n entries {row_at(i), from_at(i)} sorted by row, in input order within a row. Rows are below `num_rows`;
+// only the bits of num_rows - 1 are sorted. Both functions are called once per entry, since another thread may change
+// what they read.
 template <class P, class RowAt, class FromAt>
 Entries<P> sorted_by_row(std::int64_t n, std::int64_t num_rows, const RowAt& row_at, const FromAt& from_at) {
   Entries<P> entries(n), other;
@@ -76,7 +77,7 @@ Entries<P> sorted_by_row(std::int64_t n, std::int64_t num_rows, const RowAt& row
   return entries;
 }
 
-// How `n` entries of `work_per_entry` each are cut: a few parts per thread, so that a slow one can be made up for.
+// Into how many parts to cut `n` entries of `work_per_entry` each: a few per thread, for load balance.
 inline std::int64_t work_parts(std::int64_t n, std::int64_t work_per_entry) {
   return std::min(std::max<std::int64_t>(n, 1), pieces(n * std::max<std::int64_t>(work_per_entry, 4), 1 << 15, 4));
 }
@@ -87,7 +88,7 @@ void parallel_parts(std::int64_t n, std::int64_t parts, Fn&& fn) {
   parallel_tasks(parts, [&](std::int64_t t) { fn(n * t / parts, n * (t + 1) / parts, t); });
 }
 
-// How many runs of equal rows begin before each of `parts` parts, and in all.
+// Returns the number of runs of equal rows that begin before each of `parts` parts, then the total.
 template <class P>
 std::vector<std::int64_t> runs_before(const Entries<P>& sorted, std::int64_t parts) {
   const std::int64_t n = sorted.size();
@@ -101,7 +102,7 @@ std::vector<std::int64_t> runs_before(const Entries<P>& sorted, std::int64_t par
   return before;
 }
 
-// The distinct rows of a sorted batch, which are below `num_rows`.
+// Returns the distinct rows of a sorted batch. Rows are below `num_rows`.
 template <class P>
 RowList distinct_rows(const Entries<P>& sorted, std::int64_t num_rows) {
   const std::int64_t parts = work_parts(sorted.size(), 1);
@@ -121,7 +122,7 @@ RowList distinct_rows(const Entries<P>& sorted, std::int64_t num_rows) {
   return list;
 }
 
-// Where each distinct row's entries begin; one more element closes the last.
+// Returns where the entries of each distinct row begin, then the number of entries.
 template <class P>
 std::vector<std::int64_t> row_starts(const Entries<P>& sorted) {
   std::vector<std::int64_t> starts;
@@ -132,7 +133,7 @@ std::vector<std::int64_t> row_starts(const Entries<P>& sorted) {
   return starts;
 }
 
-// Calls fn(first, last) on ranges of groups with about equal numbers of entries; starts as from row_starts.
+// Calls fn(first, last) on ranges of groups with about equal numbers of entries; `starts` as returned by row_starts.
 template <class Fn>
 void parallel_groups(const std::vector<std::int64_t>& starts, std::int64_t work_per_entry, Fn&& fn) {
   const auto groups = std::int64_t(starts.size()) - 1;

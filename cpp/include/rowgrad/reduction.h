@@ -1,6 +1,7 @@
-// How the rows of a bag are combined, and the one number each reduction needs.
+// Reductions of a bag's rows: sum, mean, sqrtn.
 //
-// Every switch here lists all reductions and has no default: a new one does not compile until each says what it does.
+// Every switch lists all reductions and has no default, so a new reduction does not compile until each switch handles
+// it.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace rowgrad {
 
-// Whether sums of rows are divided, and so whether ids have to be counted.
+// Whether the reduction divides the sum, so that ids must be counted.
 static constexpr bool has_divisor(Reduction kind) {
   switch (kind) {
     case Reduction::sum:
@@ -21,7 +22,7 @@ static constexpr bool has_divisor(Reduction kind) {
   __builtin_unreachable();  // kernels reject other numbers
 }
 
-// The divisor of the sum of n rows, in double.
+// Returns the divisor of the sum of n rows, in double.
 static inline double exact_divisor(Reduction kind, std::int64_t n) {
   switch (kind) {
     case Reduction::sum:
@@ -34,13 +35,13 @@ static inline double exact_divisor(Reduction kind, std::int64_t n) {
   __builtin_unreachable();
 }
 
-// What the sum of n rows is divided by. A root is taken in double and rounded once to A.
+// Returns the divisor of the sum of n rows: computed in double, rounded once to A.
 template <class A>
 static inline A divisor(Reduction kind, std::int64_t n) {
   return A(exact_divisor(kind, n));
 }
 
-// What a gradient row is multiplied by: computed in double, rounded once.
+// Returns the factor of a gradient row: computed in double, rounded once to A.
 template <class A>
 static inline A gradient_scale(Reduction kind, std::int64_t n) {
   return A(1.0 / exact_divisor(kind, n));

@@ -1,8 +1,9 @@
-// A plan: a batch of ids sorted by row, as arrays that can be stored, sent and reused; and the gradients that take it.
+// Plans: a batch of ids sorted by row, as arrays that can be stored, sent and reused; and gradients computed from a
+// plan.
 //
-// A plan is six inputs in this order: rows (the distinct rows, ascending), starts (where each one's entries begin),
-// segments and positions (of every entry: its segment, and where it stood in the batch; ascending inside a row),
-// counts (how many ids each segment has), num_rows.
+// A plan is six inputs, in this order: rows (the distinct rows, ascending), starts (where the entries of each row
+// begin), segments and positions (of each entry: its segment and its position in the batch; ascending within a row),
+// counts (the number of ids of each segment), num_rows.
 #pragma once
 #include <optional>
 
@@ -20,9 +21,10 @@ class RowPlan : public Kernel {
     const Ids indices(in[0]), segments(in[1]);
     const Scan found = scan(indices, num_rows_, segments, num_segments);
     sorted_ = found.sorted;
-    if (!found.in_range) return first_outside(indices, num_rows_, Fault::index_not_in_output, segments, num_segments);
+    if (!found.in_range)
+      return first_out_of_range(indices, num_rows_, Fault::index_not_in_output, segments, num_segments);
     batch_ = SortedBatch::by_position(indices, num_rows_);
-    const std::int64_t parts = work_parts(indices.size, 1);  // once: the number of threads may change
+    const std::int64_t parts = work_parts(indices.size, 1);  // read once: the number of threads may change
     before_ = batch_.visit([parts](const auto& entries) { return runs_before(entries, parts); });
     rows = before_.back();
     return {};
@@ -69,8 +71,8 @@ class RowPlan : public Kernel {
   std::vector<std::int64_t> before_;  // distinct rows before each part
 };
 
-// A plan as a kernel gets it: views of inputs [at, at + 6), and whether they are a plan at all. The arrays are the
-// caller's: kernels bound what becomes an address (bounded_id), as another thread may change it after the check.
+// A kernel's view of a plan in inputs [at, at + 6), with its checks. The arrays are the caller's and another thread may
+// change them after the check, so kernels bound every number that becomes an address (bounded_id).
 struct PlanView {
   Ids rows, segments;
   Vec<const std::int64_t> starts, positions, counts;
@@ -84,28 +86,28 @@ struct PlanView {
         counts(vec<const std::int64_t>(in[at + 4])),
         num_rows(Ids(in[at + 5])[0]) {}
 
-  // Everything that becomes an address. `grad_rows`: what segments are rows of.
+  // Validates every number that becomes an address. `grad_rows`: exclusive upper bound of the segments.
   Status check(std::int64_t grad_rows, bool uses_positions) const {
     const std::int64_t n = segments.size;
     if (counts.size > grad_rows) return {Fault::plan_segments_not_in_grad, -1, counts.size, grad_rows};
-    if (const Status s = check_rising(rows, num_rows, Fault::plan_rows)) return s;
+    if (const Status s = check_ascending(rows, num_rows, Fault::plan_rows)) return s;
     const std::int64_t first = starts.size > 0 ? starts[0] : -1;
     if (n > 0 && first != 0) return {Fault::plan_starts, 0, first, n};
-    if (const Status s = check_rising(Ids(starts), n, Fault::plan_starts)) return s;
+    if (const Status s = check_ascending(Ids(starts), n, Fault::plan_starts)) return s;
     if (const Status s = check_ids(segments, counts.size, Fault::plan_segments)) return s;
     if (!uses_positions) return {};
     const std::int64_t i = first_where(n, [this, n](std::int64_t j) { return !is_below(positions[j], n); });
     return i == n ? Status{} : Status{Fault::plan_positions, i, positions[i], n};
   }
 
-  // All the rest: entries of a row in input order, every position once, counts that count.
-  Status check_law() const {
+  // Validates the rest: each position occurs once and ascends within its row; counts match the segments.
+  Status check_consistency() const {
     const std::int64_t n = segments.size;
-    auto seen = workspace<std::uint8_t>(n);
+    auto used = workspace<std::uint8_t>(n);
     for (std::int64_t i = 0, k = 0; i < n; ++i) {
       const bool begins = k < starts.size && starts[k] == i;
       k += begins;
-      if (seen[positions[i]]++ || (!begins && positions[i] < positions[i - 1]))
+      if (used[positions[i]]++ || (!begins && positions[i] < positions[i - 1]))
         return {Fault::plan_positions, i, positions[i], n};
     }
     auto count = workspace<std::int64_t>(counts.size);
@@ -140,7 +142,7 @@ struct PlanView {
   }
 };
 
-// The ids a plan was made of, in their order: the six inputs → indices, segment_ids. It looks at everything.
+// Restores the ids of a plan in input order: the six inputs → indices, segment_ids. Runs every check.
 class PlannedIds : public Kernel {
  public:
   Status check() override {
@@ -154,7 +156,7 @@ class PlannedIds : public Kernel {
     plan.starts.data = static_cast<const std::int64_t*>(starts_.data);
     plan.positions.data = static_cast<const std::int64_t*>(positions_.data);
     if (const Status s = plan.check(plan.counts.size, true)) return s;
-    return plan.check_law();
+    return plan.check_consistency();
   }
 
   bool fills() const override { return true; }
@@ -178,14 +180,14 @@ class PlannedIds : public Kernel {
 
  private:
   IdSnapshot rows_, segments_, starts_, positions_;
-  std::optional<PlanView> plan_;  // of these copies
+  std::optional<PlanView> plan_;  // a view of these copies
 };
 
-// The segments of a plan in the order of the batch: what adds up in input order needs them so.
+// Returns the segment of each position of the batch: weights are summed in input order.
 inline Scratch<std::int64_t> segments_in_input_order(const PlanView& plan) {
   const std::int64_t n = plan.segments.size;
   Scratch<std::int64_t> segment_of(n);
-  std::fill_n(segment_of.data(), n, 0);  // whatever the positions are, it holds segments
+  std::fill_n(segment_of.data(), n, 0);  // repeated positions leave others unset, which must still be valid segments
   plan.segments.typed([&]<class S>(const S* segment) {
     const auto last_segment = last_id<S>(plan.counts.size);
     const auto last_position = last_id<std::int64_t>(n);
@@ -195,7 +197,7 @@ inline Scratch<std::int64_t> segments_in_input_order(const PlanView& plan) {
   return segment_of;
 }
 
-// A plan's rows, summed into `out`: those of the table, or `unique`, one after the other.
+// Describes the sum of a plan's rows into `out`: into a whole table, or with `unique` one row after the other.
 template <class T, class I>
 PlannedRows<T, I> planned_rows(const PlanView& plan, const Array& gradient, const I* from, const Accumulator<T>* scale,
                                bool unique, Order order, T* out) {
@@ -216,18 +218,18 @@ PlannedRows<T, I> planned_rows(const PlanView& plan, const Array& gradient, cons
   return batch;
 }
 
-// What gradients with a plan share; grad is input 0.
+// Shared by gradients with a plan; grad is input 0.
 class PlannedGradient : public Kernel {
  public:
   RowList written() const override { return plan().all_rows(); }
 
  protected:
   virtual PlanView plan() const = 0;
-  // Whether rows of the table that no id names are to be cleared.
+  // Whether to clear the rows of the table that no id refers to.
   bool clears(bool unique) const { return !unique && !holds_zeros; }
 };
 
-// Inputs grad, plan; attr: reduce, whether outputs are the unique rows, order.
+// Inputs grad, plan; attr: reduce, whether to return only the unique rows, order.
 class PlannedSegmentGrad : public PlannedGradient {
  public:
   Status check() override { return plan().check(in[0].rows(), false); }

@@ -1,7 +1,7 @@
-// Arithmetic on rows: the only code compiled once per instruction-set level.
+// Row arithmetic: the only code that is compiled once per instruction-set level.
 //
-// Every function works column by column, so a vector unit of any width produces the same bits.
-// rows.cpp defines one table per level; `row_ops<T>()` is the table of this machine.
+// Every function works column by column, so vector units of any width return the same bits. rows.cpp defines one table
+// per level; `row_table()` returns the table of this machine.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -11,15 +11,15 @@
 
 namespace rowgrad {
 
-// One entry of a batch sorted by output row: which row, and where its contribution comes from.
-// 32 bits each where both fit, else 64.
+// An entry of a batch sorted by output row: the row, and the index of its contribution. 32 bits each if both fit, else
+// 64.
 template <class P>
 struct Entry {
   P row;
   P from;
 };
 
-// Rows of at most kRun ids have the same bits under both orders of addition; docs/orders.md defines them.
+// Rows of at most kRun ids have the same bits in both orders of addition, which docs/orders.md defines.
 constexpr std::int64_t kRun = 64;
 
 static constexpr bool is_blocked(Order order) {
@@ -42,18 +42,17 @@ static constexpr bool rounds_each_add(Rounding rounding) {
   __builtin_unreachable();
 }
 
-// Ids as they came, int32 or int64.
+// A list of ids, int32 or int64.
 struct IdList {
   const void* data;
   std::int64_t size;
   bool wide;
 };
 
-// Ids are the caller's memory, which another thread may change after they were validated. Whatever reads them again and
-// makes an address of them bounds them: the result may then be wrong, but nothing outside the arrays is written or read.
-// `static`: see dtype.h.
+// Another thread may change the caller's ids after they were validated. Code that reads them again as addresses bounds
+// them: the result may then be wrong, but no access is out of bounds. `static`: see dtype.h.
 
-// The largest id below `bound`, as bounded_id takes it. `bound` is at least 1.
+// Returns the largest id below `bound`, for bounded_id. `bound` must be at least 1.
 template <class I>
 static inline std::make_unsigned_t<I> last_id(std::int64_t bound) {
   using U = std::make_unsigned_t<I>;
@@ -61,25 +60,25 @@ static inline std::make_unsigned_t<I> last_id(std::int64_t bound) {
   return U(bound - 1 < most ? bound - 1 : most);
 }
 
-// At most `last`, whatever the id is now.
+// Returns the id clamped to [0, last], even if another thread changed it.
 template <class I>
 static inline std::int64_t bounded_id(const I* id, std::make_unsigned_t<I> last) {
   const auto value = std::make_unsigned_t<I>(__atomic_load_n(id, __ATOMIC_RELAXED));
   return std::int64_t(value < last ? value : last);
 }
 
-// A batch of bags: rows of `data` named by ids, bags named by runs of equal segment ids.
+// A batch of bags: ids select rows of `data`, runs of equal segment ids form bags.
 template <class T>
 struct Bags {
   T* out;
-  std::int64_t rows;  // of the output; those without a bag are set to zero
+  std::int64_t rows;  // of the output; rows without a bag are set to zero
   const T* data;
   std::int64_t data_rows, cols;
   IdList ids, segments;
   Reduction kind;
 };
 
-// The same with a weight for every id; segments are sorted.
+// Bags with a weight per id; segments are sorted.
 template <class T>
 struct WeightedBags {
   T* out;
@@ -88,11 +87,11 @@ struct WeightedBags {
   std::int64_t data_rows, cols;
   IdList ids, segments;
   const Accumulator<T>* weights;
-  const Accumulator<T>* totals;  // of every segment: its divisor; may be null
+  const Accumulator<T>* totals;  // divisor per segment; may be null
 };
 
-// A batch sorted by row: runs of entries with one output row. `unique`: runs are written one after the other,
-// otherwise each to the row it names.
+// A batch sorted by row: runs of entries that share an output row. With `unique`, runs are written one after the other,
+// otherwise each to its row.
 template <class T, class P>
 struct SortedRows {
   T* out;
@@ -100,57 +99,57 @@ struct SortedRows {
   std::int64_t cols;
   const Entry<P>* entries;
   std::int64_t size;
-  const Accumulator<T>* scale;  // of every segment; may be null
+  const Accumulator<T>* scale;  // per segment; may be null
   bool unique;
   Order order;
-  std::int64_t table_rows;  // of the output, where rows that no run names are to be cleared; else 0
+  std::int64_t table_rows;  // of the output, if rows without a run must be cleared; else 0
 };
 
-// The same out of a plan: the entries of row k begin at starts[k] and end where those of the next begin.
+// A batch from a plan: the entries of row k begin at starts[k] and end where those of the next row begin.
 template <class T, class I>
 struct PlannedRows {
   T* out;
   const T* grad;
   std::int64_t cols;
-  IdList ids;             // which row of the table row k is
+  IdList ids;             // table row of each plan row k
   std::int64_t num_rows;  // of the table
   const std::int64_t* starts;
   std::int64_t rows;
   const I* from;
   std::int64_t size;
-  const Accumulator<T>* scale;  // of every segment; may be null
+  const Accumulator<T>* scale;  // per segment; may be null
   bool unique;
   Order order;
-  bool clears;  // rows of the table that no id names
+  bool clears;  // whether to clear rows of the table that no id refers to
 };
 
-// What a weighted batch knows of its ids; its entries' `from` is the id's position in these.
+// Per-id data of a weighted batch; an entry's `from` is an index into these lists.
 template <class T>
 struct WeightedIds {
   IdList segments;
   const Accumulator<T>* weights;
-  const Accumulator<T>* totals;  // of every segment: its divisor; may be null
+  const Accumulator<T>* totals;  // divisor per segment; may be null
   Rounding rounding;
 };
 
-// A narrow table, of 1 to kNarrow columns, held whole while the batch goes by. Ids of rows outside
-// [first, first + rows) are passed over.
+// A table of 1 to kNarrow columns that stays in cache while the batch is added. Ids outside [first, first + rows) are
+// skipped.
 constexpr std::int64_t kNarrow = 4;
-constexpr std::int64_t kNarrowSegments = std::int64_t{1} << 31;  // at most, in a batch added to such a table
+constexpr std::int64_t kNarrowSegments = std::int64_t{1} << 31;  // largest number of segments for a narrow table
 template <class A>
 struct NarrowTable {
-  A* sums;         // all its rows, zeros at first
-  const A* terms;  // of every segment: what its ids add
+  A* sums;         // all rows of the table, zero at first
+  const A* terms;  // per segment: the row that each of its ids adds
   std::int64_t cols, first, rows;
   IdList ids, segments;
-  std::int64_t table_rows, num_segments;  // what ids and segments are below
+  std::int64_t table_rows, num_segments;  // exclusive upper bounds of ids and segments
 };
 
-// What a pass over two lists of ids found.
-enum ScanFlags : unsigned { kOutOfRange = 1, kFalls = 2 };
+// The findings of a pass over two lists of ids.
+enum ScanFlags : unsigned { kOutOfRange = 1, kDecreases = 2 };
 
 struct ScanOps {
-  // Ids outside [0, bound) in either list; segments smaller than the one before.
+  // Flags ids outside [0, bound) in either list, and segments smaller than the previous one.
   unsigned (*scan)(const IdList& ids, std::int64_t bound, const IdList& segments, std::int64_t segment_bound,
                    std::int64_t begin, std::int64_t end);
   // count[s] += the length of every run of segment s that begins in [begin, end); segments are below `bound`.
@@ -160,10 +159,10 @@ struct ScanOps {
 
 template <class T>
 struct SumOps {
-  // out = rows of `data` named by ids, combined in the order of SparseSegment*.
+  // out = rows of `data` selected by ids, combined in the order of SparseSegment*.
   void (*reduce_i32)(T* out, const T* data, std::int64_t cols, const std::int32_t* ids, std::int64_t n, Reduction);
   void (*reduce_i64)(T* out, const T* data, std::int64_t cols, const std::int64_t* ids, std::int64_t n, Reduction);
-  // The same for every bag that begins in [begin, end).
+  // Does this for every bag that begins in [begin, end).
   void (*reduce_runs)(const Bags<T>&, std::int64_t begin, std::int64_t end);
 };
 
@@ -176,30 +175,29 @@ struct SegmentSumOps {
 template <class T>
 struct GradOps {
   using A = Accumulator<T>;
-  // Every run's row = Σ grad[e.from] · scale[e.from] from zero, for the runs that begin in [begin, end); the first of
-  // them is number `first` among all.
+  // Each run's row = Σ grad[e.from] · scale[e.from], from zero, for the runs that begin in [begin, end). The first of
+  // them is run number `first` of the batch.
   void (*accumulate_runs_u32)(const SortedRows<T, std::uint32_t>&, std::int64_t begin, std::int64_t end,
                               std::int64_t first);
   void (*accumulate_runs_u64)(const SortedRows<T, std::uint64_t>&, std::int64_t begin, std::int64_t end,
                               std::int64_t first);
-  // The same for a list of runs: the row of run k, which begins at starts[k] and ends at starts[k + 1], is row k of the
-  // output.
+  // Sums listed runs: run k begins at starts[k], ends at starts[k + 1] and is written to output row k.
   void (*accumulate_listed_u32)(const SortedRows<T, std::uint32_t>&, const std::int64_t* starts, std::int64_t runs);
   void (*accumulate_listed_u64)(const SortedRows<T, std::uint64_t>&, const std::int64_t* starts, std::int64_t runs);
-  // The same for rows [first, last) of a plan.
+  // Sums rows [first, last) of a plan.
   void (*accumulate_planned_i32)(const PlannedRows<T, std::int32_t>&, std::int64_t first, std::int64_t last);
   void (*accumulate_planned_i64)(const PlannedRows<T, std::int64_t>&, std::int64_t first, std::int64_t last);
-  // terms[s] = grad[s] · the scale of count[s] ids, for segments [begin, end); sums have no scale.
+  // terms[s] = grad[s] · scale for a segment of count[s] ids, for segments [begin, end); sums have no scale.
   void (*scale_terms)(A* terms, const T* grad, std::int64_t cols, const std::int64_t* count, Reduction, std::int64_t begin,
                       std::int64_t end);
   // sums[ids[i]] += terms[segments[i]] for all i, in order.
   void (*accumulate_narrow)(const NarrowTable<A>&);
-  // Every bag's row = Σ data[ids[j]] · weights[j] in the order of SegmentSum, divided by its total unless null (x/0 is
+  // Each bag's row = Σ data[ids[j]] · weights[j] in the order of SegmentSum, divided by its total unless null (x/0 is
   // 0), for the bags that begin in [begin, end).
   void (*weighted_bags)(const WeightedBags<T>&, std::int64_t begin, std::int64_t end);
-  // out = contribution of one id: grad_row / total · weight; total may be null.
+  // out = the contribution of one id: grad_row / total · weight; total may be null.
   void (*weighted_row)(T* out, const T* grad_row, std::int64_t cols, A weight, const A* total);
-  // Runs, listed runs, and rows of a plan, of such contributions summed from zero.
+  // Sums of such contributions from zero: for runs, listed runs and rows of a plan.
   void (*weighted_runs_u32)(const SortedRows<T, std::uint32_t>&, const WeightedIds<T>&, std::int64_t begin,
                             std::int64_t end);
   void (*weighted_runs_u64)(const SortedRows<T, std::uint64_t>&, const WeightedIds<T>&, std::int64_t begin,
@@ -213,7 +211,7 @@ struct GradOps {
   // Σ a[c]·b[c]: eight interleaved partial sums, then their pairwise tree.
   A (*dot)(const T* a, const T* b, std::int64_t cols);
 
-  // The families by the type of their entries.
+  // Overloads by entry type.
   void accumulate_runs(const SortedRows<T, std::uint32_t>& r, std::int64_t begin, std::int64_t end,
                        std::int64_t first) const {
     accumulate_runs_u32(r, begin, end, first);
@@ -252,9 +250,9 @@ struct GradOps {
   }
 };
 
-struct RowTable;  // all of the above for every T
+struct RowTable;  // all of these tables for every T
 const RowTable& row_table();
-// "baseline", "x86-64-v3" or "x86-64-v4".
+// Returns "baseline", "x86-64-v3" or "x86-64-v4".
 const char* row_level();
 
 const ScanOps& scan_ops();

@@ -1,4 +1,4 @@
-// How many ids each segment has, and what that scales its gradient by.
+// Counts the ids of each segment, and scales gradients by them.
 #pragma once
 #include <algorithm>
 
@@ -8,8 +8,8 @@
 
 namespace rowgrad {
 
-// count[s] += how many ids segment s of `num_segments` has. By runs, since ids mostly come sorted; then parts that begin
-// with a run share no segment.
+// count[s] += the number of ids of segment s. Counts by runs, since ids are usually sorted; with sorted ids, parts that
+// begin at a run share no segment, so they run in parallel.
 inline void count_ids(const Ids& segments, bool sorted, std::int64_t num_segments, std::int64_t* count) {
   parallel_parts(segments.size, sorted ? pieces(segments.size, kScanGrain) : 1,
                  [&](std::int64_t begin, std::int64_t end, std::int64_t) {
@@ -24,7 +24,7 @@ inline Scratch<std::int64_t> segment_counts(const Ids& segments, bool sorted, st
   return count;
 }
 
-// 1, 1/n or 1/√n for every segment; empty for sums.
+// Returns 1/n or 1/√n for every segment; empty for sums.
 template <class A>
 Scratch<A> gradient_scales(const std::int64_t* count, std::int64_t segments, Reduction kind) {
   if (!has_divisor(kind)) return {};

@@ -1,10 +1,10 @@
-// Whole rows: summed by segment, gathered, scattered, multiplied with one another.
+// Whole rows: segment sums, gather, scatter, positions, inner products.
 #pragma once
 #include "rowgrad/sparse_segment.h"
 
 namespace rowgrad {
 
-// Inputs data, segment_ids. Rows of one segment are neighbours.
+// Inputs data, segment_ids, sorted.
 class SegmentSum : public Kernel {
  public:
   Status measure() override {
@@ -22,7 +22,7 @@ class SegmentSum : public Kernel {
     segments_ = IdSnapshot(Ids(in[1]));
     const Ids& segments = segments_;
     if (non_decreasing(segments) && all_below(segments, rows)) return {};
-    for (std::int64_t begin = 0, end; begin < segments.size; begin = end) {  // to the end: as in check_ids
+    for (std::int64_t begin = 0, end; begin < segments.size; begin = end) {  // may find nothing: as in check_ids
       const std::int64_t id = segments[begin];
       for (end = begin + 1; end < segments.size && segments[end] == id;) ++end;
       if (end < segments.size && segments[end] < id) return {Fault::segments_not_increasing, end, segments[end], id};
@@ -52,7 +52,7 @@ class SegmentSum : public Kernel {
   IdSnapshot segments_;
 };
 
-// Inputs params, indices → the rows named, bit for bit.
+// Inputs params, indices → the selected rows, bit for bit.
 class GatherRows : public Kernel {
  public:
   Status check() override {
@@ -78,7 +78,7 @@ class GatherRows : public Kernel {
   IdSnapshot ids_;
 };
 
-// Inputs sorted_ids (ascending, distinct), ids → where each id stands in the list.
+// Inputs sorted_ids (ascending, distinct), ids → the position of each id in sorted_ids.
 class RowPositions : public Kernel {
  public:
   Status check() override {
@@ -107,7 +107,7 @@ class RowPositions : public Kernel {
   std::vector<std::int64_t> positions_;
 };
 
-// The transpose of GatherRows: inputs grad, indices, num_rows. Rows add up in input order, from zero.
+// The transpose of GatherRows: inputs grad, indices, num_rows. Rows are summed in input order, from zero.
 class ScatterRows : public Kernel {
  public:
   Status check() override {
@@ -160,7 +160,7 @@ class ScatterRows : public Kernel {
   SortedBatch batch_;
 };
 
-// ⟨grad[segment_ids[i]], data[indices[i]]⟩ for every i: the gradient of a weighted sum for its weights.
+// ⟨grad[segment_ids[i]], data[indices[i]]⟩ for every i: the gradient of a weighted sum with respect to its weights.
 // Inputs grad, data, indices, segment_ids; the result is in the accumulator's type.
 class SparseSegmentDot : public Kernel {
  public:
@@ -169,7 +169,7 @@ class SparseSegmentDot : public Kernel {
     indices_ = IdSnapshot(Ids(in[2]));
     segments_ = IdSnapshot(Ids(in[3]));
     if (scan(indices_, data_rows, segments_, grad_rows).in_range) return {};
-    return first_outside(indices_, data_rows, Fault::index_not_in_params, segments_, grad_rows);
+    return first_out_of_range(indices_, data_rows, Fault::index_not_in_params, segments_, grad_rows);
   }
 
   void compute(std::span<const Array> out) override {

@@ -1,11 +1,11 @@
-// A batch of ids sorted by the row they name, in entries as small as its numbers allow.
+// A batch of ids sorted by row, with 32-bit entries if its numbers fit.
 #pragma once
 #include "rowgrad/ids.h"
 #include "rowgrad/plan.h"
 
 namespace rowgrad {
 
-// The ids may be the caller's array, which another thread may change: they are bounded, and never read again.
+// The ids may be the caller's array, which another thread may change: each is bounded, and read only once.
 class SortedBatch {
  public:
   SortedBatch() = default;
@@ -28,7 +28,7 @@ class SortedBatch {
     return batch;
   }
 
-  // Calls fn with the entries, of 32 or of 64 bits.
+  // Calls fn with the 32-bit or the 64-bit entries.
   template <class Fn>
   auto visit(Fn&& fn) const {
     return wide_.empty() ? fn(narrow_) : fn(wide_);

@@ -1,4 +1,4 @@
-// SparseAdd, its gradient, and the gradient's transpose.
+// SparseAdd, its gradient, and the transpose of the gradient.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -24,8 +24,8 @@ struct RealOf<std::complex<R>> {
   using type = R;
 };
 
-// thresh <= |sum|; never for NaN. As in TensorFlow, 8- and 16-bit integers are promoted, while the smallest int32 or
-// int64 has no absolute value and stays negative.
+// Whether thresh <= |sum|; false for NaN. As in TensorFlow, 8- and 16-bit integers are promoted, while the smallest
+// int32 or int64 has no absolute value and stays negative.
 template <class T>
 bool reaches(T sum, typename RealOf<T>::type thresh) {
   if constexpr (std::is_unsigned_v<T>)
@@ -38,7 +38,7 @@ bool reaches(T sum, typename RealOf<T>::type thresh) {
     return load(thresh) <= std::abs(load(sum));
 }
 
-// How far a walk has come in the first operand and in the second.
+// The positions of a walk in both operands.
 struct Heads {
   std::int64_t a = 0, b = 0;
   bool operator==(const Heads&) const = default;
@@ -46,9 +46,8 @@ struct Heads {
 
 // Inputs a_indices, a_values, a_shape, b_indices, b_values, b_shape, thresh → sum_indices, sum_values, sum_shape.
 //
-// Both sides should be sorted; unsorted entries are merged in the order met. The merge is cut where it has passed
-// given entries of the longer side; what it has then passed of the other is its state. It is done once, in measure:
-// compute follows the steps it took.
+// Both operands should be sorted; unsorted entries are merged in the order met. The merge is cut at given entries of
+// the longer operand; its state is the position in the other. It runs once, in measure, and compute replays its steps.
 class SparseAdd : public Kernel {
  public:
   Status measure() override {
@@ -79,7 +78,7 @@ class SparseAdd : public Kernel {
   }
 
  private:
-  // What a step takes, and whether the sum keeps it.
+  // The entries that a step takes, and whether the result keeps them.
   static constexpr std::uint8_t kTakesA = 1, kTakesB = 2, kKeeps = 4;
 
   std::int64_t parts() const { return std::int64_t(first_.size()) - 1; }
@@ -109,11 +108,11 @@ class SparseAdd : public Kernel {
     const std::int64_t rank = R > 0 ? R : a.cols, bound = alone ? other().rows : other_passed_[part + 1];
     const Heads end = heads(part + 1, bound);
     auto [i, j] = heads(part, other_passed_[part]);
-    std::int64_t fewer = 0;  // entries that add nothing to the length of the sum
+    std::int64_t fewer = 0;  // entries that do not lengthen the sum
     std::uint8_t* step = steps_.data() + i + j;
     while (i < end.a && j < end.b) {
-      // So many steps reach neither end.
-      for (std::int64_t sure = std::min(end.a - i, end.b - j); sure > 0; --sure) {
+      // This many steps reach neither end.
+      for (std::int64_t steps = std::min(end.a - i, end.b - j); steps > 0; --steps) {
         const std::int64_t *x = a.data + i * rank, *y = b.data + j * rank;
         bool a_first, b_first;
         relate<R>(x, y, rank, a_first, b_first);
@@ -133,8 +132,8 @@ class SparseAdd : public Kernel {
     return passed;
   }
 
-  // One side of the merge has come to its bound: takes what is left of the longer one, or, in the last part, of either.
-  // Here a is the longer side. Nothing, if the merge would have gone past the bound of the other.
+  // Called when one side of the merge has reached its bound, with `at.a` on the longer side: returns how many entries
+  // of the other side are passed at the end of the part, or nothing if the merge would have passed `bound`.
   template <int R>
   std::optional<std::int64_t> finish(std::int64_t part, Heads at, std::int64_t bound) const {
     const auto list = longer(), rest = other();
@@ -172,17 +171,16 @@ class SparseAdd : public Kernel {
     std::copy(b_values + j, b_values + end.b, sums);
   }
 
-  Scratch<std::uint8_t> steps_;             // those of a part begin at the number of entries passed before it
+  Scratch<std::uint8_t> steps_;             // a part's steps begin at the number of entries passed before it
   std::vector<std::int64_t> other_passed_;  // before each part
-  std::vector<std::int64_t> first_;         // of each part: where its entries of the sum go
+  std::vector<std::int64_t> first_;         // of each part: the output position of its first entry
 };
 
-// What the gradient and its transpose share: TensorFlow's walk along both operands and the sum. It is cut along the
-// sum; what it has passed of the operands is its state. k never decreases. Unsorted lists lose matches, as they do
-// there.
+// Shared by the gradient and its transpose: TensorFlow's walk along both operands and the sum, cut along the sum; its
+// state is the position in the operands. Unsorted lists lose matches, as in TensorFlow.
 class SumWalk : public Kernel {
  protected:
-  // Cuts the walk along these lists at guesses.
+  // Cuts the walk along these lists, with guessed positions.
   void prepare(const Array& a, const Array& b, const Array& sum) {
     a_ = coordinates(a), b_ = coordinates(b), sum_ = coordinates(sum);
     heads_.resize(static_cast<std::size_t>(walk_parts(a_.rows + b_.rows) + 1));
@@ -201,20 +199,19 @@ class SumWalk : public Kernel {
   std::int64_t parts() const { return std::int64_t(heads_.size()) - 1; }
   std::int64_t cut(std::int64_t part) const { return sum_.rows * part / parts(); }
 
-  // One part of the walk. Nothing, if it would pass entries of an operand that belong to the next part and may not
-  // `trespass`. `on` hears of entries in order: of the sum's head k, with the operands' heads i and j and whether these
-  // are matched with it,
-  //   on.pass(i, j, k, match_a, match_b)  where k is passed, and of i and j what is matched, all within this part;
-  //   on.pass_a(i, k, match), on.pass_b(j, k, match)  where i or j is passed, and k may have to wait.
+  // Walks one part; returns nothing if it would pass entries of an operand that belong to the next part, unless it
+  // `may_overrun`. Calls `on` with the current entries i, j, k of the operands and the sum, in order:
+  //   on.pass(i, j, k, match_a, match_b)  k is passed, and i and j if they match it, all within this part;
+  //   on.pass_a(i, k, match), on.pass_b(j, k, match)  i or j is passed; k may not be passed yet.
   template <int R, class On>
-  std::optional<Heads> walk(std::int64_t part, bool trespass, On&& on) const {
+  std::optional<Heads> walk(std::int64_t part, bool may_overrun, On&& on) const {
     const auto a = a_, b = b_, sum = sum_;
-    const Heads border = heads_[part + 1], bound = trespass ? Heads{a.rows, b.rows} : border;
+    const Heads border = heads_[part + 1], bound = may_overrun ? Heads{a.rows, b.rows} : border;
     const std::int64_t rank = R > 0 ? R : sum.cols, end = cut(part + 1);
     std::int64_t k = cut(part);
     auto [i, j] = heads_[part];
     bool within = true;
-    // One look at an operand's head; false where the sum has to wait for it.
+    // Compares an operand's entry with k; returns false if k cannot be passed yet.
     auto look = [&](Coordinates x, std::int64_t& head, std::int64_t last, const auto& pass) {
       if (head == x.rows) return true;
       bool behind, ahead;
@@ -234,7 +231,7 @@ class SumWalk : public Kernel {
     return within ? std::optional(Heads{i, j}) : std::nullopt;
   }
 
-  // The walk as far as the sum never has to wait and no border is met: most of it, where the lists are sorted.
+  // Walks as long as no operand is behind the sum and no border is reached: nearly all of it for sorted lists.
   template <int R, class On>
   std::tuple<std::int64_t, std::int64_t, std::int64_t> stride(Heads at, std::int64_t k, Heads border, std::int64_t end,
                                                               On&& on) const {
@@ -242,9 +239,9 @@ class SumWalk : public Kernel {
     const std::int64_t *a = a_.data, *b = b_.data, *sum = sum_.data;
     auto [i, j] = at;
     while (true) {
-      std::int64_t sure = std::min({end - k, border.a - i, border.b - j});  // so many steps meet no border
-      if (sure <= 0) return {i, j, k};
-      for (; sure > 0; --sure, ++k) {
+      std::int64_t steps = std::min({end - k, border.a - i, border.b - j});  // this many steps reach no border
+      if (steps <= 0) return {i, j, k};
+      for (; steps > 0; --steps, ++k) {
         const std::int64_t *x = a + i * rank, *y = b + j * rank, *z = sum + k * rank;
         bool behind_a, behind_b, ahead_a, ahead_b;
         relate<R>(x, z, rank, behind_a, ahead_a);
@@ -286,7 +283,7 @@ class SparseAddGrad : public SumWalk {
     T *a, *b;
     void pass_a(std::int64_t i, std::int64_t k, bool match) const { a[i] = match ? grad[k] : T{}; }
     void pass_b(std::int64_t j, std::int64_t k, bool match) const { b[j] = match ? grad[k] : T{}; }
-    // What is not matched is not passed, so it will be written again: by this part, or by the next if that goes again.
+    // Unmatched entries are not passed, so they are written again, by this part or by a rerun of the next one.
     void pass(std::int64_t i, std::int64_t j, std::int64_t k, bool, bool) const { a[i] = b[j] = grad[k]; }
   };
 };
@@ -302,7 +299,8 @@ class SparseAddGradGrad : public SumWalk {
       T* result = out[0].as<T>();
       visit_rank(sum_.cols, [&]<int R>(std::integral_constant<int, R>) {
         walk_in_parts(heads_, [&](std::int64_t part, bool) {
-          // A part writes to its own entries of the sum alone, whatever entries of the operands it passes.
+          // A part writes only its own entries of the sum, whichever operand entries it passes, so it may always pass
+          // them.
           std::fill(result + cut(part), result + cut(part + 1), T{});
           return walk<R>(part, true, Sum<T>{in[0].as<T>(), in[1].as<T>(), result});
         });
@@ -315,7 +313,7 @@ class SparseAddGradGrad : public SumWalk {
   struct Sum {
     const T *da, *db;
     T* result;
-    std::int64_t last = -1;  // matches of one k follow each other, so the first is known by this
+    std::int64_t last = -1;  // matches of one k are consecutive: another k means a first match
 
     void add(T value, std::int64_t k) {
       result[k] = k == last ? sum_of(result[k], value) : value;

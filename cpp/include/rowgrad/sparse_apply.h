@@ -1,10 +1,10 @@
-// Optimizer steps on the rows of a table: with a gradient row by row, or with the gradient of bags, whose rows are summed
-// some at a time and applied at once, so that the table's gradient is never stored.
+// Optimizer steps on the rows of a table: from row-sparse gradients, or fused with the gradient of bags, which sums a
+// few rows at a time and never stores the table's gradient.
 //
-// Nothing is written before all ids are checked and all memory is allocated. `out` is the table and the rule's slots,
-// which hold the state before the step and then the state after it. The last input is the numbers of the step, float64,
-// in the order of ROWGRAD_STEP_NUMBERS. A row's gradient is rounded to the table's T before the rule reads it, stored or
-// not: so both ways produce the same bits.
+// Nothing is written before all ids are validated and all memory is allocated. `out` is the table and the rule's slots,
+// updated in place. The last input has the step's hyperparameters, float64, in the order of ROWGRAD_STEP_NUMBERS. A
+// row's gradient is rounded to the table's T before the rule reads it, stored or not, so both paths return the same
+// bits.
 #pragma once
 #include <algorithm>
 
@@ -13,16 +13,16 @@
 
 namespace rowgrad {
 
-// attr: rule, rows of the table, whether rows without a gradient stay as they are (lazy), whether weights are rounded by
-// chance, seed, step; then what a kernel has of its own.
+// attr: rule, rows of the table, lazy (rows without a gradient do not change), stochastic rounding, seed, step; then
+// the attributes of the kernel from kOwn on.
 class RowOptimizer : public Kernel {
  public:
-  bool fills() const override { return true; }  // nothing clears what is to be updated
+  bool fills() const override { return true; }  // outputs are updated in place: never clear them
 
  protected:
   static constexpr std::size_t kOwn = 6;
   std::int64_t table_rows() const { return attr[1]; }
-  bool leaves_rest() const { return attr[2] != 0 || !fades(Rule(attr[0])); }
+  bool skips_rest() const { return attr[2] != 0 || !fades(Rule(attr[0])); }
 
   template <class T>
   RowUpdate<T> update(std::span<const Array> out) const {
@@ -38,25 +38,25 @@ class RowOptimizer : public Kernel {
     ROWGRAD_STEP_NUMBERS(ROWGRAD_NUMBER)
 #undef ROWGRAD_NUMBER
     u.random = attr[3] != 0;
-    u.key = chance_key(std::uint64_t(attr[4]), std::uint64_t(attr[5]));
+    u.key = random_key(std::uint64_t(attr[4]), std::uint64_t(attr[5]));
     return u;
   }
 
-  // How many numbers of a row are read or written: its weights, its gradient and its slots.
+  // Returns how many elements of a row are read or written: weights, gradient and slots.
   template <class T>
   static std::int64_t work_per_row(const RowUpdate<T>& u) {
     return u.cols * (2 + slots_of(u.rule));
   }
 
-  // The rows that `named`, ascending, does not name.
+  // Updates the rows that are not in `updated`, which is ascending.
   template <class T>
-  void fade_rest(const RowUpdate<T>& u, const Ids& named) const {
-    if (leaves_rest()) return;
+  void fade_rest(const RowUpdate<T>& u, const Ids& updated) const {
+    if (skips_rest()) return;
     const std::int64_t parts = work_parts(u.rows, work_per_row(u));
-    named.typed([&](auto* ids) {
+    updated.typed([&](auto* ids) {
       parallel_parts(u.rows, parts, [&](std::int64_t row, std::int64_t end, std::int64_t) {
-        for (auto* id = std::lower_bound(ids, ids + named.size, row); row < end; ++id) {
-          const std::int64_t next = id == ids + named.size ? end : std::clamp<std::int64_t>(read_once(id), row, end);
+        for (auto* id = std::lower_bound(ids, ids + updated.size, row); row < end; ++id) {
+          const std::int64_t next = id == ids + updated.size ? end : std::clamp<std::int64_t>(read_once(id), row, end);
           update_ops<T>().fade(u, row, next);
           if (next == end) return;
           row = next + 1;
@@ -66,12 +66,12 @@ class RowOptimizer : public Kernel {
   }
 };
 
-// Inputs grad (a row for every id), row ids (strictly ascending), numbers.
+// Inputs grad (a row per id), row ids (strictly ascending), hyperparameters.
 class ApplyRows : public RowOptimizer {
-  static constexpr std::int64_t kAhead = 8;  // rows fetched before their use
+  static constexpr std::int64_t kAhead = 8;  // rows to prefetch
 
  public:
-  Status check() override { return check_rising(Ids(in[1]), table_rows(), Fault::row_ids); }
+  Status check() override { return check_ascending(Ids(in[1]), table_rows(), Fault::row_ids); }
 
   void compute(std::span<const Array> out) override {
     const Ids ids(in[1]);
@@ -80,14 +80,14 @@ class ApplyRows : public RowOptimizer {
       const auto grad = mat<const T>(in[0]);
       parallel_parts(ids.size, work_parts(ids.size, work_per_row(u)),
                      [&](std::int64_t begin, std::int64_t end, std::int64_t) {
-                       update_ops<T>().named(u, grad.row(begin), ids, begin, end, kAhead);
+                       update_ops<T>().listed(u, grad.row(begin), ids, begin, end, kAhead);
                      });
       fade_rest(u, ids);
     });
   }
 };
 
-// Inputs grad (of the whole table), numbers.
+// Inputs grad (of the whole table), hyperparameters.
 class ApplyAll : public RowOptimizer {
  public:
   void compute(std::span<const Array> out) override {
@@ -101,8 +101,8 @@ class ApplyAll : public RowOptimizer {
   }
 };
 
-// Memory for some rows of gradient per part of the work: few, so that while they are summed the rows they belong to are
-// on their way, and enough to make use of that time.
+// A buffer for a few gradient rows per part: few enough that they stay in cache, enough to hide the latency of
+// prefetching their table rows while they are summed.
 template <class T>
 class RowChunks {
  public:
@@ -122,7 +122,7 @@ class RowChunks {
   Scratch<T> memory_;
 };
 
-// The runs of a sorted batch that begin in [at, end), some at a time.
+// Iterates over the runs of a sorted batch that begin in [begin, end).
 template <class P>
 class RunList {
  public:
@@ -131,8 +131,8 @@ class RunList {
 
   bool done() const { return at_ >= end_; }
 
-  // Rows and starts of the runs that begin among the next `most` entries, the starts closed by the end of the last;
-  // returns how many. No branches: whether a row has another id is a toss-up.
+  // Writes the rows and starts of the runs that begin in the next `most` entries, then the end of the last run; returns
+  // how many runs. Branch-free: whether an entry begins a run is hard to predict.
   std::int64_t next(std::int64_t most, std::int64_t* rows, std::int64_t* starts) {
     const std::int64_t stop = std::min(at_ + most, end_);
     std::int64_t k = 0;
@@ -153,13 +153,13 @@ class RunList {
   std::int64_t n_, at_, end_;
 };
 
-// The runs of a sorted batch that begin in [begin, end), a chunk at a time: `sum(starts, k)` sums k runs into `gradient`,
-// and the rule takes them; meanwhile the rows of the next chunk are fetched.
+// Updates the runs that begin in [begin, end), a chunk at a time: `sum(starts, k)` sums k runs into `gradient`, then
+// the rule is applied while the rows of the next chunk are prefetched.
 template <class T, class P, class Sum>
 void update_runs(const RowUpdate<T>& u, const Entries<P>& entries, std::int64_t begin, std::int64_t end,
                  const T* gradient, std::int64_t chunk, const Sum& sum) {
   constexpr std::int64_t most = RowChunks<T>::kMost;
-  std::int64_t rows[2 * most + 1], list[2][most + 1];  // rows of this chunk, then of the next
+  std::int64_t rows[2 * most + 1], list[2][most + 1];  // rows of this chunk and the next
   std::int64_t *starts = list[0], *later = list[1];
   RunList<P> runs(entries, begin, end);
   for (std::int64_t k = 0, more;; k = more) {
@@ -167,16 +167,16 @@ void update_runs(const RowUpdate<T>& u, const Entries<P>& entries, std::int64_t 
     more = last ? 0 : runs.next(chunk, rows + k, later);
     if (k > 0) {
       sum(starts, k);
-      update_ops<T>().named(u, gradient, IdList{rows, k + more, true}, 0, k, k);
+      update_ops<T>().listed(u, gradient, IdList{rows, k + more, true}, 0, k, k);
     }
-    for (std::int64_t j = 2 * k; j < k + more; ++j) prefetch_row(u, rows[j]);  // where the next chunk has more
+    for (std::int64_t j = 2 * k; j < k + more; ++j) prefetch_row(u, rows[j]);  // if the next chunk is larger
     if (last) return;
     std::copy_n(rows + k, more, rows);
     std::swap(starts, later);
   }
 }
 
-// attr: … reduce, whether there are weights, their rounding, order.
+// attr: … reduce, whether there are weights, rounding, order.
 class BagOptimizer : public RowOptimizer {
  protected:
   Reduction kind() const { return Reduction(attr[kOwn]); }
@@ -185,11 +185,11 @@ class BagOptimizer : public RowOptimizer {
   Order order() const { return Order(attr[kOwn + 3]); }
 };
 
-// Inputs grad (a row for every bag), indices, segment_ids, weights where there are, numbers.
+// Inputs grad (a row per bag), indices, segment_ids, weights if any, hyperparameters.
 class ApplyBags : public BagOptimizer {
  public:
   Status check() override {
-    empty_ = in[1].size() == 0 || table_rows() == 0;  // as for a gradient: then nothing else is looked at
+    empty_ = in[1].size() == 0 || table_rows() == 0;  // then no id is validated, as for a gradient
     if (empty_) return {};
     if (weighted()) segments_ = IdSnapshot(Ids(in[2]));
     return check_gradient_ids(Ids(in[1]), segments(), table_rows(), in[0].rows(), false, sorted_);
@@ -201,19 +201,19 @@ class ApplyBags : public BagOptimizer {
                           : SortedBatch::by_segment(Ids(in[1]), segments(), table_rows(), in[0].rows());
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       const auto u = update<T>(out);
-      // Before anything is written: it takes memory, of which there may be none.
-      const RowList named = empty_ || leaves_rest() ? RowList{} : batch_.rows();
+      // Before anything is written: this allocates and may fail.
+      const RowList updated = empty_ || skips_rest() ? RowList{} : batch_.rows();
       if (!empty_) batch_.visit([&](const auto& entries) { weighted() ? with_weights(u, entries) : plain(u, entries); });
       std::visit(
           [&]<class I>(const std::vector<I>& rows) {
             fade_rest(u, Ids(rows.data(), std::int64_t(rows.size()), sizeof(I) == 8));
           },
-          named);
+          updated);
     });
   }
 
  private:
-  // With weights a private copy: they are addresses once more when the batch is sorted.
+  // With weights, a private copy: segments are read as addresses again after the sort.
   Ids segments() const { return weighted() ? Ids(segments_) : Ids(in[2]); }
 
   template <class T, class P>
@@ -251,7 +251,7 @@ class ApplyBags : public BagOptimizer {
   SortedBatch batch_;
 };
 
-// Inputs grad, weights where there are, plan, numbers.
+// Inputs grad, weights if any, plan, hyperparameters.
 class ApplyPlanned : public BagOptimizer {
  public:
   Status check() override {
@@ -295,7 +295,7 @@ class ApplyPlanned : public BagOptimizer {
               });
   }
 
-  // `sum(batch, k)` sums the first k rows of a plan that begins with the chunk.
+  // `sum(batch, k)` sums the first k rows of `batch`, a plan that begins at the chunk.
   template <class T, class I, class Sum>
   void in_chunks(const RowUpdate<T>& u, const PlanView& plan, const I* from, const Accumulator<T>* scale,
                  const Sum& sum) const {
@@ -310,7 +310,7 @@ class ApplyPlanned : public BagOptimizer {
         batch.starts += k;
         batch.rows -= k;
         sum(batch, next - k);
-        update_ops<T>().named(u, chunks.of(part), plan.rows, k, next, chunks.rows());
+        update_ops<T>().listed(u, chunks.of(part), plan.rows, k, next, chunks.rows());
       }
     });
   }

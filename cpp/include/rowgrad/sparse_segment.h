@@ -1,4 +1,4 @@
-// SparseSegment{Sum,Mean,SqrtN}, their gradients (dense, and by unique rows), and the gradients' transposes.
+// SparseSegment{Sum,Mean,SqrtN}, their gradients (dense and row-sparse), and the transposes of the gradients.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -13,9 +13,9 @@
 
 namespace rowgrad {
 
-// How many rows a forward has: the last segment id + 1, or num_segments. Only the low half of an int64
-// num_segments reaches TensorFlow's comparison; where it would act on a truncated number, we raise an error.
-// TensorFlow counts rows in the type of the indices, so a segment id far below zero may give a positive number of rows.
+// Sets the number of output rows: the last segment id + 1, or num_segments. TensorFlow compares only the low 32 bits of
+// an int64 num_segments; where it would act on a truncated number, report a fault instead. TensorFlow counts rows in
+// the type of the indices, so a segment id far below zero can yield a positive number of rows.
 inline Status forward_rows(const Ids& segments, bool wide_indices, const std::int64_t* num_segments,
                            std::int64_t& rows) {
   const std::int64_t n = segments.size, last = n ? segments[n - 1] : 0;
@@ -36,7 +36,7 @@ inline Status forward_rows(const Ids& segments, bool wide_indices, const std::in
   return {};
 }
 
-// attr: reduce, whether num_segments is input 3.
+// Inputs data, indices, segment_ids; attr: reduce, whether num_segments is input 3.
 class SparseSegment : public Kernel {
  public:
   Status measure() override {
@@ -48,7 +48,7 @@ class SparseSegment : public Kernel {
     }
     const Ids segments(in[2]);
     if (const Status s = forward_rows(segments, in[1].dtype == DType::int64, num_segments, rows)) return s;
-    // A negative last id is a fault whatever the other ids are: no output of its many rows is needed to say so.
+    // A negative last id is always a fault: report it before the caller allocates an output of that many rows.
     return !num_segments && segments.size && segments[segments.size - 1] < 0 ? check() : Status{};
   }
 
@@ -61,8 +61,8 @@ class SparseSegment : public Kernel {
   bool fills() const override { return true; }
 
   void compute(std::span<const Array> out) override {
-    // The caller's arrays: a copy would cost a tenth of the time. Segments are bounded where they become rows of the
-    // output; an index that another thread changes can lead to a read outside of `data` (SECURITY.md).
+    // No copy of the caller's arrays: it would cost a tenth of the time. Segments are bounded where they become output
+    // rows; an index that another thread changes can lead to a read outside of `data` (SECURITY.md).
     const Ids indices(in[1]), segments(in[2]);
     if (indices.size == 0) {
       if (out[0].bytes() > 0) std::memset(out[0].data, 0, static_cast<std::size_t>(out[0].bytes()));
@@ -79,8 +79,8 @@ class SparseSegment : public Kernel {
   }
 };
 
-// In TensorFlow's order of checks. `segments_first`: the dense Mean and SqrtN gradients look at all segment
-// ids before any index. `sorted` becomes whether the segment ids ascend.
+// Validates ids in TensorFlow's order. `segments_first`: the dense Mean and SqrtN gradients check all segment ids
+// before any index. Sets `sorted` to whether the segment ids are non-decreasing.
 inline Status check_gradient_ids(const Ids& indices, const Ids& segments, std::int64_t out_rows,
                                  std::int64_t grad_rows, bool segments_first, bool& sorted) {
   const Scan found = scan(indices, out_rows, segments, grad_rows);
@@ -90,11 +90,11 @@ inline Status check_gradient_ids(const Ids& indices, const Ids& segments, std::i
   if (found.in_range) return {};
   if (segments_first)
     if (const Status s = check_ids(segments, grad_rows, Fault::segment_not_in_grad)) return s;
-  return first_outside(indices, out_rows, Fault::index_not_in_output, segments, grad_rows);
+  return first_out_of_range(indices, out_rows, Fault::index_not_in_output, segments, grad_rows);
 }
 
-// A dense gradient up to this size is written whole, zeros and all, into memory the process has already; beyond it,
-// fresh zeros from the system are cheaper, since only the pages of the rows that are named are ever touched.
+// Dense gradients up to this size are written completely, zeros included, into memory that the process already has. For
+// larger ones fresh zeros from the system are cheaper, since only pages of rows with a gradient are ever touched.
 constexpr std::int64_t kWrittenWhole = std::int64_t{64} << 20;
 
 inline bool is_written_whole(std::int64_t rows, const Array& grad) {
@@ -106,25 +106,25 @@ inline void clear_unless(bool holds_zeros, const Array& out) {
   if (!holds_zeros) clear(out);
 }
 
-// How a gradient is added up in sequential order. Both ways add a row's contributions in input order, so they have the
-// same bits. The blocked order adds sums of runs, which a table of totals cannot hold: it is always sorted.
+// The algorithm of a gradient in sequential order. Both add a row's contributions in input order, so they return the
+// same bits. The blocked order adds sums of runs, which one total per row cannot represent, so it always sorts.
 //
-//   sorted   ids are sorted by row, then every row is summed in registers: about 5 ns an id for the sort, shared by
-//            the threads, and one read of every gradient row;
-//   narrow   the whole table stays in cache and every id adds to its row at once: about 0.9 ns an id for who owns its
-//            row, 0.15 for who does not; so it serves tables of few columns that fit, and few threads.
-enum class Way { sorted, narrow };
+//   sorted   sorts ids by row, then sums each row in registers: about 5 ns per id for the sort, shared by the threads,
+//            and one read of every gradient row;
+//   narrow   keeps the whole table in cache and adds each id to its row: about 0.9 ns per id for the thread that owns
+//            the row, 0.15 ns for every other thread; so it suits few threads, and tables of few columns that fit.
+enum class GradientAlgorithm { sorted, narrow };
 
-inline Way choose_way(Order order, std::int64_t ids, std::int64_t table_rows, std::int64_t segments, std::int64_t cols,
-                      std::int64_t bytes_per_sum) {
-  if (is_blocked(order) || cols < 1 || cols > kNarrow || segments > kNarrowSegments) return Way::sorted;
-  constexpr std::int64_t cache = std::int64_t{1} << 20;  // what a core may call its own
+inline GradientAlgorithm choose_algorithm(Order order, std::int64_t ids, std::int64_t table_rows,
+                                          std::int64_t segments, std::int64_t cols, std::int64_t bytes_per_sum) {
+  if (is_blocked(order) || cols < 1 || cols > kNarrow || segments > kNarrowSegments) return GradientAlgorithm::sorted;
+  constexpr std::int64_t cache = std::int64_t{1} << 20;  // per core
   const bool fits = table_rows <= cache / (cols * bytes_per_sum);
-  return fits && ids >= table_rows / 4 && num_threads() <= 8 ? Way::narrow : Way::sorted;
+  return fits && ids >= table_rows / 4 && num_threads() <= 8 ? GradientAlgorithm::narrow : GradientAlgorithm::sorted;
 }
 
-// Inputs grad, indices, segment_ids, output_dim0; attr: reduce, whether outputs are the unique
-// rows, order. Every output row is summed by one thread in its order, whatever the number of threads.
+// Inputs grad, indices, segment_ids, output_dim0; attr: reduce, whether to return only the unique rows, order. One
+// thread sums each output row, so the number of threads does not change the result.
 class SparseSegmentGrad : public Kernel {
  public:
   Status measure() override {
@@ -132,20 +132,20 @@ class SparseSegmentGrad : public Kernel {
     unique_ = attr[1] != 0;
     kind_ = Reduction(attr[0]);
     order_ = Order(attr[2]);
-    empty_ = in[1].size() == 0 || out_rows_ == 0;  // then nothing else is looked at
+    empty_ = in[1].size() == 0 || out_rows_ == 0;  // then no id is validated, as in TensorFlow
     if (!unique_) return {};
     rows = 0;
     if (empty_) return {};
     if (const Status s = check_ids()) return s;
     choose();
-    if (way_ == Way::narrow) {
+    if (algorithm_ == GradientAlgorithm::narrow) {
       visit(Floats{}, in[0].dtype,
             [&]<class T>(std::type_identity<T>) { narrow_.add(mat<T>(in[0]), narrow_batch()); });
       rows = narrow_.count();
       return {};
     }
     sort();
-    const std::int64_t parts = work_parts(in[1].size(), in[0].row_size());  // once: the number of threads may change
+    const std::int64_t parts = work_parts(in[1].size(), in[0].row_size());  // once: the thread count may change
     before_ = batch_.visit([parts](const auto& entries) { return runs_before(entries, parts); });
     rows = before_.back();
     return {};
@@ -154,12 +154,12 @@ class SparseSegmentGrad : public Kernel {
   Status check() override { return empty_ || unique_ ? Status{} : check_ids(); }
   bool fills() const override { return unique_ || !fresh_zeros || is_written_whole(out_rows_, in[0]); }
 
-  bool wrote_all() const override { return !empty_ && way_ == Way::narrow; }
+  bool wrote_all() const override { return !empty_ && algorithm_ == GradientAlgorithm::narrow; }
 
   RowList written() const override {
     if (empty_) return {};
-    if (way_ == Way::sorted) return batch_.rows();
-    std::vector<std::int32_t> all(static_cast<std::size_t>(out_rows_));  // a table small enough to be held whole
+    if (algorithm_ == GradientAlgorithm::sorted) return batch_.rows();
+    std::vector<std::int32_t> all(static_cast<std::size_t>(out_rows_));  // narrow tables write every row
     std::iota(all.begin(), all.end(), 0);
     return all;
   }
@@ -167,7 +167,7 @@ class SparseSegmentGrad : public Kernel {
   void compute(std::span<const Array> out) override {
     if (empty_) return clear_unless(holds_zeros, out[0]);
     if (!unique_) choose();
-    if (way_ == Way::narrow) return compute_narrow(out);
+    if (algorithm_ == GradientAlgorithm::narrow) return compute_narrow(out);
     if (!unique_) sort();
     batch_.visit([&](const auto& entries) { accumulate(entries, out); });
   }
@@ -180,7 +180,7 @@ class SparseSegmentGrad : public Kernel {
 
   void choose() {
     const std::int64_t bytes_per_sum = std::max<std::int64_t>(width_of(in[0].dtype), 4);
-    way_ = choose_way(order_, in[1].size(), out_rows_, in[0].rows(), in[0].row_size(), bytes_per_sum);
+    algorithm_ = choose_algorithm(order_, in[1].size(), out_rows_, in[0].rows(), in[0].row_size(), bytes_per_sum);
   }
 
   NarrowBatch narrow_batch() const { return {Ids(in[1]), Ids(in[2]), sorted_, kind_, out_rows_}; }
@@ -230,18 +230,18 @@ class SparseSegmentGrad : public Kernel {
   SortedBatch batch_;
   std::vector<std::int64_t> before_;  // distinct rows before each part of the work
   NarrowRows narrow_;
-  Way way_ = Way::sorted;
+  GradientAlgorithm algorithm_ = GradientAlgorithm::sorted;
 };
 
-// The gradient by unique rows padded to a given number of rows: zeros follow the last row, with an id out of range.
-// Two more inputs, size and fill_id.
+// The row-sparse gradient, padded to `size` rows: zeros after the last row, with `fill_id` as their id. Two more
+// inputs, size and fill_id.
 class PaddedSegmentGrad : public SparseSegmentGrad {
  public:
   Status measure() override {
     if (const Status s = SparseSegmentGrad::measure()) return s;
-    named_rows_ = rows;
+    unique_rows_ = rows;
     rows = Ids(in[4])[0];
-    if (named_rows_ > rows) return {Fault::rows_exceed_size, -1, named_rows_, rows};
+    if (unique_rows_ > rows) return {Fault::rows_exceed_size, -1, unique_rows_, rows};
     return {};
   }
 
@@ -249,30 +249,30 @@ class PaddedSegmentGrad : public SparseSegmentGrad {
 
   void compute(std::span<const Array> out) override {
     SparseSegmentGrad::compute(out);
-    const std::int64_t fill = Ids(in[5])[0], cols = out[0].row_size(), left = rows - named_rows_;
+    const std::int64_t fill = Ids(in[5])[0], cols = out[0].row_size(), left = rows - unique_rows_;
     const std::int64_t shape[] = {left, cols};
-    clear({out[0].as<char>() + named_rows_ * cols * width_of(out[0].dtype), out[0].dtype, shape});
+    clear({out[0].as<char>() + unique_rows_ * cols * width_of(out[0].dtype), out[0].dtype, shape});
     visit(Indices{}, out[1].dtype, [&]<class I>(std::type_identity<I>) {
-      std::fill(out[1].as<I>() + named_rows_, out[1].as<I>() + rows, I(fill));
+      std::fill(out[1].as<I>() + unique_rows_, out[1].as<I>() + rows, I(fill));
     });
   }
 
  private:
-  std::int64_t named_rows_ = 0;
+  std::int64_t unique_rows_ = 0;
 };
 
-// The transpose of a gradient: the forward, but segment ids in any order and the number of rows given.
-// Inputs data, indices, segment_ids, num_segments; attr: reduce. With sorted ids the bits are those of the forward op.
+// The transpose of a gradient: the forward op with segment ids in any order and a given number of rows. Inputs data,
+// indices, segment_ids, num_segments; attr: reduce. Sorted ids have the bits of the forward op.
 class SparseSegmentGradGrad : public Kernel {
  public:
   Status check() override {
     out_rows_ = Ids(in[3])[0];
-    empty_ = in[1].size() == 0 || in[0].rows() == 0;  // the gradient looked at no id either
+    empty_ = in[1].size() == 0 || in[0].rows() == 0;  // the gradient validated no id either
     if (empty_) return {};
     const Ids indices(in[1]), segments(in[2]);
     const std::int64_t data_rows = in[0].rows();
     if (scan(indices, data_rows, segments, out_rows_).in_range) return {};
-    return first_outside(indices, data_rows, Fault::index_not_in_data, segments, out_rows_);
+    return first_out_of_range(indices, data_rows, Fault::index_not_in_data, segments, out_rows_);
   }
 
   bool fills() const override { return !fresh_zeros; }

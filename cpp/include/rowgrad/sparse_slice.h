@@ -1,4 +1,4 @@
-// SparseSlice, its gradient, and the gradient's transpose.
+// SparseSlice, its gradient, and the transpose of the gradient.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -11,21 +11,21 @@
 
 namespace rowgrad {
 
-// Which entries of a list are chosen: one bit each, in words that no two parts of a walk share.
+// Selected entries are stored as one bit each, in 64-bit words that no two parts of a walk share.
 constexpr std::int64_t kWord = 64;
 
-// The first entry of a part, on the border of a word.
+// Returns the first entry of a part, aligned to a word.
 inline std::int64_t part_begin(std::int64_t n, std::int64_t part, std::int64_t parts) {
   return part == parts ? n : n * part / parts / kWord * kWord;
 }
 
-// Calls fn(b) for every bit b that is set, upwards.
+// Calls fn(b) for every set bit b, in ascending order.
 template <class Fn>
 void each_bit(std::uint64_t bits, Fn&& fn) {
   for (; bits != 0; bits &= bits - 1) fn(std::int64_t(std::countr_zero(bits)));
 }
 
-// The coordinates from low[d] up to and with high[d] in every dimension d; at first, none.
+// The coordinates from low[d] to high[d], inclusive, in every dimension d; empty at first.
 struct Box {
   std::vector<std::int64_t> low, high;
 
@@ -46,7 +46,7 @@ struct Box {
   }
 };
 
-// One bit for each of `count` entries, at most a word of them: whether it is inside the box, which is not empty.
+// Returns one bit per entry, for at most a word of entries: whether it is inside the box, which must not be empty.
 template <int R>
 std::uint64_t inside(const Box& box, const std::int64_t* entry, std::int64_t count) {
   const std::int64_t *low = box.low.data(), *high = box.high.data(), rank = R > 0 ? R : box.rank();
@@ -66,20 +66,20 @@ class SparseSlice : public Kernel {
   Status measure() override {
     const auto indices = coordinates(in[0]);
     const std::int64_t n = indices.rows, parts = pieces(n, kEntryGrain);
-    const Box box = wanted();
+    const Box box = selection();
     const bool none = box.empty();
-    kept_ = Scratch<std::uint64_t>((n + kWord - 1) / kWord);
+    selected_ = Scratch<std::uint64_t>((n + kWord - 1) / kWord);
     first_ = workspace<std::int64_t>(parts + 1);
     visit_rank(indices.cols, [&]<int R>(std::integral_constant<int, R>) {
       parallel_tasks(parts, [&](std::int64_t part) {
         const std::int64_t end = part_begin(n, part + 1, parts);
-        std::int64_t kept = 0;
+        std::int64_t selected = 0;
         for (std::int64_t i = part_begin(n, part, parts); i < end; i += kWord) {
           const std::uint64_t bits = none ? 0 : inside<R>(box, indices.row(i), std::min(end - i, kWord));
-          kept_[i / kWord] = bits;
-          kept += std::popcount(bits);
+          selected_[i / kWord] = bits;
+          selected += std::popcount(bits);
         }
-        first_[part + 1] = kept;
+        first_[part + 1] = selected;
       });
     });
     std::partial_sum(first_.begin(), first_.end(), first_.begin());
@@ -92,20 +92,20 @@ class SparseSlice : public Kernel {
   void compute(std::span<const Array> out) override {
     visit_width(in[1].dtype, [&]<class T>(std::type_identity<T>) {
       visit_rank(in[3].size(), [&]<int R>(std::integral_constant<int, R>) {
-        parallel_tasks(std::int64_t(first_.size()) - 1, [&](std::int64_t part) { move_kept<T, R>(part, out); });
+        parallel_tasks(std::int64_t(first_.size()) - 1, [&](std::int64_t part) { move_selected<T, R>(part, out); });
       });
     });
     for (std::int64_t d = 0; d < in[3].size(); ++d) out[2].as<std::int64_t>()[d] = extent(d);
   }
 
  private:
-  Box wanted() const {
+  Box selection() const {
     Box box(in[3].size());
     const auto* start = in[3].as<const std::int64_t>();
     const auto* size = in[4].as<const std::int64_t>();
     for (std::int64_t d = 0; d < box.rank(); ++d) {
       const std::int64_t end = plus(start[d], size[d]);
-      if (end <= start[d]) continue;  // keeps nothing, also where the end wraps
+      if (end <= start[d]) continue;  // selects nothing; also if the end wraps
       box.low[d] = start[d];
       box.high[d] = end - 1;
     }
@@ -113,19 +113,19 @@ class SparseSlice : public Kernel {
   }
 
   template <class T, int R>
-  void move_kept(std::int64_t part, std::span<const Array> out) const {
+  void move_selected(std::int64_t part, std::span<const Array> out) const {
     const auto from = coordinates(in[0]);
     const auto* start = in[3].as<const std::int64_t>();
     const T* values = in[1].as<T>();
     const std::int64_t rank = R > 0 ? R : from.cols, parts = std::int64_t(first_.size()) - 1;
     const std::int64_t end = part_begin(from.rows, part + 1, parts);
     std::int64_t* to = mat<std::int64_t>(out[0]).row(first_[part]);
-    T* kept_values = out[1].as<T>() + first_[part];
+    T* selected_values = out[1].as<T>() + first_[part];
     for (std::int64_t i = part_begin(from.rows, part, parts); i < end; i += kWord)
-      each_bit(kept_[i / kWord], [&](std::int64_t b) {
+      each_bit(selected_[i / kWord], [&](std::int64_t b) {
         const std::int64_t* row = from.data + (i + b) * rank;
         for (std::int64_t d = 0; d < rank; ++d) *to++ = wrapping_minus(row[d], start[d]);
-        *kept_values++ = values[i + b];
+        *selected_values++ = values[i + b];
       });
   }
 
@@ -136,14 +136,14 @@ class SparseSlice : public Kernel {
     return start < dim ? wrapping_minus(dim, start) : 0;
   }
 
-  Scratch<std::uint64_t> kept_;      // a bit of each entry
-  std::vector<std::int64_t> first_;  // of each part: where its selected entries go
+  Scratch<std::uint64_t> selected_;  // a bit per entry
+  std::vector<std::int64_t> first_;      // of each part: the output position of its first selected entry
 };
 
-// What the gradient of a slice and its transpose share: inputs 1 to 3 are input_indices, input_start, output_indices.
+// Shared by the gradient and its transpose: inputs 1 to 3 are input_indices, input_start, output_indices.
 class SliceMatch : public Kernel {
  public:
-  // One greedy pass over the input: each output entry, in order, takes the next input entry that it was sliced from.
+  // One greedy pass over the input: each output entry, in order, is matched with the next input entry it equals.
   Status check() override {
     const auto input = coordinates(in[1]), output = coordinates(in[3]);
     const std::int64_t parts = walk_parts(input.rows);
@@ -162,8 +162,8 @@ class SliceMatch : public Kernel {
   }
 
  protected:
-  // Calls fn(i, count, bits, k) for every word: its first input entry, how many it holds, which of them are matched,
-  // and the output entry that the first of these is matched with.
+  // Calls fn(i, count, bits, k) for every word: its first input entry, its number of entries, which of them are
+  // matched, and the output entry of the first match.
   template <class Fn>
   void parallel_words(Fn&& fn) const {
     const std::int64_t n = in[1].rows(), parts = std::int64_t(first_.size()) - 1;
@@ -179,8 +179,7 @@ class SliceMatch : public Kernel {
   }
 
  private:
-  // The smallest box around all output entries, moved to where they were in the input. What is outside is matched
-  // with none of them.
+  // Returns the bounding box of all output entries in input coordinates. Input entries outside of it have no match.
   template <int R>
   Box bounding_box() const {
     const auto output = coordinates(in[3]);
@@ -193,7 +192,7 @@ class SliceMatch : public Kernel {
     return boxes[0];
   }
 
-  // One dimension at a time, so that its bounds stay in registers, along as many entries as stay in the cache.
+  // One dimension at a time, so that its bounds stay in registers, over as many entries as fit into the cache.
   template <int R>
   void bound(Box& box, std::int64_t begin, std::int64_t end) const {
     constexpr std::int64_t kStretch = 512;
@@ -227,7 +226,7 @@ class SliceMatch : public Kernel {
     }
   }
 
-  // The pass over input entries [begin, end), looking for output entry k first; returns the one it then looks for.
+  // Matches input entries [begin, end), starting with output entry k; returns the next output entry to match.
   template <int R>
   std::int64_t match(const Box& box, std::int64_t k, std::int64_t begin, std::int64_t end) {
     const auto input = coordinates(in[1]);
@@ -243,8 +242,7 @@ class SliceMatch : public Kernel {
     return k;
   }
 
-  // Whether these entries of the word at i are matched with the output entries from k on: those not among them are
-  // outside the box, so that the pass would match these and no others.
+  // Whether exactly these entries of the word at i match the output entries from k on: all others are outside the box.
   template <int R>
   bool matches_all(std::int64_t i, std::uint64_t bits, std::int64_t k) const {
     if (in[3].rows() - k < kWord && in[3].rows() - k < std::popcount(bits)) return false;
@@ -276,8 +274,8 @@ class SliceMatch : public Kernel {
     return bits;
   }
 
-  Scratch<std::uint64_t> matched_;   // a bit of each input entry
-  std::vector<std::int64_t> first_;  // of each part: the output entry it looks for when it begins
+  Scratch<std::uint64_t> matched_;   // a bit per input entry
+  std::vector<std::int64_t> first_;  // of each part: the first output entry to match
 };
 
 // Input 0 is backprop_val_grad, one per output entry → val_grad, one per input entry.

@@ -1,4 +1,4 @@
-// What went wrong, as facts. Python has the messages (src/rowgrad/errors.py).
+// The result of a check: a fault with its numbers. src/rowgrad/_error_messages.py has the messages.
 #pragma once
 #include <cstdint>
 
@@ -8,9 +8,9 @@ namespace rowgrad {
 
 struct [[nodiscard]] Status {
   Fault fault = Fault::none;
-  std::int64_t position = -1;  // where in the argument the fault stands
-  std::int64_t value = 0;      // what stood there
-  std::int64_t bound = 0;      // the exclusive upper bound of the value
+  std::int64_t position = -1;  // index of the bad element in its argument
+  std::int64_t value = 0;      // the bad element
+  std::int64_t bound = 0;      // exclusive upper bound of `value`
 
   explicit operator bool() const { return fault != Fault::none; }
 };

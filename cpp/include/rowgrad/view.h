@@ -1,4 +1,4 @@
-// Views: pointer and sizes, owning nothing.
+// Non-owning array views: a pointer and sizes.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -7,13 +7,13 @@
 
 namespace rowgrad {
 
-// One value that another thread may be changing, read once: a plain read may be compiled as two.
+// Reads one value that another thread may be changing exactly once; the compiler may split a plain read in two.
 template <class T>
 T read_once(const T* p) {
   return __atomic_load_n(p, __ATOMIC_RELAXED);
 }
 
-// A C-contiguous array of any dtype, as it comes from the caller.
+// A C-contiguous array of any dtype, as passed by the caller.
 struct Array {
   void* data = nullptr;
   DType dtype = DType::float32;

@@ -6,7 +6,7 @@
 
 namespace rowgrad {
 
-// Weights in the accumulator's type, and Σw or √Σw² of every segment.
+// Weights in the accumulator's type, and Σw or √Σw² per segment.
 template <class A>
 class Weights {
  public:
@@ -51,7 +51,7 @@ class Weights {
     value_ = to;
   }
 
-  // In input order. Where segments are sorted, parts that begin with a segment share none.
+  // Adds in input order. With sorted segments, parts that begin at a segment share none.
   template <class S, class Term>
   void add_up(const S* segment, std::int64_t n, std::int64_t num_segments, Term term, bool sorted) {
     const auto last = last_id<S>(num_segments);
@@ -76,12 +76,12 @@ class Weights {
   Scratch<A> total_;  // empty for sums
 };
 
-// Inputs data, indices, segment_ids, weights; attr: reduce, whether this is the transpose of the gradient:
-// then input 4 is the number of segments, and segment ids may be in any order.
+// Inputs data, indices, segment_ids, weights; attr: reduce, transpose. In the transpose of the gradient, input 4 is the
+// number of segments, and segment ids may be in any order.
 class WeightedSegment : public Kernel {
  public:
   Status measure() override {
-    // Ids first: TensorFlow gathers before it sums.
+    // Indices first: TensorFlow gathers before it sums.
     if (const Status s = check_ids(Ids(in[1]), in[0].rows(), Fault::index_not_in_params)) return s;
     if (!attr[1]) return forward_rows(Ids(in[2]), true, nullptr, rows);
     rows = Ids(in[4])[0];
@@ -99,13 +99,13 @@ class WeightedSegment : public Kernel {
   bool fills() const override { return in[1].size() > 0; }
 
   void compute(std::span<const Array> out) override {
-    const Ids indices(in[1]), segments(in[2]);  // without a copy: as in SparseSegment
+    const Ids indices(in[1]), segments(in[2]);  // not copied: as in SparseSegment
     const std::int64_t n = indices.size;
     if (n == 0) return;
     visit(Floats{}, in[0].dtype, [&]<class T>(std::type_identity<T>) {
       using A = Accumulator<T>;
       const Weights<A> weights(in[3], segments, rows, Reduction(attr[0]));
-      if (non_decreasing(segments))  // most batches come that way
+      if (non_decreasing(segments))  // the common case
         return reduce<T>(out[0], indices, segments, weights.values(), weights.totals());
       Scratch<std::int64_t> sorted_indices(n), sorted_segments(n);
       Scratch<A> sorted_weights(n);
@@ -177,7 +177,7 @@ class WeightedSegmentGrad : public Kernel {
   SortedBatch batch_;
 };
 
-// The gradient of each id's own row, before equal ids are summed. Inputs grad, segment_ids, weights; attr: reduce.
+// The gradient row of each id, before equal ids are summed. Inputs grad, segment_ids, weights; attr: reduce.
 class WeightedSegmentGradRows : public Kernel {
  public:
   Status check() override {

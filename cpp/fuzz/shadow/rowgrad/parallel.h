@@ -1,5 +1,5 @@
-// Found before the real header: work is cut into parts of a 256th of their size, so that inputs of a few hundred bytes
-// reach what only long lists reach otherwise. A part still has 64 entries, which walks along lists count on.
+// Shadows the real header: divides the size of parts by 256, so that inputs of a few hundred bytes reach code that
+// otherwise needs long lists. A part still has 64 entries, which walks along lists require.
 #pragma once
 #define pieces pieces_of_whole_grains
 #define parallel_ranges parallel_ranges_of_whole_grains

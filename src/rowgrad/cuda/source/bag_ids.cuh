@@ -1,11 +1,11 @@
-// Bags as offsets: turned into segment ids, and bags of many features stacked for one table.
+// Bags by offsets: conversion to segment ids, and bags of many features stacked for one table.
 #pragma once
 #include "device.cuh"
 
 namespace rowgrad {
 
-// The last run in [low, high) that begins at i or before, if the first does; `start(run)` never falls. Whatever it
-// gives, the result is in [low, high).
+// Returns the last run in [low, high) that begins at or before i, or `low`; `start(run)` should never decrease. The
+// result is in [low, high) whatever it returns.
 template <class Starts>
 DEVICE int64_t run_of(const Starts& start, int64_t low, int64_t high, int64_t i) {
   while (high - low > 1) {
@@ -18,7 +18,7 @@ DEVICE int64_t run_of(const Starts& start, int64_t low, int64_t high, int64_t i)
   return low;
 }
 
-// The same over `count` runs by a whole warp, which looks at 32 places at once.
+// Does this over `count` runs with a whole warp, which probes 32 positions at once.
 template <class Starts>
 DEVICE int64_t run_of_by_warp(const Starts& start, int64_t count, int64_t i) {
   int64_t low = 0, high = count;
@@ -32,17 +32,17 @@ DEVICE int64_t run_of_by_warp(const Starts& start, int64_t count, int64_t i) {
   return low;
 }
 
-constexpr int64_t kRunTile = 1024;  // items a block takes at a time
+constexpr int64_t kRunTile = 1024;  // items per block and iteration
 
-// Calls fn(i, its run) for all i in [0, size), of which the grid's blocks take tiles. All threads of a block take part;
-// there are two warps at least, and one run where there is an item. The two ends of a tile are looked for in all runs,
-// the items between them only among the runs of the tile.
+// Calls fn(i, run of i) for all i in [0, size); the grid's blocks share tiles. All threads of a block must call this,
+// with at least two warps, and with at least one run unless size is 0. The two ends of a tile are searched in all runs,
+// items between them only in the runs of the tile.
 template <class Starts, class Fn>
 DEVICE void each_in_runs(const Starts& start, int64_t count, int64_t size, const Fn& fn) {
   __shared__ int64_t edges[2];
   for (int64_t begin = blockIdx.x * kRunTile; begin < size; begin += gridDim.x * kRunTile) {
     const int64_t end = begin + kRunTile < size ? begin + kRunTile : size;
-    __syncthreads();  // the tile before is through
+    __syncthreads();  // the previous tile is done
     if (threadIdx.x < 64) {
       const int64_t run = run_of_by_warp(start, count, threadIdx.x < 32 ? begin : end - 1);
       if (threadIdx.x % 32 == 0) edges[threadIdx.x / 32] = run;
@@ -53,8 +53,8 @@ DEVICE void each_in_runs(const Starts& start, int64_t count, int64_t size, const
   }
 }
 
-// Where bags begin, in a list of `ids` ids. `has_end`: the last offset closes the last bag and begins none.
-struct OffsetLaws {
+// Checks of the offsets of a list of `ids` ids. `has_end`: the last offset is the end of the last bag and begins none.
+struct OffsetChecks {
   Ids list;
   int64_t size, ids;
   bool has_end;
@@ -66,7 +66,7 @@ struct OffsetLaws {
     return offset < (i ? list[i - 1] : 0) || (i == 0 && offset > 0) || (i == size - 1 && ends_wrong(offset));
   }
 
-  // Names the first fault, in the order in which they are looked for, if there is one.
+  // Reports the first fault in the order of the checks; returns whether there is one.
   DEVICE bool report_first(Fault* fault, int64_t* alarm) const {
     if (list[0] != 0) {
       report(fault, alarm, fault_offsets_begin, 0, list[0], 0);
@@ -94,13 +94,14 @@ struct CheckOffsets {
   int64_t* alarm;
 };
 
-// Offsets, of which there is one at least, begin at 0, never fall and end at the number of ids.
+// Validates that offsets (at least one) begin at 0, never decrease and end at the number of ids.
 DEVICE void check_offsets(const CheckOffsets& p) {
-  const OffsetLaws laws{{p.offsets, p.wide != 0}, p.size, p.ids, p.has_end != 0};
+  const OffsetChecks offset_checks{{p.offsets, p.wide != 0}, p.size, p.ids, p.has_end != 0};
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   bool bad = false;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride) bad |= laws.is_broken_at(i);
-  if (must_name(p.checks, bad)) laws.report_first(p.fault, p.alarm);
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride)
+    bad |= offset_checks.is_broken_at(i);
+  if (must_report(p.checks, bad)) offset_checks.report_first(p.fault, p.alarm);
 }
 
 struct SegmentIdsOfOffsets {
@@ -112,7 +113,7 @@ struct SegmentIdsOfOffsets {
   const Checks* checks;
 };
 
-// The bag of every id.
+// Writes the bag of every id.
 DEVICE void segment_ids_of_offsets(const SegmentIdsOfOffsets& p) {
   if (is_raised(p.checks)) return;
   const Ids offsets{p.offsets, p.wide != 0};
@@ -136,24 +137,24 @@ struct CheckBags {
   int64_t* alarm;
 };
 
-// Whether all rows of a feature can be named by ids of this width.
+// Whether ids of this width can address all rows of a feature.
 DEVICE bool feature_fits(const CheckBags& p, int64_t limit, int64_t f) {
   const int64_t rows = p.feature_rows[f], first = p.feature_first[f];
   return rows >= 0 && first >= 0 && rows <= limit - first;
 }
 
-// Offsets, then features, then the ids of every feature.
+// Validates offsets, then features, then the ids of every feature.
 DEVICE void check_bags(const CheckBags& p) {
   const Ids indices{p.indices, p.wide_indices != 0}, offsets{p.offsets, p.wide_offsets != 0};
-  const OffsetLaws laws{offsets, p.features * p.examples + 1, p.ids, true};
+  const OffsetChecks offset_checks{offsets, p.features * p.examples + 1, p.ids, true};
   const int64_t limit = p.wide_indices ? 0x7fffffffffffffff : 0x7fffffff;
   const int64_t start = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, stride = int64_t(gridDim.x) * blockDim.x;
   bool bad = false;
-  for (int64_t i = start; i < laws.size; i += stride) bad |= laws.is_broken_at(i);
+  for (int64_t i = start; i < offset_checks.size; i += stride) bad |= offset_checks.is_broken_at(i);
   for (int64_t f = start; f < p.features; f += stride) bad |= !feature_fits(p, limit, f);
   each_in_runs([&](int64_t f) { return offsets[f * p.examples]; }, p.features, p.examples ? p.ids : 0,
                [&](int64_t i, int64_t f) { bad |= !is_below(indices[i], p.feature_rows[f]); });
-  if (!must_name(p.checks, bad) || laws.report_first(p.fault, p.alarm)) return;
+  if (!must_report(p.checks, bad) || offset_checks.report_first(p.fault, p.alarm)) return;
   for (int64_t f = 0; f < p.features; ++f) {
     const int64_t rows = p.feature_rows[f], first = p.feature_first[f];
     if (rows < 0 || first < 0)
@@ -176,9 +177,9 @@ struct StackedStarts {
   const Checks* checks;
 };
 
-// Where bag b of feature f begins in the stacked order, b * features + f. Before it stand the bags of earlier examples,
-// which is a difference of offsets for each feature, and those of the same example and earlier features: so a sum over
-// features says it, and examples do not wait for one another. A lane takes an example, a warp a part of the features.
+// Writes where bag b of feature f begins in the stacked order, b * features + f: after the bags of earlier examples (a
+// difference of offsets per feature) and those of the same example and earlier features. So it is a sum over features,
+// and examples are independent. A lane takes an example, a warp a part of the features.
 DEVICE void stacked_starts(const StackedStarts& p) {
   if (is_raised(p.checks)) return;
   constexpr int most_warps = 16;
@@ -195,7 +196,7 @@ DEVICE void stacked_starts(const StackedStarts& p) {
       earlier += begin - offsets[f * p.examples];
       own += offsets[at + 1] - begin;
     }
-    __syncthreads();  // the tile before is through
+    __syncthreads();  // the previous tile is done
     earlier_in[warp][lane] = earlier;
     own_in[warp][lane] = own;
     __syncthreads();
@@ -225,7 +226,7 @@ struct StackBags {
   const Checks* checks;
 };
 
-// Every place of the result takes its id. `positions` may be null.
+// Writes the id of every output position. `positions` may be null.
 DEVICE void stack_bags(const StackBags& p) {
   if (is_raised(p.checks)) return;
   const Ids indices{p.indices, p.wide_indices != 0}, offsets{p.offsets, p.wide_offsets != 0};

@@ -1,4 +1,4 @@
-// Lists of coordinates: the order of their entries, and searches in them.
+// Coordinate lists of sparse tensors: the order of their entries, and searches in them.
 //
 // Coordinates are never checked against a shape and may be any int64: all arithmetic on them wraps.
 #pragma once
@@ -6,7 +6,7 @@
 
 namespace rowgrad {
 
-// One sum, rounded to T.
+// Adds in the accumulator's type, rounded once to T.
 template <class T>
 DEVICE T sum_of(T a, T b) {
   return store<T>(plus(load(a), load(b)));
@@ -22,14 +22,14 @@ struct Coordinates {
   DEVICE const int64_t* operator[](int64_t i) const { return data + i * rank; }
 };
 
-// Lexicographic: below 0 where a comes first, above 0 where b does, 0 where they are the same.
+// Lexicographic order: negative if a comes first, positive if b does, 0 if they are equal.
 DEVICE int relate(const int64_t* a, const int64_t* b, int64_t rank) {
   for (int64_t d = 0; d < rank; ++d)
     if (a[d] != b[d]) return a[d] < b[d] ? -1 : 1;
   return 0;
 }
 
-// How many entries among [low, high) of a sorted list come before x, counted from the beginning of the list.
+// Returns how many entries of a sorted list come before x, known to be in [low, high].
 DEVICE int64_t count_before(const Coordinates& list, const int64_t* x, int64_t low, int64_t high) {
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
@@ -54,7 +54,7 @@ struct PutNumbers {
   int64_t n7;
 };
 
-// Numbers the host knows.
+// Writes numbers that the host knows.
 DEVICE void put_numbers(const PutNumbers& p) {
   const int64_t numbers[8] = {p.n0, p.n1, p.n2, p.n3, p.n4, p.n5, p.n6, p.n7};
   if (threadIdx.x == 0)

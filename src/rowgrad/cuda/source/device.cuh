@@ -1,9 +1,9 @@
 // Shared by all kernels: types, number formats and their arithmetic, lists of ids, and faults.
 //
-// The same text is compiled twice: by NVRTC for a GPU, and by a host compiler for the tests, which run blocks and threads
-// one after the other (there `emulated.h` stands in for CUDA). So nothing beyond this file may be included.
+// The same source is compiled twice: by NVRTC for a GPU, and by a host compiler for the tests, which run blocks and
+// threads one after the other (`emulated.h` replaces CUDA). So nothing else may be included.
 //
-// A kernel takes one struct whose fields are all eight bytes wide. Python reads the structs out of these files and fills
+// A kernel takes one struct whose fields are all eight bytes wide. Python parses the structs in these files and fills
 // fields by name.
 #pragma once
 #ifdef __CUDACC_RTC__
@@ -16,7 +16,7 @@ typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
 #define DEVICE __device__ __forceinline__
-#define DEVICE_CALL __device__ __noinline__  // what is seldom done takes no registers from what is done always
+#define DEVICE_CALL __device__ __noinline__  // rarely used code must not cost the common path registers
 #define SHARED extern __shared__ __align__(16) unsigned char shared_memory[]
 #else
 #include "emulated.h"
@@ -28,7 +28,8 @@ typedef unsigned long long uint64_t;
 
 namespace rowgrad {
 
-// Whether sums of rows are divided, and by what, in double. Both list every reduction (tests/test_completeness.py).
+// Whether a reduction divides the sum, and its divisor in double. Both switches list every reduction
+// (tests/test_completeness.py).
 DEVICE constexpr bool has_divisor(Reduction kind) {
   switch (kind) {
     case Reduction::sum:
@@ -70,12 +71,12 @@ struct IsFloat {
   static constexpr bool value = Same<T, float>::value || Same<T, double>::value;
 };
 
-// Whether something is so for any thread of the block; a barrier for all of them.
-DEVICE bool any_thread(bool is_so) {
+// Whether the condition holds for any thread of the block; a barrier for all of them.
+DEVICE bool any_thread(bool condition) {
 #ifdef __CUDACC_RTC__
-  return __syncthreads_or(is_so) != 0;
+  return __syncthreads_or(condition) != 0;
 #else
-  return emulated::any_of_block(is_so);
+  return emulated::any_of_block(condition);
 #endif
 }
 
@@ -104,8 +105,8 @@ DEVICE uint64_t bits_of(double value) {
   return u.bits;
 }
 
-// 16-bit floats are storage only: they are widened before any arithmetic. Integer arithmetic throughout, so that no
-// mode of the machine touches subnormals.
+// 16-bit floats are storage types: all arithmetic widens them first. The conversions never flush subnormals: PTX's have
+// no .ftz, and those of the host use integer arithmetic.
 struct half {
   uint16_t bits;
 };
@@ -166,9 +167,9 @@ struct Narrowed<half> {
       narrow.bits = sign;
     } else {
       const int shift = 126 - int(magnitude >> 23);
-      const uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u, kept = mantissa >> shift;
+      const uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u, quotient = mantissa >> shift;
       const uint32_t rest = mantissa & ((1u << shift) - 1u), tie = 1u << (shift - 1);
-      narrow.bits = uint16_t(sign | (kept + (rest > tie || (rest == tie && (kept & 1u)))));
+      narrow.bits = uint16_t(sign | (quotient + (rest > tie || (rest == tie && (quotient & 1u)))));
     }
 #endif
     return narrow;
@@ -180,7 +181,7 @@ struct complex {
   P re, im;
 };
 
-// The type sums are held in.
+// The type of a sum of T.
 template <class T>
 struct AccumulatorOf {
   typedef T type;
@@ -211,18 +212,17 @@ DEVICE T store(Accumulator<T> x) {
     return x;
 }
 
-// Subnormals count as zeros, on input and on output. For float32 the compiler's flag sees to it; PTX has none for
-// doubles.
+// Flushes subnormals to zero, for inputs and results. For float32 a compiler flag does it; PTX has none for doubles.
 DEVICE double flushed(double x) {
 #ifdef __CUDACC_RTC__
   return (bits_of(x) & 0x7ff0000000000000ull) == 0 ? copysign(0.0, x) : x;
 #else
-  return x;  // the tests' machine flushes by itself
+  return x;  // the tests run with subnormals flushed
 #endif
 }
 DEVICE float flushed(float x) { return x; }
 
-// Sums and products, each rounded once: nothing is contracted. Integers wrap.
+// Sums and products are rounded once each, never contracted. Integers wrap.
 template <class A>
 DEVICE A plus(A a, A b) {
   return A(a + b);
@@ -281,23 +281,23 @@ DEVICE A over_no_nan(A a, A b) {
   return b == A(0) ? A(0) : over(a, b);
 }
 
-// Roots, correctly rounded.
+// Square roots, correctly rounded.
 DEVICE float root(float a) { return sqrtf(a); }
 DEVICE double root(double a) { return sqrt(flushed(a)); }
 
-// Converts a number of any float format to the accumulator type A, rounded once. Subnormals are flushed here, whatever
-// a conversion does with them: a double is too small for float32 if it would be after rounding to 24 bits.
-DEVICE float brought_to(float x, float) { return x; }
-DEVICE double brought_to(double x, double) { return x; }
-DEVICE double brought_to(float x, double) {
+// Converts any float to the accumulator type A, rounded once. Flushes subnormals explicitly, since conversions differ:
+// a double underflows float32 if it does so after rounding to 24 bits.
+DEVICE float convert_to(float x, float) { return x; }
+DEVICE double convert_to(double x, double) { return x; }
+DEVICE double convert_to(float x, double) {
   return (bits_of(x) & 0x7f800000u) == 0 ? copysign(0.0, double(x)) : double(x);
 }
-DEVICE float brought_to(double x, float) {
+DEVICE float convert_to(double x, float) {
   const double least = 1.1754943157898259e-38;  // 2^-126 - 2^-151
   return fabs(x) < least ? float(copysign(0.0, x)) : float(x);
 }
 
-// Sixteen bytes that are moved at once.
+// Sixteen bytes, copied at once.
 struct alignas(16) Block16 {
   uint64_t low, high;
 };
@@ -307,7 +307,7 @@ DEVICE A zero_of() {
   return A();
 }
 
-// A list of ids, of 32 or of 64 bits.
+// A list of 32- or 64-bit ids.
 struct Ids {
   const void* data;
   bool wide;
@@ -329,8 +329,7 @@ struct IdsOut {
 
 DEVICE bool is_below(int64_t value, int64_t bound) { return uint64_t(value) < uint64_t(bound); }
 
-// A fault report; the codes are those of Python's Fault enum, and Python has the messages.
-// `raised` is the device's own: kernels that follow see it and do nothing. The rest is the host's, in its memory.
+// A fault report in host memory; the codes are those of Python's Fault enum, and Python has the messages.
 struct Fault {
   int64_t code;
   int64_t position;
@@ -338,15 +337,15 @@ struct Fault {
   int64_t bound;
 };
 
-// The state of one call's checks, in device memory, zeros at the start.
+// The state of one call's checks, in device memory, zero at first. Later kernels return at once if `raised` is set.
 struct Checks {
   uint32_t raised;    // whether any thread found a fault
-  uint32_t finished;  // blocks of the checking kernel that are through
+  uint32_t finished;  // blocks of the checking kernel that are done
 };
 
 DEVICE bool is_raised(const Checks* checks) { return *static_cast<const volatile uint32_t*>(&checks->raised) != 0; }
 
-// `alarm` is the one word the host looks at.
+// Writes a fault report. `alarm` is the only word that the host polls.
 DEVICE void report(Fault* fault, int64_t* alarm, int64_t code, int64_t position, int64_t value, int64_t bound) {
   volatile Fault* report = fault;
   report->position = position;
@@ -357,10 +356,10 @@ DEVICE void report(Fault* fault, int64_t* alarm, int64_t code, int64_t position,
   *static_cast<volatile int64_t*>(alarm) = 1;
 }
 
-// Called by all threads of all blocks at the end of a checking kernel. True for one thread of the grid, when all others
-// have looked: it names the first fault in TensorFlow's order, walking as a single thread would. That is slow, and
-// only done where there is a fault.
-DEVICE bool must_name(Checks* checks, bool found) {
+// Called by all threads of all blocks at the end of a checking kernel. Returns true for one thread of the grid, after
+// all others are done, if there was a fault: that thread then finds the first fault in TensorFlow's order sequentially,
+// which is slow but only done after a fault.
+DEVICE bool must_report(Checks* checks, bool found) {
   if (found) atomicOr(&checks->raised, 1u);
   __threadfence();
   __syncthreads();
@@ -368,8 +367,8 @@ DEVICE bool must_name(Checks* checks, bool found) {
   return atomicAdd(&checks->finished, 1u) + 1 == gridDim.x * gridDim.y && is_raised(checks);
 }
 
-// The same if no later kernel reads the state: it is reset to zeros.
-DEVICE bool must_name_and_clear(Checks* checks, bool found) {
+// Does the same and resets the state to zero, for calls where no later kernel reads it.
+DEVICE bool must_report_and_reset(Checks* checks, bool found) {
   if (found) atomicOr(&checks->raised, 1u);
   __threadfence();
   __syncthreads();

@@ -1,4 +1,4 @@
-// Elementwise functions whose bits must not depend on whose library computes them.
+// Elementwise functions whose bits must not depend on the math library.
 #pragma once
 #include "device.cuh"
 
@@ -10,7 +10,7 @@ struct Roots {
   int64_t size;
 };
 
-// The root of every number; that of 16-bit numbers is taken in float32 and then rounded.
+// Writes the square root of every number; 16-bit floats are computed in float32 and then rounded.
 template <class T>
 DEVICE void roots(const Roots& p) {
   const T* x = static_cast<const T*>(p.x);

@@ -1,4 +1,4 @@
-// {Sparse,Ragged}FillEmptyRows, their gradient, and the gradient's transpose.
+// {Sparse,Ragged}FillEmptyRows, their gradient, and the transpose of the gradient.
 #pragma once
 #include "coordinates.cuh"
 
@@ -16,8 +16,8 @@ struct FillCount {
   int64_t* alarm;
 };
 
-// Row ids must be in [0, rows). Counts in every part where an id differs from the one before, and raises `order` where
-// one falls. Where none does, the counts are of rows that have entries.
+// Validates that row ids are in [0, rows). Counts per part where an id differs from the previous one, and raises
+// `order` where ids decrease; for sorted ids the counts are of rows with entries.
 DEVICE void fill_count(const FillCount& p) {
   const Part part = part_of(p.size);
   bool is_bad = false, falls = false;
@@ -31,7 +31,7 @@ DEVICE void fill_count(const FillCount& p) {
   if (falls) atomicOr(&p.order->raised, 1u);
   filled = sum_of_block(filled);
   if (threadIdx.x == 0) p.counts[blockIdx.x] = filled;
-  if (!must_name(p.checks, is_bad)) return;
+  if (!must_report(p.checks, is_bad)) return;
   int64_t i = 0;
   while (is_below(p.ids[i * p.step], p.rows)) ++i;
   report(p.fault, p.alarm, fault_row_not_in_shape, i, p.ids[i * p.step], p.rows);
@@ -52,8 +52,8 @@ struct FillEntries {
   const Checks* checks;
 };
 
-// Moves every entry up by the number of empty rows before it. `ids` never fall; `order`, if there is one, says which
-// entry each is of.
+// Moves every entry up by the number of empty rows before it. `ids` are sorted; `order`, if not null, has the original
+// position of each entry.
 template <class U>
 DEVICE void fill_entries(const FillEntries& p) {
   if (is_raised(p.checks)) return;
@@ -92,7 +92,7 @@ struct FillRows {
   const Checks* checks;
 };
 
-// How many ids among [low, high) are below `row`, counted from the beginning.
+// Returns how many ids are below `row`, known to be in [low, high].
 DEVICE int64_t ids_below(const FillRows& p, int64_t row, int64_t low, int64_t high) {
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
@@ -104,8 +104,8 @@ DEVICE int64_t ids_below(const FillRows& p, int64_t row, int64_t low, int64_t hi
   return low;
 }
 
-// After `fill_entries`: which rows are empty, and their entries. A block takes neighbouring rows, so that it searches
-// the whole list only for the first and for the last of them.
+// After `fill_entries`: flags empty rows and writes their entries. A block takes neighbouring rows, so that it searches
+// the whole list only for the first and the last of them.
 template <class U>
 DEVICE void fill_rows(const FillRows& p) {
   if (is_raised(p.checks)) return;
@@ -140,8 +140,8 @@ struct NamePositions {
   int64_t* alarm;
 };
 
-// Every position of the map must be in [0, positions); those named are marked, and `twice` is raised where one is named
-// more than once.
+// Validates that every position in the map is in [0, positions) and flags it; raises `twice` where one occurs more than
+// once.
 DEVICE void name_positions(const NamePositions& p) {
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   bool is_bad = false, is_twice = false;
@@ -153,7 +153,7 @@ DEVICE void name_positions(const NamePositions& p) {
       is_bad = true;
   }
   if (is_twice) atomicOr(&p.twice->raised, 1u);
-  if (!must_name(p.checks, is_bad)) return;
+  if (!must_report(p.checks, is_bad)) return;
   int64_t i = 0;
   while (is_below(p.map[i], p.positions)) ++i;
   report(p.fault, p.alarm, fault_reverse_index_not_in_grad, i, p.map[i], p.positions);
@@ -185,7 +185,7 @@ struct SplitGrad {
   const Checks* checks;
 };
 
-// The grid of `count_unnamed`. Entries pick their values; values that the map does not name go to `rest`, in order.
+// Uses the grid of `count_unnamed`. Entries copy their values; values of unmapped positions go to `rest`, in order.
 template <class U>
 DEVICE void split_grad(const SplitGrad& p) {
   if (is_raised(p.checks)) return;
@@ -211,8 +211,8 @@ struct AddRest {
   const Checks* checks;
 };
 
-// One block. The order of the sum is fixed, each step is rounded to T: one thread adds, while the other warps load what
-// comes next.
+// One block. The order of the sum is fixed and each step is rounded to T: one thread adds, while the other warps load
+// the next tile.
 template <class T>
 DEVICE void add_rest(const AddRest& p) {
   if (is_raised(p.checks)) return;
@@ -246,7 +246,7 @@ struct AddRestIntegers {
   const Checks* checks;
 };
 
-// The same for integers, which wrap and may be added in any order.
+// For integers, which wrap and may be added in any order.
 template <class T>
 DEVICE void add_rest_integers(const AddRestIntegers& p) {
   if (is_raised(p.checks)) return;
@@ -270,8 +270,8 @@ struct FillNamed {
   const Checks* checks;
 };
 
-// Positions not in the map get the default, all others their value; those of a map that names one twice are left to
-// `add_named`.
+// Writes the default to unmapped positions and the value to all others, except for maps with a repeated position, which
+// `add_named` handles.
 template <class U>
 DEVICE void fill_named(const FillNamed& p) {
   if (is_raised(p.checks)) return;
@@ -296,9 +296,9 @@ struct AddNamed {
   const Checks* checks;
 };
 
-// One block, which goes through a map that names a position twice from beginning to end; FillEmptyRows makes no such
-// maps. In every tile the first thread of those that name one position adds for all of them, in order. A position's
-// first value is copied, sums are held in A and rounded once; `sums` is `to` itself where A is T.
+// One block, which processes a map with repeated positions sequentially; FillEmptyRows never returns such maps. In
+// every tile, the first thread of those with the same position adds for all of them, in order. A position's first value
+// is copied; sums are in A and rounded once. `sums` is `to` itself if A is T.
 template <class T>
 DEVICE void add_named(const AddNamed& p) {
   if (is_raised(p.checks) || !is_raised(p.twice)) return;

@@ -1,4 +1,4 @@
-// Rows copied out of a table, bit for bit.
+// Gather: copies rows of a table, bit for bit.
 #pragma once
 #include "device.cuh"
 
@@ -15,14 +15,14 @@ struct CheckGather {
   int64_t* alarm;
 };
 
-// Every id in [0, bound), or the first that is not is reported as `code`.
+// Validates that every id is in [0, bound); reports the first that is not as `code`.
 DEVICE void check_gather(const CheckGather& p) {
   const Ids ids{p.ids, p.wide != 0};
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   bool bad = false;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride)
     bad |= !is_below(ids[i], p.bound);
-  if (!must_name(p.checks, bad)) return;
+  if (!must_report(p.checks, bad)) return;
   int64_t i = 0;
   while (is_below(ids[i], p.bound)) ++i;
   report(p.fault, p.alarm, p.code, i, ids[i], p.bound);
@@ -38,7 +38,7 @@ struct GatherRows {
   const Checks* checks;
 };
 
-// U is the unit that is copied: as wide as rows and addresses allow. Threads of a block take units, one after the other.
+// U is the unit to copy, as wide as rows and addresses allow. Threads of a block copy consecutive units.
 template <class U>
 DEVICE void gather_rows(const GatherRows& p) {
   if (is_raised(p.checks)) return;

@@ -1,4 +1,4 @@
-// Neighbouring columns that are moved at once.
+// Packs of neighbouring columns that are loaded and stored at once.
 #pragma once
 #include "device.cuh"
 
@@ -52,8 +52,8 @@ DEVICE void store_pack(T* p, const Pack<T, W>& pack) {
   *reinterpret_cast<Pack<T, W>*>(p) = pack;
 }
 
-// To the device's memory. Left to itself the compiler writes packs column by column. `lasts`: what is written is soon
-// read or written again; else caches do well to keep other things.
+// Stores to global memory. Written out because the compiler would store packs column by column. `lasts`: keep the line
+// in caches because it is soon accessed again.
 template <int W, bool lasts = false, class T>
 DEVICE void put_pack(T* p, const Pack<T, W>& pack) {
 #ifdef __CUDACC_RTC__
@@ -71,7 +71,7 @@ DEVICE void put_pack(T* p, const Pack<T, W>& pack) {
 #endif
 }
 
-// What no thread writes as long as the kernel runs.
+// Loads memory that no thread writes while the kernel runs.
 template <class T, int W>
 DEVICE Pack<T, W> fetch(const T* from) {
 #ifdef __CUDACC_RTC__
@@ -83,7 +83,7 @@ DEVICE Pack<T, W> fetch(const T* from) {
   return load_pack<W>(from);
 }
 
-// A lane's columns of rows of fewer than 2³² bytes.
+// A lane's columns in rows of fewer than 2³² bytes.
 template <class T>
 struct LaneOfRows {
   unsigned char* first;  // in row 0
@@ -93,7 +93,7 @@ struct LaneOfRows {
       : first(static_cast<unsigned char*>(const_cast<void*>(rows)) + column * int64_t(sizeof(T))),
         row_bytes(uint32_t(cols * int64_t(sizeof(T)))) {
 #ifdef __CUDACC_RTC__
-    asm volatile("" : "+l"(first));  // else the compiler would add the column again for every row
+    asm volatile("" : "+l"(first));  // keeps the compiler from adding the column again for every row
 #endif
   }
 
@@ -101,7 +101,7 @@ struct LaneOfRows {
   DEVICE T* operator[](int32_t row) const { return (*this)[uint32_t(row)]; }
   DEVICE T* operator[](uint32_t row) const {
 #ifdef __CUDACC_RTC__
-    uint64_t at;  // one instruction; the compiler would take four
+    uint64_t at;  // one instruction instead of four
     asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(at) : "r"(row), "r"(row_bytes), "l"(first));
     return reinterpret_cast<T*>(at);
 #else
@@ -110,7 +110,7 @@ struct LaneOfRows {
   }
 };
 
-// Columns in the type they are added up in. Two bfloat16 are halves of a word, each but a shift or a mask away.
+// Converts columns to the accumulator's type. Two bfloat16 are halves of a word: a shift and a mask.
 template <class T, int W>
 DEVICE void unpack(Accumulator<T> (&to)[W], const Pack<T, W>& from) {
   if constexpr (Same<T, bfloat16>::value && W % 2 == 0) {
@@ -126,7 +126,7 @@ DEVICE void unpack(Accumulator<T> (&to)[W], const Pack<T, W>& from) {
   }
 }
 
-// Sums as they are stored.
+// Rounds sums to T.
 template <class T, int W>
 DEVICE Pack<T, W> packed(const Accumulator<T> (&sum)[W]) {
   Pack<T, W> pack;
@@ -135,8 +135,8 @@ DEVICE Pack<T, W> packed(const Accumulator<T> (&sum)[W]) {
   return pack;
 }
 
-// Sums in memory that other threads of the same kernel read and write: past the cache of one multiprocessor, sixteen
-// bytes at a time where there are as many.
+// Sums in memory that other threads of the same kernel read and write: bypasses the L1 cache, with sixteen-byte
+// accesses where possible.
 template <class A, int W>
 DEVICE void put_shared_sum(A* to, const A (&sum)[W]) {
   if constexpr (sizeof(A) * W % 16 == 0) {

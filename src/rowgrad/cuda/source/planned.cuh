@@ -1,4 +1,4 @@
-// Plans turned into lists of sorted entries, as a sort would leave them.
+// Expands a plan into lists of sorted entries, as a sort would produce them.
 #pragma once
 #include "bag_ids.cuh"
 #include "sorting.cuh"
@@ -30,20 +30,20 @@ struct ExpandPlan {
   int64_t* alarm;
 };
 
-// Whether a list rises at k, inside [0, bound).
-DEVICE bool rises_in(const Ids& list, int64_t bound, int64_t k) {
+// Whether a list is in [0, bound) and ascends at k.
+DEVICE bool ascends_at(const Ids& list, int64_t bound, int64_t k) {
   const int64_t value = list[k];
   return is_below(value, bound) && (k == 0 || list[k - 1] < value);
 }
 
-DEVICE void name_bad_plan(const ExpandPlan& p) {
+DEVICE void report_bad_plan(const ExpandPlan& p) {
   const Ids rows{p.rows, p.wide_rows != 0}, starts{p.starts, true}, segments{p.segments, p.wide_segments != 0};
   for (int64_t k = 0; k < p.listed; ++k)
-    if (!rises_in(rows, p.num_rows, k)) return report(p.fault, p.alarm, fault_plan_rows, k, rows[k], p.num_rows);
+    if (!ascends_at(rows, p.num_rows, k)) return report(p.fault, p.alarm, fault_plan_rows, k, rows[k], p.num_rows);
   const int64_t first = p.listed > 0 ? starts[0] : -1;
   if (p.size > 0 && first != 0) return report(p.fault, p.alarm, fault_plan_starts, 0, first, p.size);
   for (int64_t k = 0; k < p.listed; ++k)
-    if (!rises_in(starts, p.size, k)) return report(p.fault, p.alarm, fault_plan_starts, k, starts[k], p.size);
+    if (!ascends_at(starts, p.size, k)) return report(p.fault, p.alarm, fault_plan_starts, k, starts[k], p.size);
   for (int64_t i = 0; i < p.size; ++i)
     if (!is_below(segments[i], p.num_segments))
       return report(p.fault, p.alarm, fault_plan_segments, i, segments[i], p.num_segments);
@@ -52,14 +52,14 @@ DEVICE void name_bad_plan(const ExpandPlan& p) {
       return report(p.fault, p.alarm, fault_plan_positions, i, p.positions[i], p.size);
 }
 
-// Everything that becomes an address is checked, and on the way the lists are written that `find_rows` has for sorted
-// ids: `heads`, `firsts` and `begins`, the row of each entry in `ids` (null: unused), and in `values` its segment, or
-// its position where `positions` is not null. `scales`, of type A, are what segments of so many ids are multiplied by
-// (null: nothing). `rows_out` gets a copy of the rows (null: not requested).
+// Validates everything that becomes an address, and writes the lists that `find_rows` writes for sorted ids: `heads`,
+// `firsts` and `begins`, the row of each entry in `ids` (null: unused), and in `values` its segment, or its position if
+// `positions` is not null. `scales`, of type A, has the factor of each entry by the size of its segment (null: none).
+// `rows_out` gets a copy of the rows (null: not requested).
 //
-// A block has a tile of entries. One warp looks for the row of the first of them; the rows that follow set a bit each
-// where they begin, and an entry's row is a matter of counting bits. Whatever a plan holds, no row is looked at beyond
-// those listed: each bit represents one of them.
+// A block has a tile of entries. One warp searches the row of the first entry; the following rows set a bit where they
+// begin, and an entry's row follows from counting bits. Even for a corrupted plan no row beyond those listed is read:
+// each bit represents one of them.
 template <class A>
 DEVICE void expand_plan(const ExpandPlan& p) {
   constexpr int kThreads = 256, kWarps = kThreads / 32, kItems = 4, kTile = kThreads * kItems;
@@ -94,10 +94,10 @@ DEVICE void expand_plan(const ExpandPlan& p) {
     }
   }
   for (int64_t k = int64_t(blockIdx.x) * kThreads + threadIdx.x; k < p.listed; k += int64_t(gridDim.x) * kThreads) {
-    bad |= !rises_in(rows, p.num_rows, k) || !rises_in(starts, p.size, k) || (k == 0 && starts[0] != 0);
+    bad |= !ascends_at(rows, p.num_rows, k) || !ascends_at(starts, p.size, k) || (k == 0 && starts[0] != 0);
     if (p.rows_out) rows_out.put(k, rows[k]);
   }
-  // One scale at a time, for the code of its arithmetic is long: lists move on by one.
+  // One scale at a time, because its code is long: the lists rotate by one.
   A scale[kItems] = {};
 #pragma unroll 1
   for (int turn = 0; p.scales && turn < kItems; ++turn) {
@@ -122,7 +122,7 @@ DEVICE void expand_plan(const ExpandPlan& p) {
   if (begins_here && threadIdx.x == 0) atomicOr(&words[0], 1u);
   __syncthreads();
 
-  // The row of an entry is `base` and the number of bits up to it.
+  // The row of an entry is `base` plus the number of bits up to it.
   const int64_t base = begins_here ? row_before - 1 : row_before;
   const uint32_t own = words[lane];
   uint32_t counted = __popc(own);
@@ -142,14 +142,14 @@ DEVICE void expand_plan(const ExpandPlan& p) {
     if (i >= p.size) continue;
     p.values[i] = uint32_t(value[j]);
     if (p.scales) static_cast<A*>(p.scales)[i] = scale[j];
-    if (row >= p.listed) continue;  // none are listed
+    if (row >= p.listed) continue;  // no row is listed
     if (p.ids) p.ids[i] = uint32_t(rows[row]);
     if (lane == 0) {
       p.firsts[i / kChunk] = uint32_t(row);
       p.begins[i / kChunk] = uint32_t(p.starts[row]);
     }
   }
-  if (must_name(p.checks, bad)) name_bad_plan(p);
+  if (must_report(p.checks, bad)) report_bad_plan(p);
 }
 
 struct PlaceSegments {
@@ -161,8 +161,8 @@ struct PlaceSegments {
   const Checks* checks;
 };
 
-// The segment of every position, from zeros: in the lower half, below the number of its entry. Where entries share a
-// position the last one is heard, and where there is none it is segment 0.
+// Writes the segment of every position to the lower half of `placed`, which is zero at first, with the entry's number
+// above it: if entries share a position the last one wins, and a position without an entry gets segment 0.
 DEVICE void place_segments(const PlaceSegments& p) {
   if (is_raised(p.checks)) return;
   const Ids segments{p.segments, p.wide_segments != 0};
@@ -178,7 +178,7 @@ struct TakeSegments {
   const Checks* checks;
 };
 
-// The lower halves. If a check failed, nothing reads them, but they are in range all the same.
+// Extracts the segments. If a check failed, nothing reads them, but they are in range anyway.
 DEVICE void take_segments(const TakeSegments& p) {
   const bool raised = is_raised(p.checks);
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;

@@ -1,12 +1,12 @@
-// Whole rows: multiplied with one another, looked for in a list, and added to it until it has the length it should.
+// Whole rows: inner products, positions in a list, and padding.
 #pragma once
 #include "device.cuh"
 
 namespace rowgrad {
 
-// ⟨a, b⟩ by eight neighbouring threads, of which `lane` is one: it adds columns lane, lane + 8, … to +0, and the eight
-// sums are added as a tree. All threads of the warp come here, those without a row with no columns. Every lane gets the
-// result.
+// Returns ⟨a, b⟩, computed by eight neighbouring threads: thread `lane` adds columns lane, lane + 8, … to +0, and the
+// eight sums are added as a tree. All threads of the warp must call this, those without a row with no columns. Every
+// lane gets the result.
 template <class T>
 DEVICE Accumulator<T> inner_product(const T* a, const T* b, int64_t cols, int lane) {
   typedef Accumulator<T> A;
@@ -31,14 +31,14 @@ struct CheckPairs {
   int64_t* alarm;
 };
 
-// Two lists of ids side by side, looked at pair by pair.
+// Validates two lists of ids pair by pair.
 DEVICE void check_pairs(const CheckPairs& p) {
   const Ids indices{p.indices, p.wide_indices != 0}, segments{p.segments, p.wide_segments != 0};
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   bool bad = false;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride)
     bad |= !is_below(indices[i], p.data_rows) || !is_below(segments[i], p.grad_rows);
-  if (!must_name(p.checks, bad)) return;
+  if (!must_report(p.checks, bad)) return;
   int64_t i = 0;
   while (is_below(indices[i], p.data_rows) && is_below(segments[i], p.grad_rows)) ++i;
   if (!is_below(indices[i], p.data_rows))
@@ -60,7 +60,7 @@ struct RowDots {
   const Checks* checks;
 };
 
-// ⟨x[x_ids[i]], y[y_ids[i]]⟩ for every i; without ids (and so without checks) row i is taken. A warp takes four.
+// ⟨x[x_ids[i]], y[y_ids[i]]⟩ for every i; without ids (and so without checks) row i is used. A warp takes four rows.
 template <class T>
 DEVICE void row_dots(const RowDots& p) {
   if (p.checks && is_raised(p.checks)) return;
@@ -79,7 +79,7 @@ DEVICE void row_dots(const RowDots& p) {
   }
 }
 
-// The first place of the list whose id is not below this one.
+// Returns the first position in the list whose id is not below this one.
 DEVICE int64_t place_of(const Ids& list, int64_t size, int64_t id) {
   int64_t low = 0, high = size;
   while (low < high) {
@@ -105,7 +105,7 @@ struct RowPositions {
   int64_t* alarm;
 };
 
-// The position of each id in the list; an id that is not in it is a fault.
+// Writes the position of each id in the list; a missing id is a fault.
 DEVICE void row_positions(const RowPositions& p) {
   const Ids list{p.list, p.wide_list != 0}, ids{p.ids, p.wide_ids != 0};
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
@@ -116,7 +116,7 @@ DEVICE void row_positions(const RowPositions& p) {
     bad |= !is_at(place, id);
     p.positions[i] = place;
   }
-  if (!must_name(p.checks, bad)) return;
+  if (!must_report(p.checks, bad)) return;
   int64_t i = 0;
   while (is_at(place_of(list, p.listed, ids[i]), ids[i])) ++i;
   report(p.fault, p.alarm, fault_id_not_listed, i, ids[i], p.listed);
@@ -134,7 +134,7 @@ struct PadRows {
   int64_t* alarm;
 };
 
-// Writes zeros and the fill id after the last named row. U is as wide as an element.
+// Writes zeros and the fill id after the last unique row. U is as wide as an element.
 template <class U>
 DEVICE void pad_rows(const PadRows& p) {
   const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, stride = int64_t(gridDim.x) * blockDim.x;

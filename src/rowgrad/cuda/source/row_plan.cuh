@@ -1,4 +1,4 @@
-// What a plan keeps of a batch that was sorted by row.
+// Writes a plan from a batch that was sorted by row.
 #pragma once
 #include "device.cuh"
 
@@ -17,7 +17,7 @@ struct WritePlan {
   const Checks* checks;
 };
 
-// The position and the segment of every sorted entry, and the counts of segments, which `found` has in 32 bits.
+// Writes the position and segment of every sorted entry, and the counts of segments, which `found` has in 32 bits.
 DEVICE void write_plan(const WritePlan& p) {
   if (is_raised(p.checks)) return;
   const Ids segment_ids{p.segment_ids, p.wide_segments != 0};

@@ -1,5 +1,4 @@
-// Optimizer steps on rows of a table whose gradients are rows in memory: of some rows at a time, so that memory always has
-// something to do.
+// Optimizer steps on rows of a table whose gradients are rows in memory: several rows at a time, to keep memory busy.
 #pragma once
 #include "update_rules.cuh"
 
@@ -30,17 +29,16 @@ struct StepRows {
   const Checks* checks;
 };
 
-// What a group of lanes knows of its rows, in shared memory: their numbers, where their gradients are, and then the
-// gradients themselves.
+// A group's rows in shared memory: their numbers, the addresses of their gradients, and then the gradients themselves.
 template <class T, int W>
 struct RowsOfGroup {
   typedef Accumulator<T> A;
   const int stride;
-  A *sums, *factors;  // factors: before there are any, scales
+  A *sums, *factors;  // factors: scales at first
   int64_t *ids, *sources;
 
   explicit DEVICE RowsOfGroup(int lanes)
-      : stride((lanes + (lanes < 8 ? 1 : 8 / W)) * W) {  // neighbouring rows are in different banks
+      : stride((lanes + (lanes < 8 ? 1 : 8 / W)) * W) {  // pad rows so that neighbouring rows are in different banks
     SHARED;
     constexpr int kNumbers = kRowsAtOnce * 2 * sizeof(int64_t) / sizeof(A);
     sums = reinterpret_cast<A*>(shared_memory) +
@@ -51,20 +49,21 @@ struct RowsOfGroup {
   }
 };
 
-// A row that is listed, and its entries among sorted ones.
+// A listed row and the range of its sorted entries.
 struct Listed {
   int64_t row, begin, end;
 };
 
 // The steps of up to eight rows by a group of lanes.
 //
-// A rule that looks at whole rows has them in one group: column c adds to sum c mod 8 and then comes the tree of the
-// eight, as inner products are added up. Eight lanes have a row each, or one lane where the group has fewer.
+// Rules with one slot per row need the sum of squares of whole rows, each in one group: column c adds to sum c mod 8,
+// then a tree over the eight, as for inner products. Eight lanes share a row, or one lane has a row if the group has
+// fewer.
 template <class T, int W, class Rule>
 struct RowSteps {
   typedef Accumulator<T> A;
-  static constexpr int kHeld = Rule::slots == 0 ? kRowsAtOnce : Rule::slots == 1 ? 4 : 2;  // rows of the table in flight
-  static constexpr bool holds_all = kHeld == kRowsAtOnce;
+  static constexpr int kRowsLoaded = Rule::slots == 0 ? kRowsAtOnce : Rule::slots == 1 ? 4 : 2;  // in flight
+  static constexpr bool loads_all = kRowsLoaded == kRowsAtOnce;
   const RowUpdate<T> u;
   const LaneGroup group;
   const RowsOfGroup<T, W> rows;
@@ -82,7 +81,7 @@ struct RowSteps {
 
   DEVICE A* own_columns(int j) const { return rows.sums + j * rows.stride + group.lane * W; }
 
-  // Row k + j of those that are listed.
+  // Returns row k + j of the list.
   DEVICE Listed listed(const StepRows& p, int64_t k, int j, int64_t count) const {
     const Ids ids{p.ids, p.wide != 0};
     Listed found{k + j, 0, 0};
@@ -95,7 +94,8 @@ struct RowSteps {
     return found;
   }
 
-  // A source with its lowest bit set is an entry, which its scale makes a sum.
+  // Stores the source of a row's gradient. If its lowest bit is set, the source is a single entry, to be multiplied by
+  // its scale.
   DEVICE void place(const StepRows& p, int64_t k, int j, const Listed& found) const {
     const int64_t row_bytes = p.cols * int64_t(sizeof(T));
     int64_t source = reinterpret_cast<int64_t>(p.grad) + (k + j) * row_bytes;
@@ -107,7 +107,7 @@ struct RowSteps {
     rows.sources[j] = source;
   }
 
-  // Rows k and following take their steps, and those after the next `stride` are prefetched: `ahead` is one of them.
+  // Steps rows from k on, and prefetches the list entries after the next `stride`: `ahead` is one of them.
   DEVICE void take_from(const StepRows& p, int64_t k, int64_t stride, int64_t count, Listed& ahead) {
     waiting = count - k < kRowsAtOnce ? int(count - k) : kRowsAtOnce;
     if (group.lanes >= kRowsAtOnce) {
@@ -120,13 +120,13 @@ struct RowSteps {
     take();
   }
 
-  DEVICE void hold(Columns<Rule, W, T> (&held)[kHeld], int first) const {
+  DEVICE void load_rows(Columns<Rule, W, T> (&loaded)[kRowsLoaded], int first) const {
 #pragma unroll
-    for (int j = 0; j < kHeld; ++j)
-      if (is_column && first + j < waiting) held[j] = load_columns<Rule, W>(u, rows.ids[first + j], column);
+    for (int j = 0; j < kRowsLoaded; ++j)
+      if (is_column && first + j < waiting) loaded[j] = load_columns<Rule, W>(u, rows.ids[first + j], column);
   }
 
-  // Gradients of all rows, four in flight.
+  // Loads the gradients of all rows, four in flight.
   DEVICE void read_gradients() const {
     constexpr int kRead = 4;
 #pragma unroll
@@ -154,40 +154,40 @@ struct RowSteps {
   }
 
   DEVICE void take() const {
-    Columns<Rule, W, T> held[kHeld];
-    A slot = zero_of<A>();  // of a row that is looked at as a whole
+    Columns<Rule, W, T> loaded[kRowsLoaded];
+    A slot = zero_of<A>();  // of a rule with one slot per row
     if constexpr (Rule::per_row)
       if (group.lanes >= kRowsAtOnce && group.lane < waiting) slot = u.slot0[rows.ids[group.lane]];
-    if constexpr (holds_all) hold(held, 0);
+    if constexpr (loads_all) load_rows(loaded, 0);
     read_gradients();
     if constexpr (Rule::per_row) {
-      if (u.decays) decay(held);
+      if (u.decays) decay(loaded);
       find_factors(slot);
     }
 #pragma unroll 1
-    for (int first = 0; first < waiting; first += kHeld) {
-      if constexpr (!holds_all) hold(held, first);
-      step(held, first);
+    for (int first = 0; first < waiting; first += kRowsLoaded) {
+      if constexpr (!loads_all) load_rows(loaded, first);
+      step(loaded, first);
     }
     __syncwarp(group.mask);
   }
 
-  // Gradients of rows that are looked at as a whole take their decay before.
-  DEVICE void decay(const Columns<Rule, W, T> (&held)[kHeld]) const {
+  // Adds weight decay before the sum of squares, for rules with one slot per row.
+  DEVICE void decay(const Columns<Rule, W, T> (&loaded)[kRowsLoaded]) const {
 #pragma unroll
-    for (int j = 0; j < kHeld; ++j)
+    for (int j = 0; j < kRowsLoaded; ++j)
       if (is_column && j < waiting) {
         Pack<A, W> g = load_pack<W>(own_columns(j));
 #pragma unroll
-        for (int w = 0; w < W; ++w) g.at[w] = decayed<Rule>(u, g.at[w], load(held[j].weight.at[w]));
+        for (int w = 0; w < W; ++w) g.at[w] = decayed<Rule>(u, g.at[w], load(loaded[j].weight.at[w]));
         store_pack<W>(own_columns(j), g);
       }
     __syncwarp(group.mask);
   }
 
-  DEVICE void step(Columns<Rule, W, T> (&held)[kHeld], int first) const {
+  DEVICE void step(Columns<Rule, W, T> (&loaded)[kRowsLoaded], int first) const {
 #pragma unroll
-    for (int j = 0; j < kHeld; ++j)
+    for (int j = 0; j < kRowsLoaded; ++j)
       if (is_column && first + j < waiting) {
         Pack<A, W> g = load_pack<W>(own_columns(first + j));
         A factor = zero_of<A>();
@@ -195,9 +195,9 @@ struct RowSteps {
           factor = rows.factors[first + j];
         } else {
 #pragma unroll
-          for (int w = 0; w < W; ++w) g.at[w] = decayed<Rule>(u, g.at[w], load(held[j].weight.at[w]));
+          for (int w = 0; w < W; ++w) g.at[w] = decayed<Rule>(u, g.at[w], load(loaded[j].weight.at[w]));
         }
-        step_columns<Rule, true, W>(u, rows.ids[first + j], column, held[j], g.at, factor);
+        step_columns<Rule, true, W>(u, rows.ids[first + j], column, loaded[j], g.at, factor);
       }
   }
 
@@ -243,9 +243,9 @@ struct RowSteps {
   }
 };
 
-// A group of lanes takes rows ids[k], …, ids[k + 7], or without ids rows k, …, k + 7. Row k of `grad` is the gradient of the
-// k-th. With `starts` a row may be one entry of sorted ones: then its gradient is that entry's row of `bags`, times its
-// scale, and a sum like any other. Where the host does not know how many rows there are, `count` says it.
+// A group of lanes steps rows ids[k], …, ids[k + 7], or without ids rows k, …, k + 7, with row k of `grad` as the
+// gradient of the k-th. With `starts`, a row may have a single sorted entry: then its gradient is the entry's row of
+// `bags` times its scale, rounded like any sum. If the host does not know the number of rows, it is in `count`.
 template <class T, class Rule, int W>
 DEVICE void step_rows(const StepRows& p) {
   if (p.checks && is_raised(p.checks)) return;

@@ -1,6 +1,6 @@
-// Prefix sums. A list is cut into as many parts as a grid has blocks; a first kernel counts in every part, `scan_parts`
-// sums up the counts, and a second kernel goes over the parts again, each from where the parts before it stop. So the
-// counts of a list are never written out.
+// Prefix sums. A list has as many parts as the grid has blocks: one kernel counts per part, `scan_parts` sums up the
+// counts, and a second kernel processes the parts again, each from the sum before it. So the counts per item are never
+// stored.
 #pragma once
 #include "device.cuh"
 
@@ -16,8 +16,8 @@ DEVICE Part part_of(int64_t size) {
   return {size * blockIdx.x / gridDim.x, size * (int64_t(blockIdx.x) + 1) / gridDim.x};
 }
 
-// Called by all threads of a block, whose size is a multiple of 32: the sum of the values of the threads before, and the
-// sum of all.
+// Returns the sum of the values of the threads before this one, and the sum of all in `total`. Called by all threads of
+// a block, whose size is a multiple of 32.
 template <class N>
 DEVICE N scan_block(N value, N& total) {
   __shared__ N sums[32];
@@ -57,10 +57,10 @@ struct ScanParts {
   const Checks* unless;
 };
 
-// Block b turns its list, parts + 1 numbers at counts + b * (parts + 1), into sums of what stood before; the last place
-// gets the total. Where `unless` is raised the total is -1.
+// Block b replaces its list, parts + 1 numbers at counts + b * (parts + 1), by exclusive prefix sums; the last element
+// becomes the total, or -1 if `unless` is raised.
 DEVICE void scan_parts(const ScanParts& p) {
-  constexpr int kItems = 8;  // of each thread at a time
+  constexpr int kItems = 8;  // per thread and iteration
   int64_t* counts = p.counts + int64_t(blockIdx.x) * (p.parts + 1);
   int64_t before = 0;
   for (int64_t base = 0; base < p.parts; base += int64_t(blockDim.x) * kItems) {
@@ -88,8 +88,8 @@ struct SortCount {
   int64_t* counts;
 };
 
-// A stable sort of non-negative keys, eight bits at a time from the lowest. Both kernels have 256 threads, one for each
-// value of the eight bits. First: how often each value occurs in each part.
+// Stable radix sort of non-negative keys, eight bits at a time from the lowest. Both kernels have 256 threads, one per
+// value of the eight bits. First kernel: counts each value per part.
 DEVICE void sort_count(const SortCount& p) {
   __shared__ uint32_t seen[256];
   seen[threadIdx.x] = 0;
@@ -112,7 +112,7 @@ struct SortMove {
   int64_t* to_order;
 };
 
-// Then keys and where they came from move to their places. `order` null: keys are in their original order.
+// Second kernel: moves keys and their original positions. `order` null: keys are in their original order.
 DEVICE void sort_move(const SortMove& p) {
   __shared__ int64_t next[256];
   __shared__ uint32_t seen[8][256];

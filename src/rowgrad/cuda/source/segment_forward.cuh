@@ -1,4 +1,4 @@
-// Rows of a table added up by bag, in TensorFlow's order: a first block of n mod 8 rows, then blocks of eight.
+// Sums of a table's rows by bag, in TensorFlow's order: a first block of n mod 8 rows, then blocks of eight.
 #pragma once
 #include "packs.cuh"
 
@@ -25,9 +25,9 @@ struct SumBags {
   int64_t* alarm;
 };
 
-// In TensorFlow's order: the last segment against the number of bags; then run by run: against the next run, against the
-// number of bags, its ids against the table.
-DEVICE void name_bad_bag(const SumBags& p) {
+// Reports the first fault in TensorFlow's order: the last segment against the number of bags; then each run against the
+// next run, against the number of bags, and its ids against the table.
+DEVICE void report_bad_bag(const SumBags& p) {
   const Ids ids{p.ids, p.ids_wide != 0}, segments{p.segments, p.segments_wide != 0};
   const int64_t n = p.size, last = segments[n - 1], int32_max = 0x7fffffff;
   const int64_t limit = p.ids_wide ? 0x7fffffffffffffff : int32_max;
@@ -46,15 +46,15 @@ DEVICE void name_bad_bag(const SumBags& p) {
   }
 }
 
-constexpr int64_t kLongBag = 512;  // beyond it a whole block of threads adds up a bag
+constexpr int64_t kLongBag = 512;  // a whole block of threads sums longer bags
 
 DEVICE int first_block(int64_t n) {
   const int rest = int(n & 7);
   return n < 10 ? int(n) : rest < 2 ? rest + 8 : rest;
 }
 
-// How many segments are below a bag, of ascending ones; for a whole warp. Whatever the segments are, at most `size`.
-// Bags are often of about one size: the first round looks near `guess`, farther away in ever larger steps.
+// Returns how many sorted segments are below a bag; called by a whole warp. For any segments, the result is at most
+// `size`. Bags are often of similar size: the first round probes around `guess`, in steps that grow with the distance.
 template <class S>
 DEVICE int64_t segments_below(const S* segments, int64_t size, int64_t bag, int64_t guess) {
   const unsigned lane = lane_of_thread();
@@ -77,13 +77,13 @@ DEVICE int64_t segments_below(const S* segments, int64_t size, int64_t bag, int6
 }
 
 // Whether an id is in [0, rows).
-DEVICE bool names_row(int64_t id, int64_t rows) { return is_below(id, rows); }
-DEVICE bool names_row(int32_t id, int64_t rows) {
+DEVICE bool is_valid_id(int64_t id, int64_t rows) { return is_below(id, rows); }
+DEVICE bool is_valid_id(int32_t id, int64_t rows) {
   return rows > 0x7fffffff ? id >= 0 : uint32_t(id) < uint32_t(rows);
 }
 
-// The bags of a block: where each begins (the last number says where all end), and their ids, if they fit. In the list one
-// word lies between bags: else those of one size, which groups of lanes read side by side, would share banks of memory.
+// The bags of a block: where each begins, then where the last ends, and their ids if they fit. The list has one unused
+// word between bags: otherwise bags of equal size, which groups of lanes read side by side, would share memory banks.
 struct BlockOfBags {
   int64_t* starts;
   uint32_t* list;
@@ -91,8 +91,8 @@ struct BlockOfBags {
   bool is_listed;
 };
 
-// Finds the bags of a block and looks at their segments and ids. Returns if a segment was found that falls or is no
-// bag's, or an id that names no row: every entry is looked at by the block whose bags it should belong to.
+// Finds the bags of a block and validates their segments and ids. Returns whether a segment decreases or is out of
+// range, or an id is out of range. The block whose bags an entry should belong to validates that entry.
 template <class S, class I>
 DEVICE bool find_bags(const SumBags& p, int64_t first, BlockOfBags& block) {
   const S* segments = static_cast<const S*>(p.segments);
@@ -130,10 +130,10 @@ DEVICE bool find_bags(const SumBags& p, int64_t first, BlockOfBags& block) {
       const int64_t i = from + j * blockDim.x;
       if (i >= end) continue;
       const int64_t bag = int64_t(segment[j]) - first, before = i > begin ? int64_t(last[j]) - first : -1;
-      if (before > bag || before < -1 || bag >= count || !names_row(id[j], p.rows))
+      if (before > bag || before < -1 || bag >= count || !is_valid_id(id[j], p.rows))
         bad = true;
       else if (before < bag)
-        for (int64_t k = before + 1; k <= bag; ++k)  // one thread a bag, unless segments are bad: then it is any
+        for (int64_t k = before + 1; k <= bag; ++k)  // one thread per bag; if segments are bad, any of them
           atomicExch(reinterpret_cast<unsigned long long*>(&starts[k]), (unsigned long long)(i));
       if (block.is_listed && bag >= 0 && bag < count) block.list[i - begin + bag] = uint32_t(id[j]);
     }
@@ -141,7 +141,7 @@ DEVICE bool find_bags(const SumBags& p, int64_t first, BlockOfBags& block) {
   return any_thread(bad);
 }
 
-// Sums of n rows become means. Fewer than ten are multiplied by the reciprocal, as TensorFlow does.
+// Divides sums of n rows. Fewer than ten are multiplied by the reciprocal, as in TensorFlow.
 template <class A, int W>
 DEVICE_CALL Pack<A, W> divided(Pack<A, W> sum, int n, int reduce) {
   const A divisor = A(exact_divisor(Reduction(reduce), double(n)));
@@ -156,11 +156,11 @@ DEVICE_CALL Pack<A, W> divided(Pack<A, W> sum, int n, int reduce) {
   return sum;
 }
 
-// One lane's columns of the sums of bags. I is the type of ids, of which all have been looked at.
+// One lane's columns of the sums of bags. I is the type of ids, which are already validated.
 template <class T, int W, class I>
 struct BagLane {
   typedef Accumulator<T> A;
-  LaneOfRows<T> data;  // lanes beyond the last column read the first ones
+  LaneOfRows<T> data;  // lanes beyond the last column read the first columns
   bool is_column;
 
   DEVICE BagLane(const SumBags& p, int64_t column)
@@ -168,7 +168,7 @@ struct BagLane {
 
   DEVICE Pack<T, W> row(I id) const { return fetch<T, W>(data[id]); }
 
-  // The sum of N rows, left to right.
+  // Sums N rows, left to right.
   template <int N>
   DEVICE void sum_of(A (&total)[W], const I* ids) const {
     Pack<T, W> rows[N];
@@ -179,7 +179,7 @@ struct BagLane {
     for (int j = 1; j < N; ++j) add(total, rows[j]);
   }
 
-  // The first block of a bag: one to nine rows, left to right.
+  // Sums the first block of a bag: one to nine rows, left to right.
   DEVICE void sum_first(A (&total)[W], const I* ids, int count) const {
     if (count == 8)
       sum_of<8>(total, ids);
@@ -189,7 +189,7 @@ struct BagLane {
       sum_some<9>(total, ids, count);
   }
 
-  // One to N rows.
+  // Sums one to N rows.
   template <int N>
   DEVICE void sum_some(A (&total)[W], const I* ids, int count) const {
     Pack<T, W> rows[N < 8 ? N : 8];
@@ -220,7 +220,7 @@ struct BagLane {
   }
 };
 
-// A group of lanes has a bag at a time; long bags are left for all groups of the block together. `ids` are those of the
+// Each group of lanes sums one bag at a time; all groups of the block sum long bags together. `ids` are those of the
 // whole block.
 template <class T, int W, class I>
 DEVICE void sum_bags_of(const SumBags& p, int64_t first_bag, const BlockOfBags& block, const I* ids, void* memory) {
@@ -230,7 +230,7 @@ DEVICE void sum_bags_of(const SumBags& p, int64_t first_bag, const BlockOfBags& 
   const int64_t column = (int64_t(blockIdx.y) * lanes + lane) * W, begin = block.starts[0];
   const LaneOfRows<T> out(static_cast<T*>(p.out) + first_bag * p.columns, p.columns, column);
   const BagLane<T, W, I> me(p, column);
-  // Lists are short; ids in the device's memory may be any number.
+  // Lists in shared memory are short; offsets in global memory may need 64 bits.
   auto ids_of = [&](int bag) {
     if constexpr (Same<I, uint32_t>::value)
       return ids + int(block.starts[bag] - begin) + bag;
@@ -293,7 +293,7 @@ template <class T, int W>
 DEVICE void sum_bags(const SumBags& p) {
   if (p.earlier && is_raised(p.earlier)) return;
   SHARED;
-  // What groups leave each other in long bags | starts | list
+  // Layout: partial sums of long bags | starts | list
   unsigned char* memory = shared_memory + sizeof(Accumulator<T>) * W * blockDim.x;
   BlockOfBags block;
   block.starts = reinterpret_cast<int64_t*>(memory);
@@ -312,7 +312,7 @@ DEVICE void sum_bags(const SumBags& p) {
     else
       sum_bags_of<T, W, int32_t>(p, first, block, static_cast<const int32_t*>(p.ids) + block.starts[0], shared_memory);
   }
-  if (must_name_and_clear(p.checks, bad)) name_bad_bag(p);
+  if (must_report_and_reset(p.checks, bad)) report_bad_bag(p);
 }
 
 }  // namespace rowgrad

@@ -1,11 +1,11 @@
-// Gradient rows added up by the row of the table they belong to.
+// Sums gradient rows by table row.
 //
-//   sum_rows   the entries of a batch, sorted by row. A row's entries are cut into runs of 64 (of all its entries, in
-//              sequential order); a run is added up left to right from +0. A chunk of 32 entries is one worker's: it adds
-//              up the runs that begin in the chunk, also past its end. A worker is a group of lanes, side by side over the
-//              columns. Sums of rows of one run are written, those of the others left in memory.
-//   join_runs  what was left is added up by the same law, 64 sums at a time, until one is left. Above the first level
-//              workers count their arrival, and the one that completes 64 sums, or the row's last, adds those up: which
+//   sum_rows   sums the sorted entries of a batch. A row's entries are cut into runs of 64 (one run in sequential order),
+//              each summed left to right from +0. A worker is a group of lanes, side by side over the columns. It has a
+//              chunk of 32 entries and sums the runs that begin in it, also past its end. Rows of one run are written;
+//              sums of other runs are left in `partials`.
+//   join_runs  sums what was left in the same order, 64 sums at a time, until one is left. Above the first level,
+//              workers count arrivals, and the one that completes 64 sums, or the row's last sums, adds them: which
 //              worker does it may vary, but not the order.
 #pragma once
 #include "packs.cuh"
@@ -15,9 +15,9 @@ namespace rowgrad {
 
 constexpr int kRunShift = 6;   // runs of 64
 constexpr int kBatch = 8;      // rows in flight
-constexpr int kAtOnce = 16;    // sums in flight, where sums of runs are added up
+constexpr int kAtOnce = 16;    // sums in flight in join_runs
 
-// Up to 64 sums of runs that were left, the last of them of this run. They make one sum.
+// Up to 64 sums of runs that were left, the last of which is this run; they are added to one sum.
 struct alignas(16) Left {
   int32_t row_begin, run;
   int32_t is_last;  // of the row
@@ -45,16 +45,16 @@ struct SumRows {
   const Checks* checks;
 };
 
-// How entries become contributions: they are multiplied by their scale, divided before that, and everything is rounded to
-// T, products and sums. kSeveral: sums of rows of one entry are not wanted; somebody else will read the entry itself.
+// How entries become contributions: kDivide divides, then kScale multiplies, kRound rounds every product and sum to T.
+// kSeveral: skip rows of one entry, whose entry is read directly elsewhere.
 constexpr int kScale = 1, kDivide = 2, kRound = 4, kSeveral = 8;
 
-// Where the sum of a run is left: 64 entries have at most one first run of a row of several runs, and one of the others.
+// Where the sum of a run is left: 64 entries contain at most one first run of a row of several runs, and one other run.
 DEVICE int64_t slot_of(int row_begin, int run) {
   return int64_t((row_begin + (run << kRunShift)) >> 6) * 2 + (run != 0);
 }
 
-// Entries of one batch: what is added to the sum for each.
+// Several loaded entries, and what each adds to the sum.
 template <class T, int W, int MODE>
 struct Batch {
   typedef Accumulator<T> A;
@@ -87,7 +87,7 @@ DEVICE void fetch_list(A (&to)[kBatch], const void* from, int64_t at) {
   }
 }
 
-// Column of the first of the lane's neighbouring ones.
+// Returns the first of the lane's columns.
 template <int W, class P>
 DEVICE int64_t column_of(const P& p) {
   const unsigned lanes = unsigned(p.lanes);
@@ -105,7 +105,7 @@ DEVICE void sum_rows(const SumRows& p) {
   const unsigned lanes = unsigned(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes;
   const int64_t number = int64_t(blockIdx.x) * (blockDim.x / lanes) + group;
   if (number * kChunk >= p.size) return;
-  // Entries are fewer than 2^30.
+  // There are fewer than 2^30 entries.
   const int chunk = int(number), begin = chunk * kChunk, size = int(p.size), shift = int(p.run_shift);
   const int run_length = 1 << shift, end = begin + kChunk < size ? begin + kChunk : size;
   const int64_t column = column_of<W>(p);
@@ -117,11 +117,11 @@ DEVICE void sum_rows(const SumRows& p) {
   const unsigned heads = p.heads[chunk], next_heads = p.heads[chunk + 1];
   const uint64_t beyond = uint64_t(next_heads) | uint64_t(p.heads[chunk + 2]) << 32;
   if (is_raised(p.checks)) return;
-  // The first run that begins here.
+  // Find the first run that begins here.
   int run = (begin - row_begin + run_length - 1) >> shift;
   int at = row_begin + (run << shift);
   const int first_head = heads ? begin + __ffs(int(heads)) - 1 : end;
-  if (!(heads & 1u) && first_head <= at) {  // a row begins before that, or there
+  if (!(heads & 1u) && first_head <= at) {  // a row begins before that run, or with it
     at = first_head;
     row_begin = at;
     run = 0;
@@ -129,7 +129,7 @@ DEVICE void sum_rows(const SumRows& p) {
   }
   if (at >= end) return;
   if constexpr ((MODE & kSeveral) != 0) {
-    if (run == 0) {  // a row begins here: the first one of several entries is what counts
+    if (run == 0) {  // a row begins here: skip to the first one with several entries
       const unsigned several = (heads & ~(heads >> 1 | next_heads << 31)) & (0xffffffffu << (at - begin));
       if (!several) return;
       const int skipped = __ffs(int(several)) - 1 - (at - begin);
@@ -139,12 +139,12 @@ DEVICE void sum_rows(const SumRows& p) {
     }
     if (at >= end) return;
   }
-  // Where the last run that begins here ends: at the next row, or after `run_length`.
+  // The end of the last run that begins here: the next row, or `run_length` entries.
   const int last_head = heads ? begin + 31 - __clz(int(heads)) : -1;
   const int last_row = last_head >= 0 && last_head < end ? last_head : row_begin;
   int limit = last_row + (((end - last_row + run_length - 1) >> shift) << shift);
   int next_head = beyond ? begin + kChunk + __ffsll(int64_t(beyond)) - 1 : 0x7fffffff;
-  if (!beyond && shift != kRunShift)  // sequential order: a row ends anywhere
+  if (!beyond && shift != kRunShift)  // sequential order: a row may end anywhere
     for (int next = chunk + 3; next_head == 0x7fffffff; ++next)
       if (const unsigned word = p.heads[next]) next_head = next * kChunk + __ffs(int(word)) - 1;
   if (next_head < limit) limit = next_head;
@@ -159,8 +159,8 @@ DEVICE void sum_rows(const SumRows& p) {
 #pragma unroll 1
   for (; from < limit; from += kBatch) {
     const int low = at > from ? at - from : 0, high = limit - from < kBatch ? limit - from : kBatch;
-    unsigned rest = ((1u << high) - 1u) & ~((1u << low) - 1u);  // a bit for each entry
-    // A bit for each entry that a row begins with, and the next bit for each that one begins after.
+    unsigned rest = ((1u << high) - 1u) & ~((1u << low) - 1u);  // a bit per entry
+    // A bit per entry that begins a row; shifted by one, per entry that ends one.
     const int offset = from - begin;
     uint64_t words;
     if (shift == kRunShift)
@@ -179,7 +179,7 @@ DEVICE void sum_rows(const SumRows& p) {
     if constexpr ((MODE & kDivide) != 0) fetch_list(batch.divisor, p.divisors, from);
     fetch_list(segment, p.segments, from + kBatch);
     while (true) {
-      // Sums of runs of rows that have several are left where they end; all before that are rows of one run.
+      // A run of a row with several runs ends at `stop` and is left in `partials`; all rows before that have one run.
       const int row_end_at = (ends & rest) ? __ffs(int(ends & rest)) - 1 : kBatch, run_end_at = run_end - 1 - from;
       const int stop = run > 0 && row_end_at < run_end_at ? row_end_at
                        : run > 0 || run_end_at < row_end_at ? run_end_at : kBatch;
@@ -238,7 +238,7 @@ struct JoinRuns {
   const Checks* checks;
 };
 
-// `rounds`: every sum is rounded to T.
+// ROUNDS: every sum is rounded to T.
 template <class T, int W, bool ROUNDS>
 DEVICE void join_runs(const JoinRuns& p) {
   typedef Accumulator<T> A;
@@ -284,7 +284,8 @@ DEVICE void join_runs(const JoinRuns& p) {
       __syncwarp(mask);
       unsigned arrived = 0;
       if (lane == 0) {
-        // Seven bits count to 64, where the last group also counts for the missing ones; seven more hold their number.
+        // Seven bits count to 64, where the last group also counts for the missing ones; seven more hold the number of
+        // groups.
         const unsigned arrival = is_last ? (unsigned(child + 1) << 7) + unsigned(64 - child) : 1u;
         uint64_t* counter =
             &p.arrivals[slot_of(left.row_begin, (group << 6) << (shift + 6)) * gridDim.y + blockIdx.y];

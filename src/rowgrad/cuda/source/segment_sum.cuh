@@ -1,11 +1,11 @@
-// Sorted segments: where each begins and ends, and the sums of their rows in the order of SegmentSum.
+// Sorted segments: their bounds, and the sums of their rows in the order of SegmentSum.
 #pragma once
 #include "packs.cuh"
 
 namespace rowgrad {
 
-// Writes where the segment of id i begins and ends into its pair of `bounds`, if it begins or ends there. Pairs of
-// segments without ids stay what they were, zeros.
+// If the segment of id i begins or ends at i, writes that to its pair of `bounds`. Pairs of segments without ids stay
+// zero.
 DEVICE void mark_bounds(const Ids& segments, int64_t size, int64_t i, int64_t* bounds) {
   const int64_t segment = segments[i];
   if (i == 0 || segments[i - 1] != segment) bounds[2 * segment] = i;
@@ -20,7 +20,7 @@ struct MarkSegments {
   const Checks* checks;
 };
 
-// The bounds of segments that are known to ascend and to be in range.
+// Writes the bounds of segments that are known to be sorted and in range.
 DEVICE void mark_segments(const MarkSegments& p) {
   if (is_raised(p.checks)) return;
   const Ids segments{p.segments, p.wide != 0};
@@ -41,9 +41,8 @@ struct CheckSegments {
   int64_t* alarm;
 };
 
-// Segments ascend and are in [0, rows): a run is compared with the next one, then with the output. Their bounds are
-// written on the way, where `bounds` is not null. What was raised by the checks `before` (null: there were none) is
-// raised here too.
+// Validates that segments are sorted and in [0, rows): each run is compared with the next one, then with the output.
+// Writes their bounds if `bounds` is not null. A fault of the checks `before` (may be null) is raised here too.
 DEVICE void check_segments(const CheckSegments& p) {
   const Ids segments{p.segments, p.wide != 0};
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
@@ -54,7 +53,7 @@ DEVICE void check_segments(const CheckSegments& p) {
     bad |= !in_range || (i > 0 && segments[i] < segments[i - 1]);
     if (in_range && p.bounds) mark_bounds(segments, p.size, i, p.bounds);
   }
-  if (!must_name(p.checks, bad) || was_raised) return;
+  if (!must_report(p.checks, bad) || was_raised) return;
   for (int64_t begin = 0, end; begin < p.size; begin = end) {
     const int64_t id = segments[begin];
     for (end = begin + 1; end < p.size && segments[end] == id;) ++end;
@@ -64,14 +63,14 @@ DEVICE void check_segments(const CheckSegments& p) {
   }
 }
 
-// Columns side by side, in the type sums are held in.
+// Neighbouring columns in the accumulator's type.
 template <class A, int V>
 struct Columns {
   A at[V];
 };
 
-// Rows 0 to n - 1, each from `row(j)`, added from +0 by `add`: left to right where there is one lane. Lane k of four
-// takes rows k, k + 4, …; then ((0 + 1) + 2) + 3, then the last n mod 4 rows. Four rows are fetched at a time.
+// Sums rows 0 to n - 1, returned by `row(j)`, from +0 with `add`. With one lane: left to right. With four: lane k sums
+// rows k, k + 4, …; then ((0 + 1) + 2) + 3, then the last n mod 4 rows. Loads four rows at a time.
 template <int lanes, int V, class A, class Row, class Add>
 DEVICE Columns<A, V> sum_in_lanes(int64_t n, const Row& row, const Add& add) {
   Columns<A, V> sum[lanes];
@@ -90,7 +89,7 @@ DEVICE Columns<A, V> sum_in_lanes(int64_t n, const Row& row, const Add& add) {
   return sum[0];
 }
 
-// Integers wrap, so their sums have no order and do with one lane.
+// Integers wrap, so the order of their sums does not matter: one lane is enough.
 template <class T>
 struct LanesOf {
   static constexpr bool is_integer = Same<T, uint8_t>::value || Same<T, uint16_t>::value || Same<T, uint32_t>::value ||
@@ -98,7 +97,7 @@ struct LanesOf {
   static constexpr int value = is_integer ? 1 : 4;
 };
 
-// The order of SegmentSum for the V columns that begin at column c; n is 2 or more.
+// Sums a segment in the order of SegmentSum, for the V columns from column c on; n is at least 2.
 template <class T, int V, class A, class Row, class Add>
 DEVICE Columns<A, V> sum_of_segment(int64_t n, int64_t c, int64_t cols, const Row& row, const Add& add) {
   constexpr int64_t packet = 32 / int64_t(sizeof(A));
@@ -106,18 +105,19 @@ DEVICE Columns<A, V> sum_of_segment(int64_t n, int64_t c, int64_t cols, const Ro
   return sum_in_lanes<1, V, A>(n, row, add);
 }
 
-// Segments of many rows are left to blocks of their own, which read ahead together: `found` is how many there are, then
-// which. One thread of those that share the segment enters it.
-DEVICE bool is_left(int64_t n, int64_t longest, int64_t segment, bool enters, uint64_t* found) {
+// Whether a segment is long and left to blocks of its own, which load ahead together. `found` has the number of such
+// segments, then their list. One of the threads that share a segment adds it (`enters`).
+DEVICE bool defer_if_long(int64_t n, int64_t longest, int64_t segment, bool enters, uint64_t* found) {
   if (n <= longest) return false;
   if (enters) found[1 + atomicAdd(found, uint64_t(1))] = uint64_t(segment);
   return true;
 }
 
-// Columns a block takes of a long segment, and the bytes of shared memory for its rows; four sums a column follow them.
+// The columns of a long segment per block, and the bytes of shared memory for its rows, followed by four sums per
+// column.
 constexpr int64_t kLongChunk = 64, kTileBytes = 32 * 1024;
 
-// Calls fn(segment, first column) for the long segments' chunks of columns; the grid's blocks share them.
+// Calls fn(segment, first column) for the column chunks of long segments; the grid's blocks share them.
 template <class Fn>
 DEVICE void each_long_segment(const uint64_t* found, int64_t cols, const Fn& fn) {
   const int64_t chunks = (cols + kLongChunk - 1) / kLongChunk, items = int64_t(found[0]) * chunks;
@@ -127,9 +127,8 @@ DEVICE void each_long_segment(const uint64_t* found, int64_t cols, const Fn& fn)
   }
 }
 
-// The order of SegmentSum for a chunk of columns of a long segment. All threads of the block bring tiles of `row(j, c)`
-// into shared memory; there one thread for each lane of a column adds them up. `finish(c, sum)` is called for every
-// column.
+// Sums a chunk of columns of a long segment in the order of SegmentSum. All threads of the block load tiles of `row(j,
+// c)` into shared memory; one thread per lane of a column adds them. Calls `finish(c, sum)` for every column.
 template <class A, class Row, class Add, class Finish>
 DEVICE void sum_long_segment(int64_t n, int64_t cols, int64_t first, const Row& row, const Add& add,
                              const Finish& finish) {
@@ -141,7 +140,7 @@ DEVICE void sum_long_segment(int64_t n, int64_t cols, int64_t first, const Row& 
   const int tile_rows = int(kTileBytes / int64_t(sizeof(A))) / width / 4 * 4;
   const int lane = threadIdx.x / width, column = threadIdx.x % width;
   const int64_t c = first + column;
-  const int lanes = c < cols / packet * packet ? 4 : 1;  // n is 16 or more
+  const int lanes = c < cols / packet * packet ? 4 : 1;  // n is at least 16
   const int64_t in_lanes = n / lanes * lanes;
   A sum = zero_of<A>();
   for (int64_t begin = 0; begin < n; begin += tile_rows) {
@@ -163,7 +162,7 @@ DEVICE void sum_long_segment(int64_t n, int64_t cols, int64_t first, const Row& 
     for (int64_t j = in_lanes; j < n; ++j) sum = add(sum, row(j, c));
     finish(c, sum);
   }
-  __syncthreads();  // sums are read
+  __syncthreads();  // sums have been read
 }
 
 struct SumSegments {
@@ -178,8 +177,8 @@ struct SumSegments {
   const Checks* checks;
 };
 
-// Every segment's rows summed, but for long segments; 16-bit floats are rounded at every addition. 2^log_lanes threads
-// take a segment, V columns each.
+// Sums the rows of every segment, except for long segments; 16-bit floats are rounded at every addition. 2^log_lanes
+// threads share a segment, V columns each.
 template <class T, int V>
 DEVICE void sum_segments(const SumSegments& p) {
   if (is_raised(p.checks)) return;
@@ -191,7 +190,7 @@ DEVICE void sum_segments(const SumSegments& p) {
   auto add = [](A a, A b) { return load(store<T>(plus(a, b))); };
   for (int64_t s = thread >> p.log_lanes; s < p.rows; s += stride) {
     const int64_t begin = p.bounds[2 * s], n = p.bounds[2 * s + 1] - begin;
-    if (is_left(n, p.longest, s, (thread & (lanes - 1)) == 0, p.found)) continue;
+    if (defer_if_long(n, p.longest, s, (thread & (lanes - 1)) == 0, p.found)) continue;
     for (int64_t c = (thread & (lanes - 1)) * V; c < p.cols; c += lanes * V) {
       const T* from = data + begin * p.cols + c;
       Pack<T, V> result;
@@ -221,7 +220,7 @@ struct SumLongSegments {
   const Checks* checks;
 };
 
-// The segments that `sum_segments` left.
+// Sums the segments that `sum_segments` left.
 template <class T>
 DEVICE void sum_long_segments(const SumLongSegments& p) {
   if (is_raised(p.checks)) return;

@@ -1,25 +1,25 @@
-// Ids sorted by the row they name: a stable radix sort over only the bits the table needs, and where rows begin.
+// Sorts ids by row: a stable radix sort over only the bits that the table needs, and where rows begin.
 //
-//   look_at_ids  every id once: whether it is in range, how often each digit occurs, how many ids each segment has;
-//   sort_pass    one digit: tiles of ids count theirs, learn from the tiles before them where those begin, and write;
-//   find_rows    the sorted list: which entries begin a row, how many rows there are before each chunk of entries.
+//   look_at_ids  reads every id once: validates it, counts digits, and counts the ids of each segment;
+//   sort_pass    sorts by one digit: tiles of ids count their digits, wait for the counts of earlier tiles, and write;
+//   find_rows    scans the sorted list: which entries begin a row, and the rows before each chunk of entries.
 //
-// A tile waits for tiles before it only, which were started before it.
+// A tile only waits for earlier tiles, which were started before it.
 #pragma once
 #include "device.cuh"
 
 namespace rowgrad {
 
-constexpr int kCopies = 4;  // of histograms in shared memory: neighbouring lanes seldom meet
-constexpr int kChunk = 32;  // entries that one worker of the sums begins with
+constexpr int kCopies = 4;  // of histograms in shared memory, so that neighbouring lanes rarely collide
+constexpr int kChunk = 32;  // entries per worker of the sums
 
-// What a tile tells the ones after it: nothing yet, its own count, or the count up to its end.
+// The state a tile publishes for later tiles: nothing yet, its own count, or the count up to its end.
 constexpr uint32_t kNothing = 0, kOwn = 1u << 30, kAll = 2u << 30, kCount = (1u << 30) - 1u;
 
-DEVICE uint32_t peek(const uint32_t* p) { return *static_cast<const volatile uint32_t*>(p); }
-DEVICE uint64_t peek(const uint64_t* p) { return *static_cast<const volatile uint64_t*>(p); }
-DEVICE void tell(uint32_t* p, uint32_t value) { *static_cast<volatile uint32_t*>(p) = value; }
-DEVICE void tell(uint64_t* p, uint64_t value) { *static_cast<volatile uint64_t*>(p) = value; }
+DEVICE uint32_t read_state(const uint32_t* p) { return *static_cast<const volatile uint32_t*>(p); }
+DEVICE uint64_t read_state(const uint64_t* p) { return *static_cast<const volatile uint64_t*>(p); }
+DEVICE void publish(uint32_t* p, uint32_t value) { *static_cast<volatile uint32_t*>(p) = value; }
+DEVICE void publish(uint64_t* p, uint64_t value) { *static_cast<volatile uint64_t*>(p) = value; }
 
 struct LookAtIds {
   const void* ids;
@@ -41,9 +41,10 @@ struct LookAtIds {
   int64_t* alarm;
 };
 
-// The first fault, as a single thread would find it. `order`: 0 id and segment in turn; 1 the last segment first, as
-// TensorFlow's gradients do; 2 after that all segments, as its dense Mean and SqrtN gradients do; 3 segment and id in turn.
-DEVICE void name_bad_id(const LookAtIds& p) {
+// Reports the first fault as a single thread would find it. `order`: 0 id and segment in turn; 1 the last segment
+// first, as in TensorFlow's gradients; 2 then all segments, as in its dense Mean and SqrtN gradients; 3 segment and id
+// in turn.
+DEVICE void report_bad_id(const LookAtIds& p) {
   const Ids ids{p.ids, p.ids_wide != 0}, segments{p.segments, p.segments_wide != 0};
   const bool has_segments = p.segments != nullptr;
   const bool is_gradient = p.order == 1 || p.order == 2;
@@ -60,7 +61,7 @@ DEVICE void name_bad_id(const LookAtIds& p) {
   }
 }
 
-// Looks at the ids of a block; returns whether one was bad. I and S are the types of ids and of segments.
+// Validates and counts the ids of a block; returns whether one was bad. I and S are the types of ids and segments.
 template <class I, class S>
 DEVICE bool count_ids(const LookAtIds& p, uint32_t* found) {
   constexpr int kAtOnce = 8;  // loads in flight
@@ -83,10 +84,10 @@ DEVICE bool count_ids(const LookAtIds& p, uint32_t* found) {
     }
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
-      const bool is_there = base + j * blockDim.x + threadIdx.x < p.size;
-      const bool names_row = is_below(int64_t(id[j]), p.rows);
-      bad |= is_there && !names_row;
-      if (is_there && names_row) {
+      const bool in_list = base + j * blockDim.x + threadIdx.x < p.size;
+      const bool is_valid = is_below(int64_t(id[j]), p.rows);
+      bad |= in_list && !is_valid;
+      if (in_list && is_valid) {
         uint32_t rest = uint32_t(id[j]);
         uint32_t* own = found;
         for (int pass = 0; pass < passes; ++pass, rest >>= bits, own += kCopies << bits)
@@ -94,9 +95,9 @@ DEVICE bool count_ids(const LookAtIds& p, uint32_t* found) {
       }
       if (!has_segments) continue;
       const bool fits = is_below(int64_t(segment[j]), p.sources);
-      bad |= is_there && !fits;
+      bad |= in_list && !fits;
       if (!counts) continue;
-      // Neighbours of one segment are counted by the first of them.
+      // The first of neighbours with the same segment counts them all.
       const S before = __shfl_up_sync(kAllLanes, segment[j], 1);
       const bool begins = lane == 0 || before != segment[j];
       const unsigned rest = __ballot_sync(kAllLanes, begins) >> lane >> 1;
@@ -121,10 +122,10 @@ DEVICE void look_at_ids(const LookAtIds& p) {
     for (int k = 0; k < kCopies; ++k) sum += found[i * kCopies + k];
     if (sum) atomicAdd(&p.histograms[i], sum);
   }
-  if (must_name(p.checks, bad)) name_bad_id(p);
+  if (must_report(p.checks, bad)) report_bad_id(p);
 }
 
-// What a gradient row is multiplied by, where its segment has so many ids: 1/n or 1/√n, in double, rounded once.
+// Returns the factor of a gradient row whose segment has `count` ids: 1/n or 1/√n, in double, rounded once.
 template <class A>
 DEVICE A gradient_scale(int64_t reduce, int64_t count) {
   return A(1.0 / exact_divisor(Reduction(reduce), double(count < 1 ? 1 : count)));
@@ -151,7 +152,7 @@ struct SortPass {
   const Checks* checks;
 };
 
-// A sum over all threads of a block before this one, of numbers below 2^32 in both halves. `scratch` holds 33 numbers.
+// Returns the sum over all earlier threads of the block, of two 32-bit numbers at once. `scratch` holds 33 numbers.
 DEVICE uint64_t sum_before(uint64_t mine, uint64_t* scratch) {
   const unsigned lane = lane_of_thread(), warp = threadIdx.x / 32u, warps = (blockDim.x + 31u) / 32u;
   uint64_t total = mine;
@@ -173,7 +174,7 @@ DEVICE uint64_t sum_before(uint64_t mine, uint64_t* scratch) {
   return total - mine + (warp ? scratch[warp - 1] : 0);
 }
 
-// Lanes of the warp that have the same number as this one, of so many bits.
+// Returns the lanes of the warp that have the same number of `bits` bits as this one.
 DEVICE unsigned lanes_with(uint32_t number, int bits) {
   unsigned same = kAllLanes;
   for (int b = 0; b < bits; ++b) {
@@ -184,17 +185,17 @@ DEVICE unsigned lanes_with(uint32_t number, int bits) {
   return same;
 }
 
-// How many of one digit the tiles before this one have.
+// Returns how often a digit occurs in earlier tiles.
 DEVICE uint32_t count_before(const uint32_t* states, int64_t tile, int64_t bins, int64_t bin) {
   constexpr int kAtOnce = 16;
   uint32_t sum = 0;
   for (int64_t t = tile - 1; t >= 0; t -= kAtOnce) {
     uint32_t state[kAtOnce];
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) state[k] = t >= k ? peek(&states[(t - k) * bins + bin]) : kAll;
+    for (int k = 0; k < kAtOnce; ++k) state[k] = t >= k ? read_state(&states[(t - k) * bins + bin]) : kAll;
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
-      while ((state[k] & ~kCount) == kNothing) state[k] = peek(&states[(t - k) * bins + bin]);
+      while ((state[k] & ~kCount) == kNothing) state[k] = read_state(&states[(t - k) * bins + bin]);
       sum += state[k] & kCount;
       if (state[k] & kAll) return sum;
     }
@@ -202,10 +203,9 @@ DEVICE uint32_t count_before(const uint32_t* states, int64_t tile, int64_t bins,
   return sum;
 }
 
-// Bytes of shared memory of a pass; Python computes the same number.
+// Shared memory of a pass (Python computes the same size):
 //   counts of warps [warps][bins] 16 bit | starts [bins] | offsets [bins] | scratch [33] 64 bit | staged [tile] 64 bit
-// The first pass also makes segment_scales, of type A, out of the counts. A thread has so many ITEMS; a multiprocessor
-// holds so many BLOCKS.
+// The first pass also computes segment_scales, of type A, from the counts. ITEMS per thread, BLOCKS per multiprocessor.
 template <int ITEMS, class A, int BLOCKS>
 DEVICE void sort_pass(const SortPass& p) {
   constexpr int kThreads = 512, kWarps = kThreads / 32, kTile = kThreads * ITEMS;
@@ -244,25 +244,25 @@ DEVICE void sort_pass(const SortPass& p) {
   for (int i = lane; i < bins; i += 32) own[i] = 0;
   __syncwarp();
 
-  // The rank of every id among those of its digit in this warp, in input order.
+  // The rank of every id among equal digits of this warp, in input order.
   uint32_t rank[ITEMS];
 #pragma unroll
   for (int j = 0; j < ITEMS; ++j) {
-    const bool is_there = first + j * 32 < p.size;
-    const uint32_t d = is_there ? (key[j] >> shift) & digit : uint32_t(bins);
+    const bool in_list = first + j * 32 < p.size;
+    const uint32_t d = in_list ? (key[j] >> shift) & digit : uint32_t(bins);
     const unsigned peers = lanes_with(d, int(p.bits) + 1);
     const unsigned before = __popc(peers & lanes_before(lane));
-    const uint32_t counted = is_there ? own[d] : 0;
+    const uint32_t counted = in_list ? own[d] : 0;
     __syncwarp();
-    if (is_there && before == 0) own[d] = uint16_t(counted + __popc(peers));
+    if (in_list && before == 0) own[d] = uint16_t(counted + __popc(peers));
     __syncwarp();
     rank[j] = counted + before;
   }
   __syncthreads();
 
-  // Every thread has a few neighbouring digits: counts of warps become counts of the warps before.
+  // Every thread has a few neighbouring digits: replace counts per warp by counts of earlier warps.
   const int mine = (bins + kThreads - 1) / kThreads, from = threadIdx.x * mine;
-  constexpr int kMost = 2;  // digits of a thread: at most ten bits
+  constexpr int kMost = 2;  // digits per thread: at most ten bits
   uint32_t total[kMost], all[kMost];
   uint64_t sum = 0;
 #pragma unroll
@@ -274,7 +274,7 @@ DEVICE void sort_pass(const SortPass& p) {
       counts[w * bins + from + k] = uint16_t(total[k]);
       total[k] += count;
     }
-    tell(&p.states[tile * bins + from + k], (tile == 0 ? kAll : kOwn) | total[k]);
+    publish(&p.states[tile * bins + from + k], (tile == 0 ? kAll : kOwn) | total[k]);
     all[k] = p.histogram[from + k];
     sum += uint64_t(all[k]) << 32 | total[k];
   }
@@ -297,7 +297,7 @@ DEVICE void sort_pass(const SortPass& p) {
   for (int k = 0; k < kMost; ++k) {
     if (k >= mine || from + k >= bins || tile == 0) continue;
     const uint32_t earlier = count_before(p.states, tile, bins, from + k);
-    tell(&p.states[tile * bins + from + k], kAll | (earlier + total[k]));
+    publish(&p.states[tile * bins + from + k], kAll | (earlier + total[k]));
     offsets[from + k] += earlier;
   }
   __syncthreads();
@@ -332,8 +332,8 @@ struct FindRows {
   const Checks* checks;
 };
 
-// States of tiles here: two status bits, the number of rows that begin up to the tile's end (31 bits), and one
-// more than the place where the last of them begins, 0 where none does (31 bits).
+// The state of a tile: two status bits, the number of rows that begin up to its end (31 bits), and one more than the
+// position where the last of them begins, or 0 if none does (31 bits).
 constexpr uint64_t kOwnRows = 1ull << 62, kAllRows = 2ull << 62;
 constexpr uint64_t kPlace = (1ull << 31) - 1ull;
 
@@ -342,14 +342,14 @@ DEVICE uint64_t joined(uint64_t before, uint64_t after) {
   return rows << 31 | ((after & kPlace) ? after & kPlace : before & kPlace);
 }
 
-// Rows and their last beginning in all tiles before this one; called by a whole warp.
+// Returns the joined state of all earlier tiles; called by a whole warp.
 DEVICE uint64_t rows_before(const uint64_t* states, int64_t tile) {
   const unsigned lane = lane_of_thread();
   uint64_t sum = 0;
   for (int64_t t = tile - 1; t >= 0; t -= 32) {
     const int64_t at = t - lane;
-    uint64_t state = at >= 0 ? peek(&states[at]) : kAllRows;
-    while ((state >> 62) == 0) state = peek(&states[at]);
+    uint64_t state = at >= 0 ? read_state(&states[at]) : kAllRows;
+    while ((state >> 62) == 0) state = read_state(&states[at]);
     const unsigned ends = __ballot_sync(kAllLanes, (state & kAllRows) != 0);
     const unsigned last = ends ? unsigned(__ffs(int(ends)) - 1) : 31u;
     state = lane <= last ? state & ~(3ull << 62) : 0;
@@ -363,10 +363,10 @@ DEVICE uint64_t rows_before(const uint64_t* states, int64_t tile) {
   return sum;
 }
 
-// heads: a bit for every entry, set where a row begins, and everywhere past the end.
-// firsts, begins: of each chunk, the number of the row its first entry belongs to, and where that row begins.
-// rows, starts: the distinct rows and where they begin, if requested; total: how many there are.
-// scales: what each entry's gradient row is multiplied by, if requested; of type A.
+// heads: a bit per entry, set where a row begins, and everywhere past the end.
+// firsts, begins: for each chunk, the number of the row of its first entry, and where that row begins.
+// rows, starts: the distinct rows and where they begin, if requested; total: their number.
+// scales: the factor of each entry's gradient row, if requested; of type A.
 template <class A>
 DEVICE void find_rows(const FindRows& p) {
   constexpr int kThreads = 256, kWarps = kThreads / 32, kWords = 8, kTile = kThreads * kWords;
@@ -375,7 +375,7 @@ DEVICE void find_rows(const FindRows& p) {
     return;
   }
   SHARED;
-  uint64_t* ends = reinterpret_cast<uint64_t*>(shared_memory);  // of warps, then of the tiles before
+  uint64_t* ends = reinterpret_cast<uint64_t*>(shared_memory);  // of warps, then of earlier tiles
   const unsigned lane = lane_of_thread(), warp = threadIdx.x / 32u;
   const int64_t tile = blockIdx.x, first = tile * kTile + int64_t(warp) * (32 * kWords);
   const IdsOut rows{p.rows, p.rows_wide != 0};
@@ -414,10 +414,10 @@ DEVICE void find_rows(const FindRows& p) {
   if (warp == 0) {
     uint64_t own = 0;
     for (int w = 0; w < kWarps; ++w) own = joined(own, ends[w]);
-    if (lane == 0) tell(&p.states[tile], (tile == 0 ? kAllRows : kOwnRows) | own);
+    if (lane == 0) publish(&p.states[tile], (tile == 0 ? kAllRows : kOwnRows) | own);
     const uint64_t earlier = tile == 0 ? 0 : rows_before(p.states, tile);
     if (lane == 0) {
-      if (tile != 0) tell(&p.states[tile], kAllRows | joined(earlier, own));
+      if (tile != 0) publish(&p.states[tile], kAllRows | joined(earlier, own));
       ends[kWarps] = earlier;
       if (tile == int64_t(gridDim.x) - 1) *p.total = int64_t(joined(earlier, own) >> 31 & kPlace);
     }

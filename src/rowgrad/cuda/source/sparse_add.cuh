@@ -1,8 +1,8 @@
-// SparseAdd, its gradient, and the gradient's transpose.
+// SparseAdd, its gradient, and the transpose of the gradient.
 //
-// All three are walks along lists that pair equal entries. Where the lists are in order, where an entry stands in the
-// walk is found by searching, for all entries at once. Unsorted lists produce what TensorFlow's walk produces, step by
-// step: there one thread makes it, which is slow.
+// All three walk along lists and pair equal entries. For sorted lists, a search finds the place of an entry in the
+// walk, for all entries at once. Unsorted lists must match TensorFlow's walk step by step: one thread does it, which is
+// slow.
 #pragma once
 #include "coordinates.cuh"
 
@@ -30,7 +30,7 @@ DEVICE bool has_fall(const Coordinates& list, int64_t repeats) {
   return falls;
 }
 
-// Raises `order` where a list falls or, unless it may, repeats an entry.
+// Raises `order` where a list decreases or, unless allowed, repeats an entry.
 DEVICE void check_order(const CheckOrder& p) {
   bool falls = has_fall({p.a, p.a_rows, p.rank}, p.repeats);
   falls |= has_fall({p.b, p.b_rows, p.rank}, p.repeats);
@@ -59,7 +59,7 @@ DEVICE float magnitude(complex<float> z) {
   return float(sqrt(x * x + y * y));
 }
 
-// Squares and their sum as pairs of numbers, so that what is rounded is the root alone.
+// Squares and their sum are computed as pairs of doubles, so that only the root is rounded.
 DEVICE double magnitude(complex<double> z) {
   const double x = magnitude(z.re), y = magnitude(z.im);
   if (is_infinite(x)) return x;
@@ -75,8 +75,8 @@ DEVICE double magnitude(complex<double> z) {
   return (root + (fma(-root, root, sum) + rest) / (2 * root)) / scale;
 }
 
-// thresh <= |sum|; never for NaN. As in TensorFlow, 8- and 16-bit integers are promoted, while the smallest int32 or
-// int64 has no absolute value and stays negative.
+// Whether thresh <= |sum|; false for NaN. As in TensorFlow, 8- and 16-bit integers are promoted, while the smallest
+// int32 or int64 has no absolute value and stays negative.
 template <class T>
 DEVICE bool reaches(T sum, T thresh) {
   return flushed(load(thresh)) <= magnitude(load(sum));
@@ -94,7 +94,7 @@ DEVICE bool reaches(uint16_t sum, uint16_t thresh) { return thresh <= sum; }
 DEVICE bool reaches(uint32_t sum, uint32_t thresh) { return thresh <= sum; }
 DEVICE bool reaches(uint64_t sum, uint64_t thresh) { return thresh <= sum; }
 
-// What a step of the merge takes, and whether the sum keeps it.
+// The entries that a step of the merge takes, and whether the result keeps them.
 constexpr uint8_t kTakesA = 1, kTakesB = 2, kKeeps = 4;
 
 struct AddSteps {
@@ -117,7 +117,7 @@ DEVICE uint8_t step_of_both(const AddSteps& p, int64_t i, int64_t j) {
   return uint8_t(kTakesA | kTakesB | (reaches(sum, thresh) ? kKeeps : 0));
 }
 
-// TensorFlow's merge, for lists in no order.
+// TensorFlow's merge, for unsorted lists.
 template <class T>
 DEVICE void walk_steps(const AddSteps& p, const Coordinates& a, const Coordinates& b) {
   int64_t i = 0, j = 0, t = 0;
@@ -132,8 +132,8 @@ DEVICE void walk_steps(const AddSteps& p, const Coordinates& a, const Coordinate
   while (t < a.rows + b.rows) p.steps[t++] = 0;
 }
 
-// Of the first `count` entries of both lists merged, a's before b's where they are equal: how many are a's. Known to be
-// in [low, high].
+// Returns how many of the first `count` entries of both lists merged are a's, which come before equal entries of b. The
+// result is known to be in [low, high].
 DEVICE int64_t merged_of_a(const Coordinates& a, const Coordinates& b, int64_t count, int64_t low, int64_t high) {
   if (low < count - b.rows) low = count - b.rows;
   if (high > a.rows) high = a.rows;
@@ -147,14 +147,14 @@ DEVICE int64_t merged_of_a(const Coordinates& a, const Coordinates& b, int64_t c
   return low;
 }
 
-// How many entries right before this one are equal to it.
+// Returns how many entries right before this one are equal to it.
 DEVICE int64_t repeats_before(const Coordinates& list, int64_t i) {
   if (i == 0 || relate(list[i - 1], list[i], list.rank) != 0) return 0;
   return i - count_before(list, list[i], 0, i);
 }
 
-// One step for each entry of both lists merged. Equal entries are paired first with first, second with second: a's entry
-// takes the step for both, and b's takes none. What is left of b's comes after all of a's, as in the walk.
+// Writes one step per entry of both lists merged. Equal entries are paired first with first, second with second: a's
+// entry takes the step for both, and b's takes none. Remaining entries of b come after all of a's, as in the walk.
 template <class T>
 DEVICE void add_steps(const AddSteps& p) {
   const Coordinates a{p.a, p.a_rows, p.rank}, b{p.b, p.b_rows, p.rank};
@@ -190,7 +190,7 @@ struct AddCount {
   int64_t* counts;
 };
 
-// In every part, how many entries of a and of b the steps take, and how many the sum keeps: three lists of counts.
+// Counts per part how many entries of a and of b the steps take, and how many the result keeps: three lists of counts.
 DEVICE void add_count(const AddCount& p) {
   const Part part = part_of(p.size);
   int64_t counts[3] = {0, 0, 0};
@@ -215,7 +215,7 @@ struct AddMove {
   uint8_t* to_values;
 };
 
-// The grid of `add_count`: the steps' entries and values. A tile's three counts fit one number.
+// Uses the grid of `add_count`: writes the entries and values of the steps. A tile's three counts fit into one number.
 template <class T>
 DEVICE void add_move(const AddMove& p) {
   constexpr uint32_t kBits = 10, kMask = (1u << kBits) - 1u;
@@ -245,8 +245,8 @@ DEVICE void add_move(const AddMove& p) {
   }
 }
 
-// TensorFlow's walk along both operands and the sum. `on` hears which entries of a and b are matched with which of the
-// sum. Lists in no order lose matches, as they do there.
+// TensorFlow's walk along both operands and the sum. Calls `on` with matching entries of an operand and the sum.
+// Unsorted lists lose matches, as in TensorFlow.
 template <class On>
 DEVICE void walk_sum(const Coordinates& a, const Coordinates& b, const Coordinates& sum, On& on) {
   int64_t i = 0, j = 0, k = 0;
@@ -264,18 +264,18 @@ DEVICE void walk_sum(const Coordinates& a, const Coordinates& b, const Coordinat
   }
 }
 
-// Searches of a block's neighbouring entries in another list, both ascending: two threads find where the first and the
-// last would stand, the others look in between.
+// Searches a block's neighbouring entries in another list, both sorted: two threads find the positions of the first and
+// the last entry, the others search between them.
 struct Bracket {
   int64_t* ends;
 
-  // Called by all threads of the block, then a barrier. `lane` is 0 and 1 for the two that search.
+  // Called by all threads of the block, followed by a barrier. Threads with `lane` 0 and 1 search.
   DEVICE void find(const Coordinates& of, int64_t first, const Coordinates& in, unsigned lane) const {
     if (lane > 1) return;
     const int64_t after = first + blockDim.x < of.rows ? first + blockDim.x : of.rows;
     ends[lane] = count_before(in, of[lane == 0 ? first : after - 1], 0, in.rows);
   }
-  // The position of x, or -1.
+  // Returns the position of x, or -1.
   DEVICE int64_t place(const int64_t* x, const Coordinates& in) const {
     const int64_t k = count_before(in, x, ends[0], ends[1]);
     return k < in.rows && relate(in[k], x, in.rank) == 0 ? k : -1;
@@ -320,7 +320,7 @@ DEVICE void pick_found(const Coordinates& list, const Coordinates& sum, const U*
   }
 }
 
-// Of every entry of a and b, the value of the entry of the sum that it is matched with, or 0.
+// Writes for every entry of a and b the value of the matching entry of the sum, or 0.
 template <class U>
 DEVICE void add_grad(const AddGrad& p) {
   __shared__ int64_t ends[2];
@@ -355,7 +355,7 @@ struct AddGradGrad {
   const Checks* order;
 };
 
-// Matches of one k follow each other, so the first, which is a copy, is known by `last`.
+// Matches of one k are consecutive; `last` tells the first of them, which is copied.
 template <class T>
 struct AddMatched {
   const T* da;
@@ -370,7 +370,7 @@ struct AddMatched {
   DEVICE void match_b(int64_t j, int64_t k) { add(db[j], k); }
 };
 
-// Every entry of the sum collects what is matched with it.
+// Every entry of the sum collects its matches.
 template <class T>
 DEVICE void add_grad_grad(const AddGradGrad& p) {
   __shared__ int64_t ends[4];

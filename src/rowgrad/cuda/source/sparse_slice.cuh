@@ -1,10 +1,10 @@
-// SparseSlice, its gradient, and the gradient's transpose.
+// SparseSlice, its gradient, and the transpose of the gradient.
 #pragma once
 #include "coordinates.cuh"
 
 namespace rowgrad {
 
-// Numbers are compared as unsigned ones whose order is that of signed ones.
+// Maps signed numbers to unsigned ones in the same order.
 DEVICE uint64_t ordered(int64_t x) { return uint64_t(x) ^ 0x8000000000000000ull; }
 
 struct SliceCount {
@@ -16,7 +16,7 @@ struct SliceCount {
   int64_t* counts;
 };
 
-// From start[d] up to and with last[d] in every dimension, where start[d] <= last[d].
+// Whether an entry is in [start[d], last[d]] in every dimension; start[d] <= last[d].
 DEVICE bool is_in_slice(const int64_t* entry, const int64_t* start, const int64_t* last, int64_t rank) {
   bool is_in = true;
   for (int64_t d = 0; d < rank; ++d)
@@ -45,7 +45,7 @@ struct SliceMove {
   uint8_t* to_values;
 };
 
-// The grid of `slice_count`: entries of the slice, moved to the origin.
+// Uses the grid of `slice_count`: writes the entries of the slice, relative to its start.
 template <class U>
 DEVICE void slice_move(const SliceMove& p) {
   const U* values = reinterpret_cast<const U*>(p.values);
@@ -65,9 +65,9 @@ DEVICE void slice_move(const SliceMove& p) {
 }
 
 // The gradient and its transpose make one greedy pass over the input: each output entry, in order, takes the next input
-// entry that it was sliced from. What lies outside the smallest box around all output entries is taken by none. If the
-// entries inside are as many as the output's, and equal these one by one, the pass takes exactly them: so it is for
-// all that SparseSlice gives, in whatever order. For anything else one warp makes the pass.
+// entry it equals. Input entries outside the bounding box of all output entries are never taken. If the entries inside
+// equal the output entries one by one, the pass takes exactly them: always the case for results of SparseSlice, in any
+// order. For any other input, one warp makes the pass.
 
 struct SliceBox {
   const int64_t* start;
@@ -77,8 +77,8 @@ struct SliceBox {
   uint64_t* box;
 };
 
-// The box of all output entries, moved to where they were in the input. In each dimension `box` holds the complement of
-// the least number, and the greatest one, as ordered unsigned numbers: both grow from zero.
+// The bounding box of all output entries in input coordinates. In each dimension `box` holds the complement of the
+// minimum, and the maximum, as ordered unsigned numbers, so that both grow from zero.
 DEVICE void slice_box(const SliceBox& p) {
   for (int64_t d = 0; d < p.rank; ++d) {
     uint64_t low = 0, high = 0;
@@ -142,7 +142,8 @@ struct BoxMatch {
   Checks* differ;
 };
 
-// The grid of `box_count`. Which input entry each output entry takes; `differ` is raised where that is not so simple.
+// Uses the grid of `box_count`: the input entry that each output entry takes; raises `differ` if the general pass is
+// needed.
 DEVICE void box_match(const BoxMatch& p) {
   const Part part = part_of(p.size);
   int64_t before = p.counts[blockIdx.x];
@@ -176,15 +177,15 @@ struct SliceWalk {
   int64_t* alarm;
 };
 
-// One warp: the pass itself, 32 input entries at a time, each match after the other. Slow, and needed for output entries
-// only that no slice gave. Those left over at the end are a fault.
+// One warp: the general pass, 32 input entries at a time, one match after the other. Slow, and only needed for output
+// entries that are not from a slice. Output entries that are left over are a fault.
 DEVICE void slice_walk(const SliceWalk& p) {
   if (!is_raised(p.differ)) return;
   const unsigned lane = threadIdx.x;
   int64_t k = 0;
   for (int64_t base = 0; base < p.size && k < p.output_size; base += 32) {
     const int64_t i = base + lane;
-    unsigned ahead = 0xffffffffu;  // lanes not passed yet
+    unsigned ahead = 0xffffffffu;  // lanes that are not passed yet
     while (k < p.output_size) {
       const bool is_match = (ahead >> lane & 1u) && i < p.size &&
                             is_sliced_from(p.output + k * p.rank, p.input + i * p.rank, p.start, p.rank);
@@ -209,7 +210,7 @@ struct SliceSpread {
   const Checks* checks;
 };
 
-// To an output that holds zeros: every output entry's value goes to the input entry it took.
+// For an output that holds zeros: writes every output entry's value to the input entry it took.
 template <class U>
 DEVICE void slice_spread(const SliceSpread& p) {
   if (is_raised(p.checks)) return;

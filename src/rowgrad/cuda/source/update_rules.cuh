@@ -1,10 +1,10 @@
-// Optimizers' rules, as what one row of a table and its state become. docs/optimizers.md has the formulas.
+// Optimizer rules: the update of one row of a table and its slots. docs/optimizers.md has the formulas.
 //
-// A row belongs to a group of neighbouring lanes of a warp. Each lane takes W columns at a time, the next W columns are
-// the next lane's, and when all lanes have theirs the group goes on with the columns after those.
+// A group of neighbouring lanes of a warp updates a row. Each lane takes W columns, the next lane the next W, and then
+// the group continues with the columns after those.
 //
-// Gradients are in the type of sums, but rounded to the table's T: so a gradient that was stored and one that was not
-// give the same bits.
+// Gradients are in the accumulator's type, but rounded to the table's T: so stored and fused gradients have the same
+// bits.
 #pragma once
 #include "packs.cuh"
 
@@ -12,7 +12,7 @@ namespace rowgrad {
 
 // -- one step of one table ---------------------------------------------------------------------------------------------
 
-// All arithmetic is in the accumulator's type, and so are the numbers and the slots.
+// Hyperparameters, slots and all arithmetic are in the accumulator's type.
 template <class T>
 struct RowUpdate {
   typedef Accumulator<T> A;
@@ -23,19 +23,19 @@ struct RowUpdate {
 #define NUMBER(name) A name;
   EACH_STEP_NUMBER(NUMBER)
 #undef NUMBER
-  bool decays;   // whether weight_decay is anything but zero: else it is not added as 0·w, for w may be infinite
-  bool random;   // whether 16-bit weights are rounded up or down by chance
-  uint64_t key;  // of that chance
+  bool decays;   // weight_decay is not zero; 0·w must not be added, since w may be infinite
+  bool random;   // stochastic rounding of 16-bit weights
+  uint64_t key;  // of the random numbers
 };
 
-DEVICE uint64_t mixed(uint64_t x) {
+DEVICE uint64_t splitmix64(uint64_t x) {
   x += 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
   return x ^ (x >> 31);
 }
 
-// Reads the fields of a kernel's struct, which have the same names in every kernel that updates rows.
+// Reads a kernel's struct; all kernels that update rows have these fields.
 template <class T, class P>
 DEVICE RowUpdate<T> row_update_of(const P& p) {
   typedef Accumulator<T> A;
@@ -49,14 +49,15 @@ DEVICE RowUpdate<T> row_update_of(const P& p) {
 #undef NUMBER
   u.decays = u.weight_decay != A(0);
   u.random = p.random != 0;
-  u.key = mixed(mixed(uint64_t(p.seed)) ^ uint64_t(p.step));
+  u.key = splitmix64(splitmix64(uint64_t(p.seed)) ^ uint64_t(p.step));
   return u;
 }
 
-// -- rules: one weight `w` with its gradient `g` and its slots; given back is the new weight ---------------------------
+// -- rules: step() returns the new weight, given the weight `w`, its gradient `g` and its slots
+// -------------------------
 
-// What the record says of a rule is in its Facts (enums.cuh). per_row: its slot is a number for the whole row, which makes
-// the `factor` of that row's step. fades: rows without a gradient move too, by what is left of earlier ones.
+// The record's facts about a rule are in its Facts (enums.cuh). per_row: its slot has one number per row, from which
+// the `factor` of the row's step is computed. fades: rows without a gradient change too, by their decaying moments.
 
 struct SGD : SGDFacts {
   template <bool graded, class U, class A>
@@ -114,7 +115,7 @@ struct Lion : LionFacts {
   template <bool graded, class U, class A>
   static DEVICE A step(const U& u, A w, A g, A& m, A&, A) {
     const A c = plus(times(m, u.beta1), times(g, minus(A(1), u.beta1)));
-    const A towards = c > A(0) ? A(1) : c < A(0) ? A(-1) : c;  // a NaN stays one
+    const A towards = c > A(0) ? A(1) : c < A(0) ? A(-1) : c;  // NaN for NaN
     m = plus(times(m, u.beta2), times(g, minus(A(1), u.beta2)));
     if (u.decays) w = minus(w, times(w, times(u.lr, u.weight_decay)));
     return minus(w, times(towards, u.lr));
@@ -124,7 +125,7 @@ struct Lion : LionFacts {
 DEVICE float power(float x, float exponent) { return powf(x, exponent); }
 DEVICE double power(double x, double exponent) { return pow(x, exponent); }
 
-// TensorFlow's order of operations, which differs for tables of one column. √x is IEEE's here for those as well.
+// TensorFlow's order of operations, which differs for tables of one column; √x is always correctly rounded here.
 struct Ftrl : FtrlFacts {
   template <bool graded, class U, class A>
   static DEVICE A step(const U& u, A w, A g, A& sum, A& linear, A) {
@@ -140,20 +141,21 @@ struct Ftrl : FtrlFacts {
   }
 };
 
-// The gradient with the weights' decay in it, where decay is a part of the gradient.
+// Adds weight decay to the gradient, for rules that decay in the gradient.
 template <class Rule, class T, class A>
 DEVICE A decayed(const RowUpdate<T>& u, A g, A w) {
   return !Rule::decays_in_gradient || !u.decays ? g : plus(g, times(w, u.weight_decay));
 }
 
-// -- weights rounded by chance -----------------------------------------------------------------------------------------
+// -- stochastic rounding
+// -----------------------------------------------------------------------------------------------
 
-// 32 bits for every column of a row, a function of seed, step, row and column and of nothing else.
-struct RowChance {
+// Random bits of one row: 32 per column, a hash of (seed, step, row, column) only.
+struct RowRandomBits {
   uint32_t low, high;
 
-  DEVICE RowChance(uint64_t key, int64_t row) {
-    const uint64_t bits = mixed(key ^ uint64_t(row));
+  DEVICE RowRandomBits(uint64_t key, int64_t row) {
+    const uint64_t bits = splitmix64(key ^ uint64_t(row));
     low = uint32_t(bits);
     high = uint32_t(bits >> 32);
   }
@@ -167,28 +169,28 @@ struct RowChance {
   }
 };
 
-// The 16 (bfloat16) or 13 (float16) bits below the last one kept are added to as many of chance, and what carries over
-// rounds up. Infinities and NaNs stay what they are.
-DEVICE bfloat16 rounded_by_chance(bfloat16, float x, uint32_t chance) {
+// As many random bits are added to the 16 (bfloat16) or 13 (float16) bits that are cut off; a carry rounds up.
+// Infinities and NaNs do not change.
+DEVICE bfloat16 round_stochastically(bfloat16, float x, uint32_t random_bits) {
   const uint32_t u = bits_of(x), magnitude = u & 0x7fffffffu;
   bfloat16 narrow;
   if (magnitude >= 0x7f800000u)
     narrow.bits = uint16_t((u >> 16) | (magnitude > 0x7f800000u ? 0x40u : 0u));
   else
-    narrow.bits = uint16_t((u + (chance >> 16)) >> 16);
+    narrow.bits = uint16_t((u + (random_bits >> 16)) >> 16);
   return narrow;
 }
 
-DEVICE half rounded_by_chance(half, float x, uint32_t chance) {
-  const uint32_t u = bits_of(x), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu, few = chance >> 19;
+DEVICE half round_stochastically(half, float x, uint32_t random_bits) {
+  const uint32_t u = bits_of(x), sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu, few = random_bits >> 19;
   uint32_t bits;
   if (magnitude > 0x7f800000u)
     bits = 0x7e00u;
-  else if (magnitude >= 0x47800000u)  // 65536 and more
+  else if (magnitude >= 0x47800000u)  // 65536 or more
     bits = 0x7c00u;
   else if (magnitude >= 0x38800000u)
     bits = (magnitude - 0x38000000u + few) >> 13;
-  else  // numbers below 2⁻¹⁴ are whole multiples of 2⁻²⁴: 13 bits lower stands 2⁻³⁷
+  else  // below 2⁻¹⁴, float16 is a multiple of 2⁻²⁴; 13 bits below that is 2⁻³⁷
     bits = (uint32_t(int32_t(float_of(magnitude) * 0x1p37f)) + few) >> 13;
   half narrow;
   narrow.bits = uint16_t(sign | bits);
@@ -197,7 +199,7 @@ DEVICE half rounded_by_chance(half, float x, uint32_t chance) {
 
 // -- columns -----------------------------------------------------------------------------------------------------------
 
-// What there is of W neighbouring columns of a row.
+// W neighbouring columns of a row: weights and slots.
 template <class Rule, int W, class T>
 struct Columns {
   Pack<T, W> weight;
@@ -214,8 +216,8 @@ DEVICE Columns<Rule, W, T> load_columns(const RowUpdate<T>& u, int64_t row, int6
   return columns;
 }
 
-// The step of columns [c, c + W) of a row, which are these. `graded`: whether the row has a gradient, which then is `g`,
-// with decay; `factor` is `row_factor`'s.
+// Steps columns [c, c + W) of a row, already loaded. `graded`: whether the row has a gradient, which is `g` with decay;
+// `factor` is returned by row_factor.
 template <class Rule, bool graded, int W, class T>
 DEVICE void step_columns(const RowUpdate<T>& u, int64_t row, int64_t c, Columns<Rule, W, T>& columns,
                          const Accumulator<T> (&g)[W], Accumulator<T> factor) {
@@ -232,14 +234,14 @@ DEVICE void step_columns(const RowUpdate<T>& u, int64_t row, int64_t c, Columns<
   Pack<T, W> weight = packed<T, W>(to);
   if constexpr (sizeof(T) == 2) {
     if (u.random) {
-      const RowChance chance(u.key, row);
-      for (int j = 0; j < W; ++j) weight.at[j] = rounded_by_chance(T(), to[j], chance.at(c + j));
+      const RowRandomBits random_bits(u.key, row);
+      for (int j = 0; j < W; ++j) weight.at[j] = round_stochastically(T(), to[j], random_bits.at(c + j));
     }
   }
   put_pack<W, true>(u.table + at, weight);
 }
 
-// The same of columns that are in memory, with a gradient without decay.
+// Steps columns in memory, with a gradient without decay.
 template <class Rule, bool graded, int W, class T>
 DEVICE void update_columns(const RowUpdate<T>& u, int64_t row, int64_t c, const Accumulator<T> (&g)[W],
                            Accumulator<T> factor) {
@@ -253,7 +255,7 @@ DEVICE void update_columns(const RowUpdate<T>& u, int64_t row, int64_t c, const 
 
 // -- rows --------------------------------------------------------------------------------------------------------------
 
-// Lanes of a warp that work on one row, a power of two of them.
+// A group of lanes of a warp that update one row; a power of two.
 struct LaneGroup {
   int lanes, lane;
   unsigned mask;
@@ -264,8 +266,8 @@ struct LaneGroup {
         mask(lanes == 32 ? 0xffffffffu : ((1u << lanes) - 1u) << ((threadIdx.x & 31u) - unsigned(lane))) {}
 };
 
-// Σg² of a row in the order of inner products: column c adds to sum c mod 8, then the tree of the eight. The group has
-// eight lanes or more, of which every eighth one holds the same sum; `staged` is shared memory for W numbers a lane.
+// Σg² of a row in the order of inner products: column c adds to sum c mod 8, then a tree over the eight. The group has
+// at least eight lanes; every eighth lane holds the same sum. `staged` is shared memory for W numbers per lane.
 template <class A, int W>
 struct RowSquares {
   const LaneGroup& group;
@@ -274,7 +276,7 @@ struct RowSquares {
 
   DEVICE RowSquares(const LaneGroup& of, A* memory) : group(of), staged(memory), sum(zero_of<A>()) {}
 
-  // The next columns, W of each lane, of which the row has `left` still; with them in all lanes of the group at once.
+  // Adds the next columns, W per lane, of which the row still has `left`; called by all lanes of the group together.
   DEVICE void add(const A (&g)[W], int64_t left) {
     Pack<A, W> squares;
     for (int j = 0; j < W; ++j) squares.at[j] = times(g[j], g[j]);
@@ -285,7 +287,7 @@ struct RowSquares {
     __syncwarp(group.mask);
   }
 
-  // In all lanes; once.
+  // Returns the sum in all lanes; call it once.
   DEVICE A total() {
     sum = plus(sum, __shfl_xor_sync(group.mask, sum, 4));
     sum = plus(sum, __shfl_xor_sync(group.mask, sum, 2));
@@ -293,7 +295,7 @@ struct RowSquares {
   }
 };
 
-// The row's slot takes its squares; the length of the row's step.
+// Adds the mean square to the row's slot; returns the factor of the row's step.
 template <class T>
 DEVICE Accumulator<T> factor_of(const RowUpdate<T>& u, int64_t row, Accumulator<T> slot, Accumulator<T> squares) {
   typedef Accumulator<T> A;
@@ -302,7 +304,7 @@ DEVICE Accumulator<T> factor_of(const RowUpdate<T>& u, int64_t row, Accumulator<
   return over(u.lr, plus(root(sum), u.eps));
 }
 
-// The same, in all lanes.
+// Does this in one lane and returns the factor in all lanes.
 template <class T>
 DEVICE Accumulator<T> row_factor(const RowUpdate<T>& u, const LaneGroup& group, int64_t row, Accumulator<T> squares) {
   typedef Accumulator<T> A;
@@ -311,8 +313,8 @@ DEVICE Accumulator<T> row_factor(const RowUpdate<T>& u, const LaneGroup& group, 
   return __shfl_sync(group.mask, factor, 0, group.lanes);
 }
 
-// A whole row by all lanes of a group. `grad(c, g)` returns the gradients of columns [c, c + W); `staged` is
-// RowSquares's, or null where the rule does not look at whole rows.
+// Updates a whole row with all lanes of a group. `grad(c, g)` writes the gradients of columns [c, c + W) to g; `staged`
+// is for RowSquares, or null if the rule has no slot per row.
 template <class Rule, int W, class T, class Grad>
 DEVICE void update_row(const RowUpdate<T>& u, const LaneGroup& group, int64_t row, const Grad& grad,
                        Accumulator<T>* staged) {

@@ -1,4 +1,4 @@
-// Optimizer steps on the rows of a table, whose gradients are rows in memory: what row_steps.cuh does not do.
+// Optimizer steps that row_steps.cuh does not cover: wide rows, and rows without a gradient.
 #pragma once
 #include "update_rules.cuh"
 
@@ -19,14 +19,14 @@ DEVICE bool rises_at(const Ids& ids, int64_t i, int64_t bound) {
   return is_below(ids[i], bound) && (i == 0 || ids[i - 1] < ids[i]);
 }
 
-// Ids in [0, bound), each greater than the one before, or the first that is not so is reported as `code`.
+// Validates that ids are in [0, bound) and strictly ascending; reports the first bad one as `code`.
 DEVICE void check_row_ids(const CheckRowIds& p) {
   const Ids ids{p.ids, p.wide != 0};
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   bool bad = false;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride)
     bad |= !rises_at(ids, i, p.bound);
-  if (!must_name(p.checks, bad)) return;
+  if (!must_report(p.checks, bad)) return;
   int64_t i = 0;
   while (rises_at(ids, i, p.bound)) ++i;
   report(p.fault, p.alarm, p.code, i, ids[i], p.bound);
@@ -50,8 +50,9 @@ struct UpdateRows {
   const Checks* checks;
 };
 
-// Rows ids[0], …, ids[size - 1], or without ids rows 0, …, size - 1; row k of `grad` is the gradient of the k-th. Where
-// the host does not know how many there are, `count` says it. One row at a time: for rows that are wider than a group.
+// Updates rows ids[0], …, ids[size - 1], or without ids rows 0, …, size - 1, with row k of `grad` as the gradient of
+// the k-th. If the host does not know the number of rows, it is in `count`. One row at a time: for rows that are wider
+// than a group.
 template <class T, class Rule, int W>
 DEVICE void update_rows(const UpdateRows& p) {
   typedef Accumulator<T> A;
@@ -86,7 +87,7 @@ struct MarkRows {
   const Checks* checks;
 };
 
-// A bit for every row that is named. Where the host does not know how many are, `count` says it.
+// Sets a bit for every listed row. If the host does not know their number, it is in `count`.
 DEVICE void mark_rows(const MarkRows& p) {
   if (is_raised(p.checks)) return;
   const Ids ids{p.ids, p.wide != 0};
@@ -110,7 +111,7 @@ struct FadeRows {
   const Checks* checks;
 };
 
-// Rows that are not marked have no gradient: moments fade, and move the weights still.
+// Updates rows that are not marked and have no gradient: moments decay and still move the weights.
 template <class T, class Rule, int W>
 DEVICE void fade_rows(const FadeRows& p) {
   typedef Accumulator<T> A;

@@ -1,4 +1,4 @@
-// Sorted positions turned into what gradients of weighted bags add up.
+// Converts sorted positions into the contributions of weighted bags' gradients.
 #pragma once
 #include "device.cuh"
 
@@ -16,8 +16,8 @@ struct WeighEntries {
   const Checks* checks;
 };
 
-// Of every entry: its segment in place of its position, its weight, and its segment's total (null: there are none).
-// Weights are of format W; A is the accumulator's type.
+// For every entry: replaces its position by its segment, and writes its weight and its segment's total (null: none).
+// Weights have type W; A is the accumulator's type.
 template <class W, class A>
 DEVICE void weigh_entries(const WeighEntries& p) {
   if (is_raised(p.checks)) return;
@@ -29,7 +29,7 @@ DEVICE void weigh_entries(const WeighEntries& p) {
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride) {
     const int64_t position = p.values[i], segment = segments[position];
     p.values[i] = uint32_t(segment);
-    scales[i] = brought_to(load(weights[position]), A());
+    scales[i] = convert_to(load(weights[position]), A());
     if (totals) divisors[i] = totals[segment];
   }
 }

@@ -1,4 +1,4 @@
-// Weighted bags: Σwx, Σwx/Σw, Σwx/√Σw², and the gradient of each id's own row.
+// Weighted bags: Σwx, Σwx/Σw, Σwx/√Σw², and the gradient row of each id.
 #pragma once
 #include "segment_sum.cuh"
 
@@ -18,8 +18,8 @@ struct CheckWeighted {
   int64_t* alarm;
 };
 
-// All indices, then all segments are in range; either list may be null. `falls` learns whether a segment is below the
-// one before it.
+// Validates that all indices, then all segments are in range; either list may be null. Sets `falls` if a segment is
+// below the previous one.
 DEVICE void check_weighted(const CheckWeighted& p) {
   const Ids indices{p.indices, p.wide_indices != 0}, segments{p.segments, p.wide_segments != 0};
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
@@ -31,7 +31,7 @@ DEVICE void check_weighted(const CheckWeighted& p) {
     falls |= i > 0 && segments[i] < segments[i - 1];
   }
   if (falls) *static_cast<volatile int64_t*>(p.falls) = 1;
-  if (!must_name(p.checks, bad)) return;
+  if (!must_report(p.checks, bad)) return;
   int64_t i = 0;
   if (p.indices) {
     while (i < p.size && is_below(indices[i], p.data_rows)) ++i;
@@ -52,8 +52,8 @@ struct BringWeights {
   const Checks* checks;
 };
 
-// Weights of format W in the accumulator's type, in the order of `positions`, and with them indices, if there are any;
-// where `positions` is null, weights alone, in their order.
+// Converts weights of type W to the accumulator's type, in the order of `positions`, and copies indices, if any, in
+// that order. If `positions` is null, converts the weights only, in input order.
 template <class W, class A>
 DEVICE void bring_weights(const BringWeights& p) {
   if (is_raised(p.checks)) return;
@@ -64,7 +64,7 @@ DEVICE void bring_weights(const BringWeights& p) {
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride) {
     const int64_t from = p.positions ? p.positions[i] : i;
-    to[i] = brought_to(load(weights[from]), A());
+    to[i] = convert_to(load(weights[from]), A());
     if (p.brought_indices) brought_indices.put(i, indices[from]);
   }
 }
@@ -78,9 +78,9 @@ struct TotalWeights {
   const Checks* checks;
 };
 
-// Σw or √Σw² of every segment, left to right from +0. A lane adds up a short segment by itself; a long one is read by a
-// whole warp, whose lanes all add what each of them has read, in order, while they read on. What is read beyond the end
-// counts as +0, which changes no sum that began with +0.
+// Σw or √Σw² of every segment, left to right from +0. One lane sums a short segment; a whole warp loads a long one, and
+// all its lanes add the loaded values in order while loading ahead. Values past the end are +0, which changes no sum
+// that began with +0.
 template <class A>
 DEVICE void total_weights(const TotalWeights& p) {
   if (is_raised(p.checks)) return;
@@ -138,8 +138,9 @@ struct WeightedBags {
   const Checks* checks;
 };
 
-// The products of a bag in the order of SegmentSum, in the accumulator's type, over its total (null: no quotient).
-// Ids and weights are in the order of segments. 2^log_lanes threads take a bag, V columns each; long bags are left.
+// Sums the products of a bag in the order of SegmentSum, in the accumulator's type, and divides by its total (null: no
+// division). Ids and weights are sorted by segment. 2^log_lanes threads share a bag, V columns each; long bags are
+// left.
 template <class T, int V>
 DEVICE void weighted_bags(const WeightedBags& p) {
   if (is_raised(p.checks)) return;
@@ -153,7 +154,7 @@ DEVICE void weighted_bags(const WeightedBags& p) {
   auto add = [](A a, A b) { return plus(a, b); };
   for (int64_t s = thread >> p.log_lanes; s < p.rows; s += stride) {
     const int64_t begin = p.bounds[2 * s], n = p.bounds[2 * s + 1] - begin;
-    if (is_left(n, p.longest, s, (thread & (lanes - 1)) == 0, p.found)) continue;
+    if (defer_if_long(n, p.longest, s, (thread & (lanes - 1)) == 0, p.found)) continue;
     const A total = totals ? totals[s] : A(1);
     for (int64_t c = (thread & (lanes - 1)) * V; c < p.cols; c += lanes * V) {
       auto product = [&](int64_t j) {
@@ -184,7 +185,7 @@ struct WeightedLongBags {
   const Checks* checks;
 };
 
-// The bags that `weighted_bags` left.
+// Sums the bags that `weighted_bags` left.
 template <class T>
 DEVICE void weighted_long_bags(const WeightedLongBags& p) {
   if (is_raised(p.checks)) return;
@@ -218,7 +219,7 @@ struct WeightedRows {
   const Checks* checks;
 };
 
-// The contribution of every id: (its segment's row over the segment's total) · its weight.
+// Writes the contribution of every id: (gradient row of its segment / total of its segment) · weight.
 template <class T, int V>
 DEVICE void weighted_rows(const WeightedRows& p) {
   if (is_raised(p.checks)) return;
