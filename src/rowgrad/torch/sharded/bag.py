@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import functional
 from ..tensors import check_table_size
 from .base import ShardedModule
-from .exchange import TIMEOUT, gather_table, take_rows
+from .exchange import TIMEOUT, copy_rows, gather_table
 from .placement import Stack
 
 
@@ -55,7 +55,7 @@ class RowShardedEmbeddingBag(ShardedModule):
         check_table_size(num_embeddings, embedding_dim)  # before the ranks meet
         super().__init__(strategy, process_group, device_mesh, mode, wire_dtype, grad, fused, order, timeout)
         self.num_embeddings, self.embedding_dim, self.combiner = num_embeddings, embedding_dim, combiner
-        self._kind, _ = functional.checked(combiner, grad)
+        self._kind, _ = functional.check_options(combiner, grad)
         self.padding_idx = functional.row_number("padding_idx", padding_idx, num_embeddings)
         self.default_id = functional.row_number("default_id", default_id, num_embeddings)
         self.include_last_offset = include_last_offset
@@ -107,7 +107,7 @@ class RowShardedEmbeddingBag(ShardedModule):
     @torch.no_grad()
     def load_full(self, table: Tensor) -> None:
         """Copy this rank's rows from the whole table, without communication."""
-        take_rows(self.weight, table, self.local_ids(), self.num_embeddings)
+        copy_rows(self.weight, table, self.local_ids(), self.num_embeddings)
 
     @torch.no_grad()
     def full_weight(self) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...errors import OpError, make_error
 from ..bags import Bags, check_storages
-from ..fused import FusedWeight, TableModule, _refuse_surroundings, layout_of
+from ..fused import FusedWeight, TableModule, layout_of, reject_unsupported_context
 from ..tensors import check_storage, new_table
 from .exchange import (
     EITHER,
@@ -20,13 +20,13 @@ from .exchange import (
     LookupRequest,
     Ranks,
     Traffic,
-    agree,
     call_number,
     check_bags,
-    meet,
+    check_same_call,
+    exchange_sizes,
     route,
 )
-from .lookup import Exchange, Options, Wanted, sharded_lookup
+from .lookup import Exchange, Options, TableLookup, sharded_lookup
 from .placement import Stack
 
 MODES = ("exact", "pooled")
@@ -156,7 +156,9 @@ class ShardedModule(TableModule):
     def _seed(self) -> int:
         """Return a number drawn by rank 0 from torch's generator, equal on all ranks."""
         drawn = int(torch.randint(0, 2**31, (1,), dtype=torch.int64))
-        return meet(self.ranks, f"seed of {type(self).__name__}", call_number("seed", self._facts()), value=drawn)[0]
+        return check_same_call(
+            self.ranks, f"seed of {type(self).__name__}", call_number("seed", self._facts()), value=drawn
+        )[0]
 
     def _look_up(
         self,
@@ -171,12 +173,12 @@ class ShardedModule(TableModule):
         `read` reads them as they are given, with padding and empty bags: errors name positions in these.
         """
         if torch.jit.is_tracing():
-            raise make_error("jit_trace")  # the ranks cannot meet then: the tracer takes no process groups
+            raise make_error("jit_trace")  # the ranks cannot check_same_call then: the tracer takes no process groups
         if self.fused:
-            _refuse_surroundings()
+            reject_unsupported_context()
         enabled = torch.is_grad_enabled()
         bags: Sequence[Bags] = ()
-        refusal: Exception | None = None
+        rejection: Exception | None = None
         try:
             if torch._C._are_functorch_transforms_active():
                 raise make_error(
@@ -191,8 +193,8 @@ class ShardedModule(TableModule):
                 raise
             routes = [route(b, s, k, t.dtype) for b, s, k, t in zip(bags, stacks, kinds, tables, strict=True)]
         except Exception as error:
-            refusal = error.in_call(type(self).__name__, None, "ids") if isinstance(error, OpError) else error
-        if refusal is not None:
+            rejection = error.in_call(type(self).__name__, None, "ids") if isinstance(error, OpError) else error
+        if rejection is not None:
             requests = [LookupRequest(None, False, EITHER, False) for _ in tables]
         else:
             requests = [
@@ -200,9 +202,9 @@ class ShardedModule(TableModule):
                 for r, t, b in zip(routes, tables, bags, strict=True)
             ]
         call = call_number("forward", self._calls, [str(t.dtype) for t in tables], self._facts())
-        sizes = agree(self.ranks, call, requests, refusal)
+        sizes = exchange_sizes(self.ranks, call, requests, rejection)
         self._calls += 1  # on all ranks, or on none
-        wanted = [Wanted(*w) for w in zip(tables, stacks, kinds, bags, routes, sizes, strict=True)]
+        wanted = [TableLookup(*w) for w in zip(tables, stacks, kinds, bags, routes, sizes, strict=True)]
         order = {} if self.order is None else {"order": self.order}
         options = Options(self.mode == "pooled", self.wire_dtype, self.grad == "rows", order)
         return sharded_lookup(Exchange(self.ranks, call, options, wanted))

@@ -26,11 +26,11 @@ from ..optim import RowOptimizer
 from .bag import RowShardedEmbeddingBag
 from .base import ShardedModule
 from .embeddings import RowShardedEmbeddings
-from .exchange import Ranks, call_number, meet, redistribute
+from .exchange import Ranks, call_number, check_same_call, redistribute
 from .placement import Part
 
 _GROUP = "optimizer group "
-_WHOLE = ".metadata"  # what torch.distributed.checkpoint writes last
+_METADATA = ".metadata"  # what torch.distributed.checkpoint writes last
 
 
 class _Entry(NamedTuple):
@@ -41,7 +41,7 @@ class _Entry(NamedTuple):
     part: Part
 
 
-class _Held(NamedTuple):
+class _ShardedParam(NamedTuple):
     """A parameter that stores rows of tables."""
 
     ranks: Ranks
@@ -55,14 +55,14 @@ def save(path: Any, model: torch.nn.Module, optimizer: Any = None, extra: Mappin
     when the folder has a file `.metadata`, which is written last; one that is written over loses it first.
     """
     ranks = _ranks_of(model)
-    meet(ranks, "checkpoint.save", call_number("save", ranks.number))
+    check_same_call(ranks, "checkpoint.save", call_number("save", ranks.number))
     found = {**_model_state(model), **_optimizer_state(model, optimizer)}
     found |= {f"extra.{name}": value for name, value in (extra or {}).items()}
-    with _together_after(ranks, "checkpoint.save: what was there"):
+    with _failing_together(ranks, "checkpoint.save: what was there"):
         if ranks.rank == 0:
-            (Path(path) / _WHOLE).unlink(missing_ok=True)
+            (Path(path) / _METADATA).unlink(missing_ok=True)
     planner = dcp.DefaultSavePlanner(flatten_state_dict=False)  # a dict is a value like others
-    with _translated(path, "checkpoint_unwritten"):
+    with _translate_errors(path, "checkpoint_unwritten"):
         dcp.save(found, checkpoint_id=path, planner=planner, process_group=ranks.group)
 
 
@@ -74,25 +74,25 @@ def load(path: Any, model: torch.nn.Module, optimizer: Any = None) -> dict[str, 
     """
     ranks = _ranks_of(model)
     wanted: dict[str, Any] = {}
-    with _together_after(ranks, "checkpoint.load"):
+    with _failing_together(ranks, "checkpoint.load"):
         known = _entries_of(path)
-    with _together_after(ranks, "checkpoint.load: what it holds"):
+    with _failing_together(ranks, "checkpoint.load: what it holds"):
         wanted |= _model_state(model, empty=True)
         _check_model(wanted, known)
         if optimizer is not None:
             _check_optimizer(model, optimizer, known)
             wanted |= _optimizer_targets(model, optimizer, known)
-    wanted |= {key: _room(what) for key, what in known.items() if key.startswith("extra.")}
-    with _translated(path, "checkpoint_unreadable"):
+    wanted |= {key: _allocate(what) for key, what in known.items() if key.startswith("extra.")}
+    with _translate_errors(path, "checkpoint_unreadable"):
         dcp.load(wanted, checkpoint_id=path, process_group=ranks.group)
-    _take_model(model, wanted)
+    _load_model(model, wanted)
     if optimizer is not None:
-        _take_optimizer(model, optimizer, wanted)
+        _load_optimizer(model, optimizer, wanted)
     return {key.removeprefix("extra."): wanted[key] for key in wanted if key.startswith("extra.")}
 
 
 @contextmanager
-def _translated(path: Any, key: str) -> Iterator[None]:
+def _translate_errors(path: Any, key: str) -> Iterator[None]:
     """Raise what torch.distributed.checkpoint raises on all ranks, a BaseException, as an error of this library."""
     try:
         yield
@@ -108,7 +108,7 @@ def _entries_of(path: Any) -> Mapping[str, Any]:
     except OSError:
         raise
     except Exception as error:  # whatever unpickling raises
-        why = f"{_WHOLE} is damaged: {type(error).__name__}: {error}"
+        why = f"{_METADATA} is damaged: {type(error).__name__}: {error}"
         raise make_error("checkpoint_unreadable", file=path, why=why) from error
 
 
@@ -129,7 +129,7 @@ def _check_optimizer(model: torch.nn.Module, optimizer: Any, known: Mapping[str,
         raise make_error("checkpoint_groups", value=len(groups), bound=len(optimizer.param_groups))
     if not isinstance(optimizer, RowOptimizer):
         return
-    held, rule = _held(model), type(optimizer).__name__
+    held, rule = _sharded_params(model), type(optimizer).__name__
     slots = [slot.name for slot in RULES[optimizer.rule].slots]
     for name, param in model.named_parameters():
         shapes = {name: tuple(param.shape) or (1,)}
@@ -155,19 +155,19 @@ def _check_optimizer(model: torch.nn.Module, optimizer: Any, known: Mapping[str,
 
 
 @contextmanager
-def _together_after(ranks: Ranks, what: str) -> Iterator[None]:
+def _failing_together(ranks: Ranks, what: str) -> Iterator[None]:
     """Let all ranks learn whether one of them fails inside this context."""
-    refusal: Exception | None = None
+    rejection: Exception | None = None
     try:
         yield
     except Exception as error:
-        refusal = error
-    meet(ranks, what, call_number(what, ranks.number), refusal)
+        rejection = error
+    check_same_call(ranks, what, call_number(what, ranks.number), rejection)
 
 
 def latest(folder: Any) -> Path | None:
     """Return the complete checkpoint in `folder` whose name sorts last."""
-    found = sorted(path.parent for path in Path(folder).glob(f"*/{_WHOLE}"))
+    found = sorted(path.parent for path in Path(folder).glob(f"*/{_METADATA}"))
     return found[-1] if found else None
 
 
@@ -192,35 +192,35 @@ def _dtensor(ranks: Ranks, local: Tensor, rows: int) -> DTensor:
     return found
 
 
-def _sharded(model: torch.nn.Module) -> Iterator[tuple[str, ShardedModule]]:
+def _sharded_modules(model: torch.nn.Module) -> Iterator[tuple[str, ShardedModule]]:
     return ((name, m) for name, m in model.named_modules(remove_duplicate=False) if isinstance(m, ShardedModule))
 
 
 def _ranks_of(model: torch.nn.Module) -> Ranks:
-    for _, module in _sharded(model):
+    for _, module in _sharded_modules(model):
         return module.ranks
     raise ValueError("the model has no sharded module; torch.distributed.checkpoint takes its state_dict as it is")
 
 
-def _held(model: torch.nn.Module) -> dict[str, _Held]:
+def _sharded_params(model: torch.nn.Module) -> dict[str, _ShardedParam]:
     """Return every stack of tables by the name of its parameter."""
-    found: dict[str, _Held] = {}
-    for name, module in _sharded(model):
+    found: dict[str, _ShardedParam] = {}
+    for name, module in _sharded_modules(model):
         prefix = f"{name}." if name else ""
         rank = module.ranks.rank
         if isinstance(module, RowShardedEmbeddingBag):
             entry = _Entry(f"{prefix}weight", module.stack.rows_of(0, rank), module.stack.parts[0])
-            found[f"{prefix}weight"] = _Held(module.ranks, [entry])
+            found[f"{prefix}weight"] = _ShardedParam(module.ranks, [entry])
         elif isinstance(module, RowShardedEmbeddings):
             for table in module.tables:
                 key, stack, number = module.place(table.name)
-                held = found.setdefault(prefix + key, _Held(module.ranks, []))
+                held = found.setdefault(prefix + key, _ShardedParam(module.ranks, []))
                 entry = _Entry(f"{prefix}{table.name}.weight", stack.rows_of(number, rank), stack.parts[number])
                 held.entries.append(entry)
     return found
 
 
-def _spread(held: _Held, rows: Tensor, empty: bool) -> Iterator[tuple[_Entry, DTensor]]:
+def _dtensors(held: _ShardedParam, rows: Tensor, empty: bool) -> Iterator[tuple[_Entry, DTensor]]:
     """Return the DTensor of every table in a parameter, or in one of its slots."""
     for entry in held.entries:
         mine = rows[entry.rows]
@@ -233,14 +233,14 @@ def _spread(held: _Held, rows: Tensor, empty: bool) -> Iterator[tuple[_Entry, DT
 
 
 def _model_state(model: torch.nn.Module, empty: bool = False) -> dict[str, Any]:
-    held = _held(model)
+    held = _sharded_params(model)
     found: dict[str, Any] = {}
-    layouts = {f"{name}.".lstrip(".") + "_extra_state" for name, _ in _sharded(model)}
+    layouts = {f"{name}.".lstrip(".") + "_extra_state" for name, _ in _sharded_modules(model)}
     for name, value in model.state_dict().items():
         if name in layouts:
             continue  # rows are written in the order of their ids
         if name in held:
-            found |= {f"model.{entry.name}": rows for entry, rows in _spread(held[name], value.detach(), empty)}
+            found |= {f"model.{entry.name}": rows for entry, rows in _dtensors(held[name], value.detach(), empty)}
         else:
             found[f"model.{name}"] = torch.empty_like(value) if empty and isinstance(value, Tensor) else value
     return found
@@ -249,11 +249,11 @@ def _model_state(model: torch.nn.Module, empty: bool = False) -> dict[str, Any]:
 def _optimizer_state(model: torch.nn.Module, optimizer: Any) -> dict[str, Any]:
     if optimizer is None:
         return {}
-    held, found = _held(model), dict[str, Any]()
+    held, found = _sharded_params(model), dict[str, Any]()
     for name, param in model.named_parameters():
         for slot, value in optimizer.state.get(param, {}).items():
             if name in held and isinstance(value, Tensor) and value.ndim:
-                for entry, rows in _spread(held[name], value, False):
+                for entry, rows in _dtensors(held[name], value, False):
                     found[f"optimizer.{entry.name}:{slot}"] = rows
             else:
                 found[f"optimizer.{name}:{slot}"] = value
@@ -264,7 +264,7 @@ def _optimizer_state(model: torch.nn.Module, optimizer: Any) -> dict[str, Any]:
 
 def _optimizer_targets(model: torch.nn.Module, optimizer: Any, known: Mapping[str, Any]) -> dict[str, Any]:
     """Allocate every slot that the checkpoint has for parameters of this optimizer."""
-    held, found = _held(model), dict[str, Any]()
+    held, found = _sharded_params(model), dict[str, Any]()
     ours = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for name, param in model.named_parameters():
         if id(param) not in ours:
@@ -279,11 +279,11 @@ def _optimizer_targets(model: torch.nn.Module, optimizer: Any, known: Mapping[st
                     local = torch.empty((size, *what.size[1:]), dtype=what.properties.dtype, device=param.device)
                     found[key] = _dtensor(held[name].ranks, local, part.rows)
                 else:
-                    found[key] = _room(what, param.device)
-    return found | {key: _room(what) for key, what in known.items() if key.startswith(_GROUP)}
+                    found[key] = _allocate(what, param.device)
+    return found | {key: _allocate(what) for key, what in known.items() if key.startswith(_GROUP)}
 
 
-def _room(what: Any, device: Any = None) -> Tensor | None:
+def _allocate(what: Any, device: Any = None) -> Tensor | None:
     """Allocate a tensor of a checkpoint; other entries need no memory."""
     if not isinstance(what, TensorStorageMetadata):
         return None
@@ -291,8 +291,8 @@ def _room(what: Any, device: Any = None) -> Tensor | None:
 
 
 @torch.no_grad()
-def _take_model(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
-    held = _held(model)
+def _load_model(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
+    held = _sharded_params(model)
     tables = {f"model.{entry.name}" for h in held.values() for entry in h.entries}
     others = {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.") and k not in tables}
     model.load_state_dict(others, strict=False)
@@ -302,8 +302,8 @@ def _take_model(model: torch.nn.Module, state: Mapping[str, Any]) -> None:
                 param[entry.rows] = _own_rows(held[name], entry, state[f"model.{entry.name}"])
 
 
-def _take_optimizer(model: torch.nn.Module, optimizer: Any, state: Mapping[str, Any]) -> None:
-    held = _held(model)
+def _load_optimizer(model: torch.nn.Module, optimizer: Any, state: Mapping[str, Any]) -> None:
+    held = _sharded_params(model)
     ours = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for name, param in model.named_parameters():
         if id(param) not in ours:
@@ -330,5 +330,5 @@ def _take_optimizer(model: torch.nn.Module, optimizer: Any, state: Mapping[str, 
         group.update({key.removeprefix(prefix): state[key] for key in state if key.startswith(prefix)})
 
 
-def _own_rows(held: _Held, entry: _Entry, rows: DTensor) -> Tensor:
+def _own_rows(held: _ShardedParam, entry: _Entry, rows: DTensor) -> Tensor:
     return redistribute(held.ranks, rows.to_local(), Part(entry.part.rows, entry.part.ranks, "chunk"), entry.part)

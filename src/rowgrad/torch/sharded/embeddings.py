@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ...errors import make_error
 from ..bags import Bags
-from ..embeddings import Table, by_feature, check_tables, described, features_of, grouped, read_groups
+from ..embeddings import Table, by_feature, check_tables, describe_tables, features_of, group_tables, read_groups
 from .base import ShardedModule
-from .exchange import TIMEOUT, gather_table, take_rows
+from .exchange import TIMEOUT, copy_rows, gather_table
 from .placement import Stack
 
 
@@ -46,7 +46,7 @@ class RowShardedEmbeddings(ShardedModule):
         super().__init__(strategy, process_group, device_mesh, mode, wire_dtype, grad, fused, order, timeout)
         check_tables(tables)
         self.tables, self.output, self.include_last_offset = tuple(tables), output, include_last_offset
-        self._groups = grouped(tables)
+        self._groups = group_tables(tables)
         if output not in ("features", "stacked") or (output == "stacked" and len(self._groups) > 1):
             bound = "'features', or 'stacked' where all tables have one width and combiner"
             raise make_error("bags_unfit", argument="output", value=repr(output), bound=bound)
@@ -107,7 +107,7 @@ class RowShardedEmbeddings(ShardedModule):
     def load_full(self, table: str, rows: Tensor) -> None:
         """Copy this rank's rows from a whole table, without communication."""
         _, stack, number = self.place(table)
-        take_rows(self.weight(table), rows, self.local_ids(table), stack.parts[number].rows)
+        copy_rows(self.weight(table), rows, self.local_ids(table), stack.parts[number].rows)
 
     @torch.no_grad()
     def full_weight(self, table: str) -> Tensor:
@@ -118,4 +118,4 @@ class RowShardedEmbeddings(ShardedModule):
     def extra_repr(self) -> str:
         """Return the options that the module's repr shows."""
         options = f"strategy={self.strategy!r}, mode={self.mode!r}, grad={self.grad!r}"
-        return f"{described(self.tables)}\n{options}, rank {self.ranks.rank} of {self.ranks.size}"
+        return f"{describe_tables(self.tables)}\n{options}, rank {self.ranks.rank} of {self.ranks.size}"

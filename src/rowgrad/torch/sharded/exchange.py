@@ -85,14 +85,14 @@ def _typed(data: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
 # -- The processes that share a table ---------------------------------------------------------------------------------
 
 TIMEOUT = 30.0
-_MADE: dict[str, int] = {}  # the number of modules of each group, equal on all ranks
-_ALIVE: weakref.WeakSet[Ranks] = weakref.WeakSet()
+_NUM_MODULES: dict[str, int] = {}  # the number of modules of each group, equal on all ranks
+_ALL_RANKS: weakref.WeakSet[Ranks] = weakref.WeakSet()
 
 
 @atexit.register
 def _release_groups() -> None:
     """Release process groups before interpreter shutdown, which gloo's threads do not survive."""
-    for ranks in list(_ALIVE):
+    for ranks in list(_ALL_RANKS):
         ranks.group = None
 
 
@@ -161,9 +161,9 @@ class Ranks:
                 bound="a group that contains this process",
             )
         self.traffic = Traffic()
-        self.number = _MADE[self.group.group_name] = _MADE.get(self.group.group_name, 0) + 1
-        forget(self.group)
-        _ALIVE.add(self)
+        self.number = _NUM_MODULES[self.group.group_name] = _NUM_MODULES.get(self.group.group_name, 0) + 1
+        clear_report(self.group)
+        _ALL_RANKS.add(self)
 
     @property
     def device(self) -> torch.device:
@@ -184,7 +184,7 @@ class Ranks:
         try:
             work = dist.all_to_all_single(result, data, list(back), list(out), group=self.group, async_op=True)
         except RuntimeError as error:
-            raise lost(error, self.group, phase, self.timeout) from error
+            raise rank_lost_error(error, self.group, phase, self.timeout) from error
         return PendingExchange(self, phase, work, result, data)
 
     def _wait(self, work: Any, phase: str) -> None:
@@ -194,7 +194,7 @@ class Ranks:
             else:
                 work.wait(timedelta(seconds=self.timeout))
         except RuntimeError as error:
-            raise lost(error, self.group, phase, self.timeout) from error
+            raise rank_lost_error(error, self.group, phase, self.timeout) from error
 
 
 # -- Routing: a rank's own bags, sorted by the owners of their rows ---------------------------------------------------
@@ -352,13 +352,13 @@ class RankLostError(RankError):
     """A rank died, or did not answer in time."""
 
 
-def lost(error: BaseException, group: Any, phase: str, timeout: float) -> RankLostError:
+def rank_lost_error(error: BaseException, group: Any, phase: str, timeout: float) -> RankLostError:
     """Return the error for a collective that failed, with the ranks that do not report a failure of their own.
 
     Every rank whose collective fails reports it in the group's store and waits briefly for the others to do the same.
     A silent rank is dead or hangs. This costs nothing as long as no collective fails.
     """
-    missing, note = _silent(group, phase)
+    missing, note = _silent_ranks(group, phase)
     if missing:
         who = "rank " + ", ".join(map(str, missing)) + (" does" if len(missing) == 1 else " do") + " not answer"
     else:
@@ -368,7 +368,7 @@ def lost(error: BaseException, group: Any, phase: str, timeout: float) -> RankLo
     return RankLostError(text, phase, missing)
 
 
-def forget(group: Any) -> None:
+def clear_report(group: Any) -> None:
     """Delete the report of an earlier process of this rank: some stores outlive their processes."""
     with suppress(RuntimeError):  # not every store can
         dist.distributed_c10d._get_default_store().delete_key(_key(group, dist.get_rank(group)))
@@ -378,7 +378,7 @@ def _key(group: Any, rank: int) -> str:
     return f"{_PREFIX}/{group.group_name}/{rank}"
 
 
-def _silent(group: Any, phase: str) -> tuple[list[int], str]:
+def _silent_ranks(group: Any, phase: str) -> tuple[list[int], str]:
     """Return the ranks that did not report within `GRACE`, or a note if the store does not answer."""
     found: list[int] | None = None
 
@@ -446,17 +446,19 @@ def call_number(*facts: object) -> int:
     return zlib.crc32(repr(facts).encode())
 
 
-def agree(ranks: Ranks, call: int, requests: Sequence[LookupRequest], refusal: Exception | None) -> list[LookupSizes]:
+def exchange_sizes(
+    ranks: Ranks, call: int, requests: Sequence[LookupRequest], rejection: Exception | None
+) -> list[LookupSizes]:
     """Exchange sizes. If one rank rejects the call, all raise, and nothing else is sent."""
     lines = []
     for r in range(ranks.size):
-        line = [call, *_status(refusal)]
+        line = [call, *_status(rejection)]
         for a in requests:
             sizes = (0, 0, 0) if a.route is None else (a.route.num_rows[r], a.route.num_pairs[r], a.route.num_bags[r])
             line += [int(a.trains), a.weighted, int(a.weights_gradient), *sizes]
         lines.append(line)
     said = _exchange_lines(ranks, "sizes", [line[:_LINE] for line in lines])
-    _check_agreement(ranks, "exchange of sizes", said, refusal)
+    _check_agreement(ranks, "exchange of sizes", said, rejection)
     if len(requests) > 1:
         rest = _exchange_lines(ranks, "sizes", [line[_LINE:] for line in lines])
         said = [first + more for first, more in zip(said, rest, strict=True)]
@@ -464,11 +466,13 @@ def agree(ranks: Ranks, call: int, requests: Sequence[LookupRequest], refusal: E
     return [_lookup_sizes(said, _HEAD + k * _EACH) for k in range(len(requests))]
 
 
-def meet(ranks: Ranks, what: str, call: int, refusal: Exception | None = None, value: int = 0) -> list[int]:
+def check_same_call(
+    ranks: Ranks, what: str, call: int, rejection: Exception | None = None, value: int = 0
+) -> list[int]:
     """Check that all ranks are about to make the same call; return every rank's `value`."""
-    line = [call, *_status(refusal), value]
+    line = [call, *_status(rejection), value]
     said = _exchange_lines(ranks, "calls", [line + [0] * (_LINE - len(line))] * ranks.size)
-    _check_agreement(ranks, what, said, refusal)
+    _check_agreement(ranks, what, said, rejection)
     return [line[_HEAD] for line in said]
 
 
@@ -480,30 +484,30 @@ def _exchange_lines(ranks: Ranks, phase: str, lines: list[list[int]]) -> list[li
     return said
 
 
-def _status(refusal: Exception | None) -> tuple[int, int, int, int]:
-    if refusal is None:
+def _status(rejection: Exception | None) -> tuple[int, int, int, int]:
+    if rejection is None:
         return _FINE, 0, 0, 0
-    facts = [getattr(refusal, name, None) for name in ("position", "value", "bound")]
-    if getattr(refusal, "argument", None) in ("ids", "indices") and all(isinstance(f, int) for f in facts):
+    facts = [getattr(rejection, name, None) for name in ("position", "value", "bound")]
+    if getattr(rejection, "argument", None) in ("ids", "indices") and all(isinstance(f, int) for f in facts):
         return _BAD_ID, *(int(f) for f in facts if isinstance(f, int))  # type: ignore[return-value]
     return _OTHER, 0, 0, 0
 
 
-def _check_agreement(ranks: Ranks, what: str, said: list[list[int]], refusal: Exception | None) -> None:
+def _check_agreement(ranks: Ranks, what: str, said: list[list[int]], rejection: Exception | None) -> None:
     """Raise if a rank rejects the call, or makes a different one."""
-    if refusal is not None:
-        raise refusal
+    if rejection is not None:
+        raise rejection
     bad = [r for r, line in enumerate(said) if line[1] != _FINE]
     if bad:
         _, status, position, value, bound = said[bad[0]][:_HEAD]
         fact = f": ids[{position}] = {value} is not in [0, {bound})" if status == _BAD_ID else ""
-        raise _refused(ranks, bad, what, f"rejected its arguments{fact}; nothing was done")
+        raise _refused_error(ranks, bad, what, f"rejected its arguments{fact}; nothing was done")
     others = [r for r, line in enumerate(said) if line[0] != said[ranks.rank][0]]
     if others:
-        raise _refused(ranks, others, what, "makes another call, or calls a module with different options")
+        raise _refused_error(ranks, others, what, "makes another call, or calls a module with different options")
 
 
-def _refused(ranks: Ranks, bad: list[int], what: str, why: str) -> RankRefusedError:
+def _refused_error(ranks: Ranks, bad: list[int], what: str, why: str) -> RankRefusedError:
     names = ranks.names(bad)
     phase = "sizes" if what == "exchange of sizes" else "calls"
     return RankRefusedError(f"{what}: rank {', '.join(map(str, names))} {why}", phase, names)
@@ -516,10 +520,12 @@ def _check_alike(said: list[list[int]], ranks: Ranks) -> None:
         odd = [r for r, line in enumerate(said) if line[k] != own[k]]
         if odd:
             ways = ("without", "with")
-            raise _refused(ranks, odd, what, f"looks up {ways[1 - own[k]]} gradients, this one {ways[own[k]]} them")
+            raise _refused_error(
+                ranks, odd, what, f"looks up {ways[1 - own[k]]} gradients, this one {ways[own[k]]} them"
+            )
         if {line[k + 1] for line in said} >= {WEIGHTED, PLAIN}:
             plain = [r for r, line in enumerate(said) if line[k + 1] == PLAIN]
-            raise _refused(ranks, plain, what, "has no per_sample_weights, others have")
+            raise _refused_error(ranks, plain, what, "has no per_sample_weights, others have")
 
 
 def _lookup_sizes(said: list[list[int]], first: int) -> LookupSizes:
@@ -535,7 +541,7 @@ def redistribute(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
     """Return this rank's rows under the rule `want`; ranks store rows by `have`. All ranks call it together."""
     if have.is_like(want):
         return rows
-    _meet(ranks, "to_dtensor or a checkpoint", rows, have, want)
+    _check_same_table(ranks, "to_dtensor or a checkpoint", rows, have, want)
     mine = have.ids_of(ranks.rank, rows.device)
     goes, _ = want.locate(mine)
     order = torch.argsort(goes, stable=True)
@@ -551,7 +557,7 @@ def redistribute(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
 
 def gather_table(ranks: Ranks, rows: Tensor, have: Part) -> Tensor:
     """Return all rows of the table on every rank. All ranks call it together."""
-    _meet(ranks, "full_weight", rows, have, have)
+    _check_same_table(ranks, "full_weight", rows, have, have)
     out = [rows.shape[0]] * ranks.size
     (found,) = PackedExchange(ranks, "rows", [Section(torch.cat([rows] * ranks.size), out, have.sizes)]).wait()
     result = torch.empty_like(found)
@@ -559,7 +565,7 @@ def gather_table(ranks: Ranks, rows: Tensor, have: Part) -> Tensor:
     return result
 
 
-def take_rows(mine: Tensor, table: Tensor, ids: Tensor, num_rows: int) -> None:
+def copy_rows(mine: Tensor, table: Tensor, ids: Tensor, num_rows: int) -> None:
     """Copy rows of a whole table; raise unless it is whole, because copy_ would broadcast."""
     wanted = (num_rows, *mine.shape[1:])
     if tuple(table.shape) != wanted:
@@ -569,11 +575,13 @@ def take_rows(mine: Tensor, table: Tensor, ids: Tensor, num_rows: int) -> None:
     mine.copy_(table[ids.to(table.device)])
 
 
-def _meet(ranks: Ranks, what: str, rows: Tensor, have: Part, want: Part) -> None:
+def _check_same_table(ranks: Ranks, what: str, rows: Tensor, have: Part, want: Part) -> None:
     kind = str(rows.dtype), *rows.shape[1:]
-    refusal: Exception | None = None
+    rejection: Exception | None = None
     try:
         check_storage(rows, "weight")
     except OpError as error:  # all ranks have to know
-        refusal = error
-    meet(ranks, what, call_number(what, ranks.number, have.rows, have.strategy, want.strategy, kind), refusal)
+        rejection = error
+    check_same_call(
+        ranks, what, call_number(what, ranks.number, have.rows, have.strategy, want.strategy, kind), rejection
+    )

@@ -16,7 +16,7 @@ from ...raw_ops import OPS
 from ...sharding.partition import dense_gradient, terms, unique_gradient
 from ..autograd import TABLE
 from ..bags import Bags
-from ..functional import lookup, stay_coalesced
+from ..functional import keep_coalesced, lookup
 from ..fused import FusedWeight, defer, destination
 from ..saved_call import sparse_rows
 from .exchange import (
@@ -26,7 +26,7 @@ from .exchange import (
     Route,
     Section,
     call_number,
-    meet,
+    check_same_call,
     spread,
     starts_of,
     wide_dtype,
@@ -36,7 +36,7 @@ from .placement import Stack
 # -- The owner's side: partial sums, products and gradients for the rows it stores ------------------------------------
 
 
-class Owned:
+class OwnedPairs:
     """The (row, bag) pairs of all ranks that concern this rank's rows, in the order of the whole batch.
 
     Rank by rank, and within a rank in the order of its bags, as a single process would see them.
@@ -82,7 +82,7 @@ class Owned:
             return dense
         values, ids = unique_gradient(*call, **how)
         if table.is_leaf:
-            stay_coalesced(table)
+            keep_coalesced(table)
         return sparse_rows(values, ids, num_rows, True)
 
     def update(self, table: Any, optimizer: Any, grad: Tensor, order: dict[str, Any]) -> Iterator[None]:
@@ -93,13 +93,15 @@ class Owned:
         rows, numbers = terms(OPS, grad, self.segments, scales["factors"], scales["divisors"], self.weights)
         if rows.dtype == table.dtype:
             plan = Plan.of(*self._plan, num_rows)
-            yield from optimizer._updated_from_bags(table, rows, None, None, "sum", weights=numbers, plan=plan, **order)
+            yield from optimizer._iter_update_from_bags(
+                table, rows, None, None, "sum", weights=numbers, plan=plan, **order
+            )
             return
         # 16-bit rows are divided in 32 bits and rounded when they are summed; then every row is a bag of its own.
         how = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
         values, ids = unique_gradient(OPS, grad, self.indices, self.segments, num_rows, **how)
         each = torch.arange(ids.shape[0], device=ids.device)
-        yield from optimizer._updated_from_bags(table, values, ids, each, "sum", **order)
+        yield from optimizer._iter_update_from_bags(table, values, ids, each, "sum", **order)
 
 
 # -- One lookup of all ranks ------------------------------------------------------------------------------------------
@@ -125,7 +127,7 @@ class Options(NamedTuple):
     order: dict[str, Any]
 
 
-class Wanted(NamedTuple):
+class TableLookup(NamedTuple):
     """One table (or stack of tables) and this rank's bags for it."""
 
     table: Any
@@ -139,11 +141,11 @@ class Wanted(NamedTuple):
 class Exchange:
     """Everything that a forward pass saves for its backward pass."""
 
-    def __init__(self, ranks: Ranks, call: int, options: Options, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, ranks: Ranks, call: int, options: Options, wanted: Sequence[TableLookup]) -> None:
         self.ranks, self.call, self.options, self.wanted = ranks, call, options, wanted
         self._requested: list[Tensor] = []
         self._pairs: PackedExchange | None = None
-        self._owned: list[Owned] | None = None
+        self._owned: list[OwnedPairs] | None = None
         self.compact: list[Tensor | None] = [None] * len(wanted)
 
     # -- forward ----------------------------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ class Exchange:
         self._requested = ids.wait()
         return self._pooled() if self.options.pooled else self._exact()
 
-    def _ids(self, w: Wanted) -> Section:
+    def _ids(self, w: TableLookup) -> Section:
         small = max(w.stack.sizes) < 2**31
         return Section(w.route.rows.to(torch.int32 if small else torch.int64), w.route.num_rows, w.sizes.num_rows)
 
@@ -196,7 +198,7 @@ class Exchange:
         if sections:
             self._pairs = PackedExchange(self.ranks, "pairs", sections)
 
-    def _pair_sections(self, w: Wanted) -> list[Section]:
+    def _pair_sections(self, w: TableLookup) -> list[Section]:
         """Rows and bags of the pairs; scales of the bags; weights of the pairs."""
         route, sizes, wide = w.route, w.sizes, wide_dtype(w.table.dtype)
         pairs = (route.num_pairs, sizes.num_pairs)
@@ -211,7 +213,7 @@ class Exchange:
             sections.append(Section(given.index_select(0, route.pair_ids), *pairs))
         return sections
 
-    def owned(self) -> list[Owned]:
+    def owned(self) -> list[OwnedPairs]:
         """What concerns this rank's rows, one for each lookup that has sent its pairs."""
         if self._owned is None:
             assert self._pairs is not None
@@ -220,7 +222,7 @@ class Exchange:
             for w, requested in zip(self.wanted, self._requested, strict=True):
                 if w.sizes.trains or self.options.pooled:
                     count = 2 + (w.kind != "Sum") + w.sizes.weighted
-                    self._owned.append(Owned(w.sizes, requested, [next(arrived) for _ in range(count)], w.kind))
+                    self._owned.append(OwnedPairs(w.sizes, requested, [next(arrived) for _ in range(count)], w.kind))
             self._pairs = None
         return self._owned
 
@@ -264,7 +266,7 @@ class Exchange:
             k for k, w in enumerate(self.wanted) if w.sizes.trains or (self.options.pooled and w.sizes.weights_gradient)
         ]
 
-    def _finish(self, table: Any, owned: Owned, grad: Tensor, to_step: bool) -> Any:
+    def _finish(self, table: Any, owned: OwnedPairs, grad: Tensor, to_step: bool) -> Any:
         order, by_rows = self.options.order, self.options.by_rows
         if not to_step:
             return owned.gradient(table, grad, by_rows, order)
@@ -277,7 +279,12 @@ class Exchange:
         return None
 
     def _pooled_weights(
-        self, owned: dict[int, Owned], grads: dict[int, Tensor], ys: Sequence[Tensor], wants: Sequence[bool], found: Any
+        self,
+        owned: dict[int, OwnedPairs],
+        grads: dict[int, Tensor],
+        ys: Sequence[Tensor],
+        wants: Sequence[bool],
+        found: Any,
     ) -> None:
         """In pooled mode the owner has the rows: it sends back the inner products weights' gradients are made of."""
         requested = [k for k, w in enumerate(self.wanted) if w.sizes.weights_gradient]
@@ -299,7 +306,7 @@ class Exchange:
         return rows if self.options.wire is None else rows.to(self.options.wire)
 
 
-def _scaled(total: Tensor, w: Wanted) -> Tensor:
+def _scaled(total: Tensor, w: TableLookup) -> Tensor:
     """Sums of bags brought to mean or sqrtn, in the type sums are held in, and rounded once."""
     scales = w.route.scales
     if scales is None:
@@ -310,7 +317,7 @@ def _scaled(total: Tensor, w: Wanted) -> Tensor:
     return quotient.to(total.dtype)
 
 
-def _weights_gradient(w: Wanted, y: Tensor, other: dict[str, Any], indices: Any, data: Any) -> Any:
+def _weights_gradient(w: TableLookup, y: Tensor, other: dict[str, Any], indices: Any, data: Any) -> Any:
     arguments = {"indices": indices, "segment_ids": w.bags.segment_ids, "weights": w.bags.weights.detach()}  # type: ignore[union-attr]
     call = Call(arguments, {}, (), frozenset({"weights"}))
     return weights_gradient({**TABLE, **other}, w.kind, call, y, data, y.shape[0])
@@ -335,15 +342,15 @@ class _Sharded(torch.autograd.Function):
     def backward(ctx: Any, *ys: Any) -> Any:
         exchange = ctx.exchange
         to_step: list[bool] = []
-        refusal: Exception | None = None
+        rejection: Exception | None = None
         try:
             to_step = _check_backward(ctx, [w.table for w in exchange.wanted])
         except Exception as error:
-            refusal = error
+            rejection = error
         if exchange.needed():
-            meet(exchange.ranks, "backward", call_number("backward", exchange.call), refusal)
-        elif refusal is not None:
-            raise refusal
+            check_same_call(exchange.ranks, "backward", call_number("backward", exchange.call), rejection)
+        elif rejection is not None:
+            raise rejection
         count = len(exchange.wanted)
         wants = ctx.needs_input_grad[1 + count : 1 + 2 * count]
         tables, samples = exchange.backward([y.contiguous() for y in ys], wants, to_step)
