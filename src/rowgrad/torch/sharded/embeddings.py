@@ -19,10 +19,18 @@ from .placement import Stack
 class RowShardedEmbeddings(ShardedModule):
     """`rowgrad.torch.nn.Embeddings` with every table's rows sharded over the ranks of a process group.
 
-    All tables share one exchange of ids, one of rows and one of gradients, whatever their widths and combiners.
-    `forward` takes what that module takes, and gives `{feature: [bags, columns]}`, or with `output="stacked"` one
-    tensor [bags, features, columns]. Options as in `RowShardedEmbeddingBag`. Parameters are this rank's parts of the
-    tables of one width and combiner, one below the other; `weight(table)` is the part of one of them.
+    All tables share one exchange of ids, one of rows and one of gradients. A parameter stores this rank's shards of all
+    tables of one width and combiner; `weight(table)` returns the shard of one table.
+
+    Args:
+        tables: The tables.
+        strategy: As in `RowShardedEmbeddingBag`, like all options that are not listed here.
+        output: "features" to return `{feature: [bags, columns]}`, or "stacked" to return one tensor
+            [bags, features, columns].
+        include_last_offset: As in `rowgrad.torch.nn.Embeddings`.
+
+    Raises:
+        InvalidArgumentError: If names are not unique, or an option is invalid.
     """
 
     def __init__(
@@ -63,7 +71,7 @@ class RowShardedEmbeddings(ShardedModule):
 
     @property
     def features(self) -> list[str]:
-        """The features in the order in which one vector of ids has them."""
+        """The features, in the order in which a vector of all ids contains them."""
         return features_of(self._groups)
 
     def reset_parameters(self, seed: int | None = None) -> None:
@@ -79,8 +87,8 @@ class RowShardedEmbeddings(ShardedModule):
             return read_groups(self._groups, ids, offsets, per_sample_weights, self.include_last_offset)
 
         tables = [getattr(self, group.key) for group in self._groups]
-        found = self._look_up(tables, self._stacks, [g.kind for g in self._groups], prepare)
-        return by_feature(self._groups, found, self.output)
+        rows = self._look_up(tables, self._stacks, [g.kind for g in self._groups], prepare)
+        return by_feature(self._groups, rows, self.output)
 
     def place(self, table: str) -> tuple[str, Stack, int]:
         """Return the parameter that stores a table, its stack, and the table's number in the stack."""

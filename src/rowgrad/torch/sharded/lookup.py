@@ -1,4 +1,4 @@
-"""A lookup in a table whose rows are split among ranks, with its gradient."""
+"""Lookups in row-sharded tables: the exchange between ranks, the owner's arithmetic, and the autograd function."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from .exchange import (
 )
 from .placement import Stack
 
-# -- The owner's side: partial sums, products and gradients for the rows it stores ------------------------------------
+# -- The owner's arithmetic: partial sums, inner products and gradients of the rows that this rank stores -------------
 
 
 class OwnedPairs:
-    """The (row, bag) pairs of all ranks that concern this rank's rows, in the order of the whole batch.
+    """The (row, bag) pairs of all ranks for the rows that this rank stores, in the order of the whole batch.
 
-    Rank by rank, and within a rank in the order of its bags, as a single process would see them.
+    The order is rank by rank, then by bag: that of a single process.
     """
 
     def __init__(self, sizes: LookupSizes, rows: Tensor, pairs: Sequence[Tensor], kind: str) -> None:
@@ -72,15 +72,15 @@ class OwnedPairs:
         return found
 
     def gradient(self, table: Tensor, grad: Tensor, by_rows: bool, order: dict[str, Any]) -> Tensor:
-        """Return the gradient for this rank's rows: dense, or as unique rows, possibly none."""
+        """Return the gradient for this rank's rows: dense, or as a sparse tensor of unique rows."""
         num_rows = table.shape[0]
         self.sort(num_rows)
-        how = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
+        options = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
         call = (OPS, grad, self.indices, self.segments, num_rows)
         if not by_rows:
-            dense: Tensor = dense_gradient(*call, **how)
+            dense: Tensor = dense_gradient(*call, **options)
             return dense
-        values, ids = unique_gradient(*call, **how)
+        values, ids = unique_gradient(*call, **options)
         if table.is_leaf:
             keep_coalesced(table)
         return sparse_rows(values, ids, num_rows, True)
@@ -97,25 +97,25 @@ class OwnedPairs:
                 table, rows, None, None, "sum", weights=numbers, plan=plan, **order
             )
             return
-        # 16-bit rows are divided in 32 bits and rounded when they are summed; then every row is a bag of its own.
-        how = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
-        values, ids = unique_gradient(OPS, grad, self.indices, self.segments, num_rows, **how)
+        # 16-bit rows are divided in 32 bits and rounded once summed, so this sums them first; each row is then a bag.
+        options = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
+        values, ids = unique_gradient(OPS, grad, self.indices, self.segments, num_rows, **options)
         each = torch.arange(ids.shape[0], device=ids.device)
         yield from optimizer._iter_update_from_bags(table, values, ids, each, "sum", **order)
 
 
 # -- One lookup of all ranks ------------------------------------------------------------------------------------------
 
-# Ids go to their owners, rows come back, bags are combined; gradients go in the reverse direction.
+# Ids are sent to their owners, rows come back, and bags are combined; gradients are sent in the reverse direction.
 #
-# | phase | what is sent | waited for |
+# | phase | what is sent | when a rank waits for it |
 # |---|---|---|
-# | sizes | the size of everything else, and whether a rank rejects the call | at once |
-# | ids | each distinct row a rank needs, once to its owner | at once |
-# | rows | those rows back; in pooled mode each bag's sum over the owner's rows | before bags are combined |
-# | pairs | (row, bag) and the bags' scales, for the owner's gradient | in backward; pooled mode: at once |
-# | calls | whether all ranks are in this backward pass, and none rejects it | at once |
-# | gradients | each bag's gradient, once to every owner that has ids of it | while the owner sorts its pairs |
+# | sizes | the size of everything else, and whether a rank rejects the call | immediately |
+# | ids | each distinct row that a rank needs, once, to its owner | immediately |
+# | rows | these rows; in pooled mode, each bag's sum over the owner's rows | before bags are combined |
+# | pairs | (row, bag) pairs and the bags' scales, for the owner's gradient | in backward; pooled mode: immediately |
+# | calls | whether all ranks run this backward pass, and whether a rank rejects it | immediately |
+# | gradients | each bag's gradient, once to every owner of its ids | after the owner has sorted its pairs |
 
 
 class Options(NamedTuple):
@@ -128,7 +128,7 @@ class Options(NamedTuple):
 
 
 class TableLookup(NamedTuple):
-    """One table (or stack of tables) and this rank's bags for it."""
+    """One lookup: a table or a stack of tables, and this rank's bags."""
 
     table: Any
     stack: Stack
@@ -139,7 +139,7 @@ class TableLookup(NamedTuple):
 
 
 class Exchange:
-    """Everything that a forward pass saves for its backward pass."""
+    """The exchanges of one call, forward and backward, and what its backward pass needs."""
 
     def __init__(self, ranks: Ranks, call: int, options: Options, wanted: Sequence[TableLookup]) -> None:
         self.ranks, self.call, self.options, self.wanted = ranks, call, options, wanted
@@ -151,7 +151,7 @@ class Exchange:
     # -- forward ----------------------------------------------------------------------------------------------------
 
     def forward(self) -> list[Tensor]:
-        """The combined bags of every lookup."""
+        """Return the combined bags of every lookup."""
         ids = PackedExchange(self.ranks, "ids", [self._ids(w) for w in self.wanted])
         if self.options.pooled:
             self._send_pairs()
@@ -168,7 +168,7 @@ class Exchange:
             rows = self._to_wire(OPS["GatherRows"](w.table.detach(), requested))
             sections.append(Section(rows, w.sizes.num_rows, w.route.num_rows))
         rows = PackedExchange(self.ranks, "rows", sections)
-        self._send_pairs()  # on its way while bags are combined, and until backward
+        self._send_pairs()  # in progress while bags are combined
         results = []
         for k, (w, compact) in enumerate(zip(self.wanted, rows.wait(), strict=True)):
             compact = compact.to(w.table.dtype)
@@ -199,7 +199,7 @@ class Exchange:
             self._pairs = PackedExchange(self.ranks, "pairs", sections)
 
     def _pair_sections(self, w: TableLookup) -> list[Section]:
-        """Rows and bags of the pairs; scales of the bags; weights of the pairs."""
+        """Return the sections: rows and bags of the pairs, scales of the bags, weights of the pairs."""
         route, sizes, wide = w.route, w.sizes, wide_dtype(w.table.dtype)
         pairs = (route.num_pairs, sizes.num_pairs)
         sections = [Section(route.pair_rows, *pairs), Section(route.pair_bags, *pairs)]
@@ -207,14 +207,13 @@ class Exchange:
             sections.append(Section(route.scales.index_select(0, route.bags), route.num_bags, sizes.num_bags))
         if sizes.weighted:
             weights = w.bags.weights
-            given = (
-                torch.zeros(0, dtype=wide, device=route.rows.device) if weights is None else weights.detach().to(wide)
-            )
-            sections.append(Section(given.index_select(0, route.pair_ids), *pairs))
+            if weights is None:  # a rank without ids
+                weights = torch.zeros(0, device=route.rows.device)
+            sections.append(Section(weights.detach().to(wide).index_select(0, route.pair_ids), *pairs))
         return sections
 
     def owned(self) -> list[OwnedPairs]:
-        """What concerns this rank's rows, one for each lookup that has sent its pairs."""
+        """Return the pairs for this rank's rows, of each lookup that sent pairs."""
         if self._owned is None:
             assert self._pairs is not None
             arrived = iter(self._pairs.wait())
@@ -231,7 +230,7 @@ class Exchange:
     def backward(
         self, ys: Sequence[Tensor], wants_weights: Sequence[bool], to_step: Sequence[bool]
     ) -> tuple[list[Any], list[Any]]:
-        """Gradients for the tables (None where they wait for the step), and for the weights of samples."""
+        """Return gradients for the tables, None if deferred to the optimizer's step, and for per-sample weights."""
         trained = [k for k, w in enumerate(self.wanted) if w.sizes.trains]
         needed = self.needed()
         tables: list[Any] = [None] * len(self.wanted)
@@ -244,7 +243,7 @@ class Exchange:
                 rows = self._to_wire(ys[k].index_select(0, w.route.bags))
                 sections.append(Section(rows, w.route.num_bags, w.sizes.num_bags))
             sent = PackedExchange(self.ranks, "gradients", sections)
-        if not self.options.pooled:  # while gradients are under way
+        if not self.options.pooled:  # while gradients are being sent
             for k, w in enumerate(self.wanted):
                 if wants_weights[k]:
                     samples[k] = _weights_gradient(w, ys[k], {}, w.route.inverse, self.compact[k])
@@ -261,7 +260,7 @@ class Exchange:
         return tables, samples
 
     def needed(self) -> list[int]:
-        """The lookups whose backward pass all ranks take part in."""
+        """Return the lookups whose backward pass exchanges data."""
         return [
             k for k, w in enumerate(self.wanted) if w.sizes.trains or (self.options.pooled and w.sizes.weights_gradient)
         ]
@@ -286,7 +285,7 @@ class Exchange:
         wants: Sequence[bool],
         found: Any,
     ) -> None:
-        """In pooled mode the owner has the rows: it sends back the inner products weights' gradients are made of."""
+        """Compute weights' gradients in pooled mode: owners, who have the rows, send back the inner products."""
         requested = [k for k, w in enumerate(self.wanted) if w.sizes.weights_gradient]
         if not requested:
             return
@@ -307,7 +306,7 @@ class Exchange:
 
 
 def _scaled(total: Tensor, w: TableLookup) -> Tensor:
-    """Sums of bags brought to mean or sqrtn, in the type sums are held in, and rounded once."""
+    """Scale sums of bags for mean or sqrtn in the accumulation dtype; round once."""
     scales = w.route.scales
     if scales is None:
         return total
@@ -323,17 +322,17 @@ def _weights_gradient(w: TableLookup, y: Tensor, other: dict[str, Any], indices:
     return weights_gradient({**TABLE, **other}, w.kind, call, y, data, y.shape[0])
 
 
-# -- The lookup as one autograd function: tables and weights in, combined bags out ------------------------------------
+# -- The autograd function --------------------------------------------------------------------------------------------
 
 
-class _Sharded(torch.autograd.Function):
-    """Tables and weights of samples in, combined bags out."""
+class _ShardedFunction(torch.autograd.Function):
+    """From tables and per-sample weights to combined bags."""
 
     @staticmethod
     def forward(ctx: Any, exchange: Exchange, *tensors: Any) -> Any:
         ctx.exchange = exchange
-        # In pooled mode the gradient of weights needs the tables as they are now. The ids are there for torch to say
-        # it in backward where the graph has been used up.
+        # In pooled mode the gradient of weights needs the current tables. The ids are saved so that torch raises if
+        # backward runs twice.
         read = [w.table for w in exchange.wanted if exchange.options.pooled and w.sizes.weights_gradient]
         ctx.save_for_backward(exchange.wanted[0].bags.indices, *read)
         return tuple(exchange.forward())
@@ -358,14 +357,14 @@ class _Sharded(torch.autograd.Function):
 
 
 def _check_backward(ctx: Any, tables: Sequence[Any]) -> list[bool]:
-    """Reject what no rank can do; returns for each table whether its gradient waits for the optimizer's step."""
+    """Reject unsupported backward passes; return for each table whether its gradient is deferred to the step."""
     if torch.compiler.is_compiling() or not isinstance(ctx, torch._C._FunctionBase):
         raise make_error("not_here", argument="backward", value="compiled autograd", bound="run by autograd's engine")
-    _ = ctx.saved_tensors  # torch refuses what was freed, or changed since
+    _ = ctx.saved_tensors  # torch raises if one was freed or changed
     if torch.is_grad_enabled():
         raise make_error("not_here", argument="create_graph", value="True", bound="False for a sharded table")
     to_step = [isinstance(t, FusedWeight) and destination(ctx, t) == "step" for t in tables]
-    if any(waits and not t.rowgrad_optimizers for t, waits in zip(tables, to_step, strict=True)):
+    if any(deferred and not t.rowgrad_optimizers for t, deferred in zip(tables, to_step, strict=True)):
         raise make_error("fused_no_optimizer")
     return to_step
 
@@ -373,8 +372,8 @@ def _check_backward(ctx: Any, tables: Sequence[Any]) -> list[bool]:
 def sharded_lookup(exchange: Exchange) -> tuple[Tensor, ...]:
     """Run an exchange under autograd."""
     tables = [w.table for w in exchange.wanted]
-    # A rank whose tables and weights need no gradient still has to take part where another's weights do.
+    # A rank that needs no gradient must still run backward if the weights of another rank need one.
     anchor = torch.zeros((), requires_grad=torch.is_grad_enabled() and bool(exchange.needed()))
     weights = (w.bags.weights for w in exchange.wanted)
-    results: tuple[Tensor, ...] = _Sharded.apply(exchange, *tables, *weights, anchor)
+    results: tuple[Tensor, ...] = _ShardedFunction.apply(exchange, *tables, *weights, anchor)
     return results
