@@ -167,7 +167,7 @@ _MAX_RECORDINGS = 1024
 
 @runs("planned_segment_grad")
 def planned_segment_grad(call: Call) -> tuple[Tensor, ...]:
-    """PlannedSparseSegment{Sum,Mean,SqrtN}Grad and GradV2: one kernel validates and expands the plan, one sums."""
+    """Run PlannedSparseSegment{Sum,Mean,SqrtN}Grad and GradV2: one kernel validates and expands the plan, one sums."""
     (grad, *parts), (reduce, unique, order) = call.inputs, call.attrs
     plan, device, outputs = PlanArrays(*parts), call.device, tuple(call.output(i) for i in range(len(call.outputs)))
     arrays = (grad, plan.rows, plan.starts, plan.segments, plan.counts, *outputs)
@@ -211,7 +211,7 @@ def _launches(
 
 @runs("planned_weighted_grad")
 def planned_weighted_grad(call: Call) -> tuple[Tensor, ...]:
-    """PlannedWeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
+    """Run PlannedWeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
     (grad, weights, *parts), how, out = call.inputs, Weighting(*call.attrs), call.output(0)
     plan, device, shape, run_shift = PlanArrays(*parts), call.device, Shape(grad, out), run_shift_of(how.order)
     joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)

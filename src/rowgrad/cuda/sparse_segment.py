@@ -239,7 +239,7 @@ def sum_sorted(
 
 @runs("sparse_segment_grad")
 def sparse_segment_grad(call: Call) -> tuple[Tensor, ...]:
-    """SparseSegment{Sum,Mean,SqrtN}Grad and GradV2."""
+    """Run SparseSegment{Sum,Mean,SqrtN}Grad and GradV2."""
     grad, indices, segment_ids, num_rows = call.inputs
     reduce, unique, order = call.attrs
     if indices.numel() == 0 or num_rows == 0:  # as TensorFlow: nothing else is validated
@@ -259,7 +259,7 @@ def sparse_segment_grad(call: Call) -> tuple[Tensor, ...]:
 
 @runs("sparse_segment_grad_padded")
 def sparse_segment_grad_padded(call: Call) -> tuple[Tensor, ...]:
-    """PaddedSparseSegment{Sum,Mean,SqrtN}GradV2: the number of rows stays on the device, without synchronization."""
+    """Run PaddedSparseSegment{Sum,Mean,SqrtN}GradV2 without synchronization: the number of rows stays on the device."""
     grad, indices, segment_ids, num_rows, size, fill_id = call.inputs
     reduce, _, order = call.attrs
     if indices.numel() == 0 or num_rows == 0:  # as TensorFlow: nothing else is validated
@@ -373,7 +373,7 @@ def _low_half(number: int) -> int:
 
 @runs("sparse_segment")
 def sparse_segment(call: Call) -> tuple[Tensor, ...]:
-    """SparseSegment{Sum,Mean,SqrtN}, the variants with `num_segments`, and those with a plan."""
+    """Run SparseSegment{Sum,Mean,SqrtN}, the variants with `num_segments`, and those with a plan."""
     data, indices, segment_ids = call.inputs[:3]
     reduce, sized = call.attrs[:2]
     bags = forward_rows(call, segment_ids, bool(is_wide(indices)), call.inputs[3] if sized else None)
@@ -387,7 +387,7 @@ def sparse_segment(call: Call) -> tuple[Tensor, ...]:
 
 @runs("sparse_segment_grad_grad")
 def sparse_segment_grad_grad(call: Call) -> tuple[Tensor, ...]:
-    """Transposes of gradients: forward sums of segments in any order."""
+    """Run the transpose of a gradient: a forward sum of segments in any order."""
     data, indices, segment_ids, bags = call.inputs
     (reduce,) = call.attrs
     out = call.output(0)

@@ -104,7 +104,7 @@ class Update:
         return Shape(self.table, *self.slots, *read)
 
     def is_too_wide(self, shape: Shape) -> bool:
-        """Whether the rule is row-wise and a row is wider than a group of lanes."""
+        """Return whether the rule is row-wise and a row is wider than a group of lanes."""
         return self.is_row_wise and shape.tiles > 1
 
     def width(self, *others: Tensor) -> int:

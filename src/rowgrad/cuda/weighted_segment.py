@@ -423,7 +423,7 @@ def weighted_entries(
 
 @runs("weighted_segment_grad")
 def weighted_segment_grad(call: Call) -> tuple[Tensor, ...]:
-    """WeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
+    """Run WeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
     (grad, indices, segment_ids, weights, num_rows), how = call.inputs, Weighting(*call.attrs)
     out, device, run_shift = call.output(0), call.device, run_shift_of(how.order)
     if indices.numel() == 0 or num_rows == 0:  # as TensorFlow: nothing else is validated

@@ -187,7 +187,7 @@ class Exchange:
             sums = sums.to(w.table.dtype)
             each = torch.arange(sums.shape[0], device=sums.device)
             total = OPS["SparseSegmentSumGradGrad"](sums, each, w.route.bags, int(w.bags.num_bags))
-            results.append(_scaled(total, w))
+            results.append(_scale(total, w))
         return results
 
     def _send_pairs(self) -> None:
@@ -305,7 +305,7 @@ class Exchange:
         return rows if self.options.wire is None else rows.to(self.options.wire)
 
 
-def _scaled(total: Tensor, w: TableLookup) -> Tensor:
+def _scale(total: Tensor, w: TableLookup) -> Tensor:
     """Scale sums of bags for mean or sqrtn in the accumulation dtype; round once."""
     scales = w.route.scales
     if scales is None:
