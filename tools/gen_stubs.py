@@ -260,7 +260,7 @@ def torch_optim() -> str:
         lines += [*signature_lines(spec, options, ("self", "params: Iterable[Any]"), " " * 8), "    ) -> None: ...", ""]
     imports = "from collections.abc import Iterable\nfrom typing import Any\n\n"
     imports += "from .row_optimizer import RowOptimizer as RowOptimizer\n"
-    title = "Optimizers whose step costs what its gradient's rows cost: one class for every rule."
+    title = "Row-sparse optimizers, a class for each rule: a step costs only the rows that have a gradient."
     return OPTIM_HEADER.format(title=title, imports=imports) + "\n".join(lines).rstrip("\n") + "\n"
 
 

@@ -452,7 +452,7 @@ def test_zeroing_overwritten_gradients(way: str, set_to_none: bool) -> None:
 def test_zeroing_does_not_compute_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     module, _, ids, offsets = fresh()
     module(ids, offsets).sum().backward()
-    monkeypatch.setattr(rgt.fused, "_store", lambda weight: pytest.fail("computed"))
+    monkeypatch.setattr(rgt.fused, "_store_pending", lambda weight: pytest.fail("computed"))
     module.zero_grad()
     assert not module.weight.rowgrad_pending
 
@@ -654,7 +654,7 @@ def test_a_backward_pass_during_a_step_is_kept_for_the_next() -> None:
     optimizer = rgt.optim.SGD(bag.parameters(), lr=1.0)
     bag.weight.data.zero_()
     bag(torch.tensor([[3]])).sum().backward()
-    step = rgt.fused._use_up(bag.weight, optimizer)
+    step = rgt.fused._step_with_pending(bag.weight, optimizer)
     next(step)  # checked, not written
     bag(torch.tensor([[4]])).sum().backward()
     assert next(step, None) is None

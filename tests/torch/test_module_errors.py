@@ -443,7 +443,7 @@ def test_weights_of_features_must_be_floats() -> None:
 def test_state_dicts_with_what_is_not_a_table(wrong: Any) -> None:
     """torch names the entry, and all other tables are loaded, as with its own modules."""
     tables = rgt.nn.Embeddings([rgt.nn.Table("a", 3, 2), rgt.nn.Table("b", 3, 2)])
-    with pytest.raises(RuntimeError, match=r"loading state_dict for Embeddings:\s+a\.weight: "):
+    with pytest.raises(RuntimeError, match=r"loading state_dict for Embeddings:\s+a\.weight(: | must )"):
         tables.load_state_dict({"a.weight": wrong, "b.weight": torch.full((3, 2), 7.0)})
     assert bool((tables.weight("b") == 7.0).all())
 

@@ -114,7 +114,7 @@ def test_an_error_of_a_device_is_raised_once(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(launch.devices, "device_for", lambda tensor: "gpu" if tensor.is_meta else None)
     monkeypatch.setattr(launch, "_launch_on_device", fails)
-    monkeypatch.setattr(launch, "_launch_first", lambda *_: runs.append("again"))
+    monkeypatch.setattr(launch, "_launch_uncached", lambda *_: runs.append("again"))
     arguments = {"data": torch.ones(3, 2, device="meta"), "indices": IDS, "segment_ids": SEGMENTS}
     with pytest.raises(RuntimeError, match="launch failed"):
         launch.launch(CATALOG["SparseSegmentSum"], arguments, CATALOG["SparseSegmentSum"].attrs)

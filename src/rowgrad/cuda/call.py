@@ -50,8 +50,8 @@ class Call:
 
     def output(self, at: int, rows: int | None = None) -> Tensor:
         """Allocate an output; `rows` replaces a data-dependent size."""
-        given, dtype = self.outputs[at]
-        shape = tuple(rows if d is None else d for d in given)
+        dims, dtype = self.outputs[at]
+        shape = tuple(rows if d is None else d for d in dims)
         check_elements(shape)
         try:
             return self.device.empty(shape, dtype)  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ class Call:
     def number(self, tensor: Tensor) -> int:
         """Copy one number to the host: synchronize, and raise a reported fault."""
         if self.captured:
-            raise UnimplementedError("what comes out depends on data, so this call cannot be captured in a CUDA graph")
+            raise UnimplementedError("a CUDA graph cannot capture this call: the size of its output depends on data")
         value = int(tensor.item())
         self.device.ledger.raise_reported(self.fault)
         return value

@@ -1,7 +1,7 @@
-"""Recorded launches that are queued again with other memory.
+"""Record kernel launches, and queue them again with other memory.
 
 Packing a kernel's arguments costs the host more than queueing it. Calls with the same shapes and dtypes differ only in
-addresses. The first call records its launches and which arguments are addresses in which tensor; later calls compute
+addresses: the first call records its launches and which arguments are addresses in which tensor; later calls compute
 all arguments at once from the addresses of their tensors.
 """
 
@@ -75,7 +75,7 @@ class _Recorder:
         self._device.zero(tensor)
 
     def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError(f"a chain cannot hold {name}")
+        raise NotImplementedError(f"a chain cannot record {name}")
 
 
 def record(device: Device, tensors: Sequence[Tensor], fault: int, queue: Callable[[Device], None]) -> Chain:
@@ -88,14 +88,14 @@ def record(device: Device, tensors: Sequence[Tensor], fault: int, queue: Callabl
     chain.launches = recorder.launches
     owners = np.zeros(len(recorder.words), np.intp)
     offsets = np.array(recorder.words, np.int64)
-    # Tensors may overlap: an address belongs to the tensor that begins there, if any. Null belongs to none.
+    # Tensors may overlap: an address belongs to the tensor that begins there, if there is one.
     first = {begin: number for number, (begin, _) in reversed(list(enumerate(spans, 1)))}
     for i, (word, is_address) in enumerate(zip(recorder.words, recorder.is_address, strict=True)):
         if not is_address or word in (0, device.ledger.alarm):
             continue
         inside = (number for number, (begin, end) in enumerate(spans, 1) if begin <= word < end)
         owner = first.get(word) or next(inside, 0)
-        assert owner, "an address outside of the given tensors"
+        assert owner, "an address outside of `tensors`"
         owners[i], offsets[i] = owner, word - spans[owner - 1][0]
     chain.tensors, chain.offsets, chain.arguments = owners, offsets, np.zeros_like(offsets)
     return chain

@@ -89,7 +89,7 @@ class Function:
                     self._shared = shared
 
     def launch(self, blocks: tuple[int, int], threads: int, shared: int, stream: int, packed: bytes) -> None:
-        """Queue it on a stream; the driver copies the arguments before this returns."""
+        """Queue the kernel on a stream; the driver copies the arguments before this returns."""
         self.allow(shared)
         arguments = _arguments
         ctypes.memmove(arguments.memory, packed, len(packed))
@@ -172,7 +172,7 @@ def cubin_of(kernel: Kernel, variant: tuple[str, ...], architecture: str) -> byt
     with suppress(OSError):
         return path.read_bytes()
     code = compile_unit(library, unit, architecture)
-    with suppress(OSError):  # a cache that cannot be written is not used
+    with suppress(OSError):  # the cache may not be writable
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(code)

@@ -1,4 +1,4 @@
-"""Faults that kernels report without a stall.
+"""Fault reports of GPU kernels, which do not stall the host.
 
 A checking kernel that finds a bad id writes a report to host memory, and later kernels of the same call do nothing. The
 host reads one word at the start of each call, so the next call or `synchronize` raises the error. With
@@ -81,7 +81,7 @@ class Ledger:
         """Return the address of a slot for a call; a captured call keeps it, because its graph may run at any time."""
         with self._lock:
             if captured and len(self._captured) >= _SLOTS // 2:
-                raise OpError(f"more than {_SLOTS // 2} calls were captured in CUDA graphs")
+                raise OpError(f"CUDA graphs may capture at most {_SLOTS // 2} calls")
             slot = self._taken % _SLOTS
             while slot in self._captured:
                 self._taken += 1

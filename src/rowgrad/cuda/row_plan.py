@@ -167,23 +167,23 @@ _MAX_RECORDINGS = 1024
 
 @runs("planned_segment_grad")
 def planned_segment_grad(call: Call) -> tuple[Tensor, ...]:
-    """PlannedSparseSegment{Sum,Mean,SqrtN}Grad and GradV2: one kernel validates and expands the plan, one sums."""
+    """Run PlannedSparseSegment{Sum,Mean,SqrtN}Grad and GradV2: one kernel validates and expands the plan, one sums."""
     (grad, *parts), (reduce, unique, order) = call.inputs, call.attrs
     plan, device, outputs = PlanArrays(*parts), call.device, tuple(call.output(i) for i in range(len(call.outputs)))
-    given = (grad, plan.rows, plan.starts, plan.segments, plan.counts, *outputs)
-    key = (device, plan.num_rows, reduce, order, unique, key_of(given))
+    arrays = (grad, plan.rows, plan.starts, plan.segments, plan.counts, *outputs)
+    key = (device, plan.num_rows, reduce, order, unique, key_of(arrays))
     recording = _RECORDINGS.get(key)
     if recording is None:
         how = Weighting(reduce, 1, order)
         memory, expand, add_up = _launches(call, plan, grad, how, outputs)
-        tensors = (memory, *given)
+        tensors = (memory, *arrays)
         with zero_output(device, None if unique else outputs[0]):
             expands = record(device, tensors, call.fault, expand)
         if len(_RECORDINGS) >= _MAX_RECORDINGS:
             _RECORDINGS.clear()
         _RECORDINGS[key] = _Recording(memory.numel(), expands, record(device, tensors, call.fault, add_up))
         return outputs
-    tensors = (device.empty((recording.memory,), torch.uint8), *given)
+    tensors = (device.empty((recording.memory,), torch.uint8), *arrays)
     with zero_output(device, None if unique else outputs[0]):
         queue_again(device, recording.expand, tensors, call.fault)
     queue_again(device, recording.sum, tensors, call.fault)
@@ -211,7 +211,7 @@ def _launches(
 
 @runs("planned_weighted_grad")
 def planned_weighted_grad(call: Call) -> tuple[Tensor, ...]:
-    """PlannedWeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
+    """Run PlannedWeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
     (grad, weights, *parts), how, out = call.inputs, Weighting(*call.attrs), call.output(0)
     plan, device, shape, run_shift = PlanArrays(*parts), call.device, Shape(grad, out), run_shift_of(how.order)
     joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)

@@ -114,7 +114,7 @@ def padded(size: int) -> int:
 def check_limits(size: int, rows: int, sources: int) -> None:
     """Raise if row ids or source ids do not fit the 32 bits that entries have for each."""
     if size >= _MAX_IDS or rows > _MAX_ROWS or sources > _MAX_ROWS:
-        raise ResourceExhaustedError(f"a CUDA call takes up to {_MAX_IDS - 1} ids of {_MAX_ROWS} rows")
+        raise ResourceExhaustedError(f"a CUDA call supports at most {_MAX_IDS - 1} ids of {_MAX_ROWS} rows")
 
 
 class MemoryLayout:
@@ -218,12 +218,12 @@ class SortedIds:
         at, digits, device = self.at, self.digits, self.device
         device.zero(self._zeros)
         bins = 1 << digits.bits
-        given: dict[str, Any] = {"ids": ids.data_ptr(), "ids_wide": is_wide(ids)}
+        id_fields: dict[str, Any] = {"ids": ids.data_ptr(), "ids_wide": is_wide(ids)}
         segment_list = 0 if segments is None else segments.data_ptr()
         segments_wide = 0 if segments is None else is_wide(segments)
         _LOOK.launch(
             device, min(blocks_for(self.size, 2048), device.processors * _CHECK_BLOCKS), (), digits.passes * bins * 16,
-            **given, segments=segment_list, segments_wide=segments_wide, size=self.size, rows=self.rows,
+            **id_fields, segments=segment_list, segments_wide=segments_wide, size=self.size, rows=self.rows,
             sources=self.sources, passes=digits.passes, bits=digits.bits, histograms=at["histograms"],
             counts=at["counts"], order=order, id_code=Fault[codes[0]], segment_code=Fault[codes[1]],
             checks=at["checks"], **report,
@@ -235,7 +235,7 @@ class SortedIds:
             is_last = number == digits.passes - 1
             _PASS.launch(
                 device, self.tiles, (str(self._items), kind, self._blocks), shared,
-                **given, values=segment_list if by_segment else 0, values_wide=segments_wide, pairs=source,
+                **id_fields, values=segment_list if by_segment else 0, values_wide=segments_wide, pairs=source,
                 sorted=0 if is_last else target, sorted_ids=at["ids"], sorted_values=at["values"], size=self.size,
                 shift=number * digits.bits, bits=digits.bits, histogram=at["histograms"] + number * bins * 4,
                 states=at["states"] + number * self.tiles * bins * 4, counts=at["counts"],

@@ -60,7 +60,7 @@ def _extent(dim: int, start: int, size: int) -> int:
 
 
 def _match(call: Call) -> dict[str, Tensor]:
-    """Return `taken`, the input entry of each output entry, and `checks`, which is set if one has none."""
+    """Return `taken`, the input entry of each output entry, and `checks`, which is set if one is missing."""
     _, inputs, start, outputs = call.inputs
     size, rank, wanted = inputs.shape[0], inputs.shape[1], outputs.shape[0]
     found = {"taken": call.empty(wanted, dtype=torch.int64), "checks": call.checks()}
@@ -70,14 +70,14 @@ def _match(call: Call) -> dict[str, Tensor]:
     call.device.zero(box)
     counts = counts_of(call, parts)
     both = {"start": start.data_ptr(), "rank": rank, "output": outputs.data_ptr()}
-    given = {"input": inputs.data_ptr(), "size": size}
+    source = {"input": inputs.data_ptr(), "size": size}
     counted = {"box": box.data_ptr(), "counts": counts.data_ptr()}
     matched = {"output_size": wanted, "taken": found["taken"].data_ptr(), "differ": differ.data_ptr()}
     _BOX.launch(call.device, parts_of(call, wanted), size=wanted, box=box.data_ptr(), **both)
-    _BOX_COUNT.launch(call.device, parts, rank=rank, **given, **counted)
+    _BOX_COUNT.launch(call.device, parts, rank=rank, **source, **counted)
     scan(call, counts)
-    _BOX_MATCH.launch(call.device, parts, **both, **given, **counted, **matched)
-    _WALK.launch(call.device, 1, checks=found["checks"].data_ptr(), **both, **given, **matched, **call.report_fields())
+    _BOX_MATCH.launch(call.device, parts, **both, **source, **counted, **matched)
+    _WALK.launch(call.device, 1, checks=found["checks"].data_ptr(), **both, **source, **matched, **call.report_fields())
     return found
 
 
@@ -120,7 +120,7 @@ _GRAD_GRAD = Kernel(_ADD_FILE, "add_grad_grad", THREADS, _BY_TYPE)
 
 
 def _check_order(call: Call, a: Tensor, b: Tensor, total: Tensor | None) -> Tensor:
-    """Return a flag that is set if a list is not sorted or, when `total` is given, has duplicates."""
+    """Return a flag that is set if a list is not sorted or, with `total`, has duplicates."""
     order = call.checks()
     rows = max(len(a), len(b), 0 if total is None else len(total))
     _ORDER.launch(

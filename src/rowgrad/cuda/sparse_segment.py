@@ -63,7 +63,7 @@ class Shape:
     def __init__(self, tensor: Tensor, *others: Tensor) -> None:
         self.columns = columns = row_size(tensor)
         if columns * tensor.element_size() >= _ROW_BYTES:
-            raise ResourceExhaustedError(f"a CUDA call takes rows of fewer than {_ROW_BYTES} bytes")
+            raise ResourceExhaustedError(f"a CUDA call supports rows of fewer than {_ROW_BYTES} bytes")
         wide = min(16 // tensor.element_size(), _MAX_WIDTH)
         aligned = all(t.data_ptr() % (wide * t.element_size()) == 0 for t in (tensor, *others))
         is_wide = tensor.dtype.is_floating_point and columns % wide == 0 and aligned and columns > 0
@@ -144,9 +144,8 @@ class Gradient:
         most = max(size, capacity) if unique else 0
         self.out = device.empty((most if unique else num_rows, *grad.shape[1:]), grad.dtype) if out is None else out
         self.rows = device.empty((most,), indices.dtype)
-        given = (indices, segment_ids, grad, self.out, self.rows)
-        self._key = (device, num_rows, reduce, order, unique, key_of(given))
-        self._given = given
+        self._tensors = (indices, segment_ids, grad, self.out, self.rows)
+        self._key = (device, num_rows, reduce, order, unique, key_of(self._tensors))
         self._memory: Tensor | None = None
         self._total = 0
 
@@ -159,7 +158,7 @@ class Gradient:
         if self._memory is None:
             self._memory = self.device.empty((recording.memory,), torch.uint8)
             self._total = recording.total
-        tensors = (self._memory, *self._given)
+        tensors = (self._memory, *self._tensors)
         with zero_output(self.device, None if self.unique else self.out):
             queue_again(self.device, recording.sort, tensors, fault)
         queue_again(self.device, recording.sum, tensors, fault)
@@ -187,7 +186,7 @@ class Gradient:
 
         self._memory = entries.memory
         self._total = entries.at["total"] - entries.memory.data_ptr()
-        tensors, fault = (self._memory, *self._given), self.report["fault"]
+        tensors, fault = (self._memory, *self._tensors), self.report["fault"]
         with zero_output(self.device, None if self.unique else self.out):
             sorts = record(self.device, tensors, fault, sort)
         sums = record(self.device, tensors, fault, add_up)
@@ -240,7 +239,7 @@ def sum_sorted(
 
 @runs("sparse_segment_grad")
 def sparse_segment_grad(call: Call) -> tuple[Tensor, ...]:
-    """SparseSegment{Sum,Mean,SqrtN}Grad and GradV2."""
+    """Run SparseSegment{Sum,Mean,SqrtN}Grad and GradV2."""
     grad, indices, segment_ids, num_rows = call.inputs
     reduce, unique, order = call.attrs
     if indices.numel() == 0 or num_rows == 0:  # as TensorFlow: nothing else is validated
@@ -260,7 +259,7 @@ def sparse_segment_grad(call: Call) -> tuple[Tensor, ...]:
 
 @runs("sparse_segment_grad_padded")
 def sparse_segment_grad_padded(call: Call) -> tuple[Tensor, ...]:
-    """PaddedSparseSegment{Sum,Mean,SqrtN}GradV2: the number of rows stays on the device, without synchronization."""
+    """Run PaddedSparseSegment{Sum,Mean,SqrtN}GradV2 without synchronization: the number of rows stays on the device."""
     grad, indices, segment_ids, num_rows, size, fill_id = call.inputs
     reduce, _, order = call.attrs
     if indices.numel() == 0 or num_rows == 0:  # as TensorFlow: nothing else is validated
@@ -374,7 +373,7 @@ def _low_half(number: int) -> int:
 
 @runs("sparse_segment")
 def sparse_segment(call: Call) -> tuple[Tensor, ...]:
-    """SparseSegment{Sum,Mean,SqrtN}, the variants with `num_segments`, and those with a plan."""
+    """Run SparseSegment{Sum,Mean,SqrtN}, the variants with `num_segments`, and those with a plan."""
     data, indices, segment_ids = call.inputs[:3]
     reduce, sized = call.attrs[:2]
     bags = forward_rows(call, segment_ids, bool(is_wide(indices)), call.inputs[3] if sized else None)
@@ -388,7 +387,7 @@ def sparse_segment(call: Call) -> tuple[Tensor, ...]:
 
 @runs("sparse_segment_grad_grad")
 def sparse_segment_grad_grad(call: Call) -> tuple[Tensor, ...]:
-    """Transposes of gradients: forward sums of segments in any order."""
+    """Run the transpose of a gradient: a forward sum of segments in any order."""
     data, indices, segment_ids, bags = call.inputs
     (reduce,) = call.attrs
     out = call.output(0)

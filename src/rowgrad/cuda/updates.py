@@ -104,7 +104,7 @@ class Update:
         return Shape(self.table, *self.slots, *read)
 
     def is_too_wide(self, shape: Shape) -> bool:
-        """Whether the rule is row-wise and a row is wider than a group of lanes."""
+        """Return whether the rule is row-wise and a row is wider than a group of lanes."""
         return self.is_row_wise and shape.tiles > 1
 
     def width(self, *others: Tensor) -> int:
@@ -254,20 +254,20 @@ def launch_steps(
 
 
 def run_update(
-    given: UpdateCall, state: Sequence[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int]
+    update_call: UpdateCall, state: Sequence[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int]
 ) -> None:
     """Queue a validated update on the device of its table. `state` is the table, then the slots."""
     from . import run as families  # noqa: F401  (registers every update)
 
-    device = given.table.device
-    runner = UPDATES.get(given.kernel)
+    device = update_call.table.device
+    runner = UPDATES.get(update_call.kernel)
     if runner is None:
         raise make_error("no_kernel_for_device", argument="table", value="cuda", bound="cpu")
-    inputs = {name: int(value) if name in _HOST else memory.tensor for name, value, memory in given.inputs}
-    for name, _, memory in (*state, *given.inputs):
+    inputs = {name: int(value) if name in _HOST else memory.tensor for name, value, memory in update_call.inputs}
+    for name, _, memory in (*state, *update_call.inputs):
         if memory.device is not device and name not in _HOST:
             raise make_error("not_here", argument=name, value="memory on another device", bound="on the table's device")
-    named = UpdateName(given.kernel, given.names)
+    named = UpdateName(update_call.kernel, update_call.names)
     captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
     device.ledger.raise_reported()
     # Updates have no op record; their runners read only the names of the op.

@@ -268,9 +268,9 @@ def _check(
 ) -> Tensor:
     """Queue validation; return the check state, followed by a flag that is set if segments are not ascending."""
     state = zeros(call, 2)
-    given = segments if indices is None else indices
-    assert given is not None
-    size = given.numel()
+    ids = segments if indices is None else indices
+    assert ids is not None
+    size = ids.numel()
     _CHECK_WEIGHTED.launch(
         call.device, min(blocks_for(size, THREADS), call.device.processors * 8), size=size, checks=state.data_ptr(),
         indices=0 if indices is None else indices.data_ptr(), wide_indices=0 if indices is None else is_wide(indices),
@@ -320,15 +320,15 @@ def _convert_weights(
     if weights.dtype == dtype and positions is None:
         return weights, indices
     size = weights.numel()
-    brought = call.empty(size, dtype=dtype)
+    converted = call.empty(size, dtype=dtype)
     in_order = indices if positions is None else call.empty(size, dtype=indices.dtype)
     _BRING.launch(
         call.device, min(blocks_for(size, THREADS), call.device.processors * 8), (TYPE[weights.dtype], TYPE[dtype]),
         weights=weights.data_ptr(), indices=indices.data_ptr(), wide_indices=is_wide(indices),
-        positions=0 if positions is None else positions.data_ptr(), size=size, brought=brought.data_ptr(),
+        positions=0 if positions is None else positions.data_ptr(), size=size, brought=converted.data_ptr(),
         brought_indices=0 if positions is None else in_order.data_ptr(), checks=checks,
     )  # fmt: skip
-    return brought, in_order
+    return converted, in_order
 
 
 def _totals(call: Call, weights: Tensor, bounds: int, rows: int, kind: int, checks: int) -> Tensor | None:
@@ -359,7 +359,7 @@ class Weighting:
     order: int
 
     def mode(self, dtype: torch.dtype) -> int:
-        """Return the mode of `sum_sorted`: 16-bit floats may be rounded after each addition."""
+        """Return the mode bits of `sum_sorted`; 16-bit floats may be rounded after each addition."""
         rounds = _ROUNDS[self.rounding] and dtype in (torch.float16, torch.bfloat16)
         return SCALE | (DIVIDE if HAS_DIVISOR[self.reduce] else 0) | (ROUND if rounds else 0)
 
@@ -423,7 +423,7 @@ def weighted_entries(
 
 @runs("weighted_segment_grad")
 def weighted_segment_grad(call: Call) -> tuple[Tensor, ...]:
-    """WeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
+    """Run WeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
     (grad, indices, segment_ids, weights, num_rows), how = call.inputs, Weighting(*call.attrs)
     out, device, run_shift = call.output(0), call.device, run_shift_of(how.order)
     if indices.numel() == 0 or num_rows == 0:  # as TensorFlow: nothing else is validated

@@ -1,7 +1,7 @@
-"""rowgrad on PyTorch: the runner of torch tensors, and modules and optimizers for people.
+"""rowgrad on PyTorch: modules, optimizers, and the runner of torch tensors.
 
-`rowgrad.raw_ops`, `rowgrad.embedding_lookup_sparse` and their like take torch tensors and give torch tensors, with
-autograd; importing this package is not needed for that.
+`rowgrad.raw_ops`, `rowgrad.embedding_lookup_sparse` and similar functions accept and return torch tensors, with
+autograd, without importing this package.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from . import data as data
 from . import functional as functional
 from . import nn as nn
 from . import optim as optim
-from . import trees as _trees  # noqa: F401  Plan becomes a tree of tensors
-from . import vmap as _vmap  # noqa: F401  a call must not import it: a fork could come in between
+from . import trees as _trees  # noqa: F401  registers Plan as a pytree
+from . import vmap as _vmap  # noqa: F401  calls must not import it: a fork could happen meanwhile
 from .devices import synchronize as synchronize
 from .devices import validate as validate
 from .runner import call as call
 
 
 def __getattr__(name: str) -> _Any:
-    if name == "sharded":  # loaded when it is asked for: torch.distributed's parts take their time
+    if name == "sharded":  # imported on request: torch.distributed is slow to load
         return _import_module(".sharded", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,7 @@
-"""Differentiate ops with torch's autograd, by the adjoint of their record.
+"""Differentiate ops with torch's autograd, using the adjoints of their records.
 
-Three ways lead to the same adjoint. Plain tensors take `_Plain`, the cheapest autograd function torch has. Under
-torch.func's transforms `_Transformed` is called, whose parts torch asks for one by one. What is traced (torch.compile,
-export, fake tensors) goes to `torch.ops.rowgrad`, which library.py registers.
+A call takes one of three paths: `_PlainFunction`, the cheapest kind of autograd function, for plain tensors;
+`_TransformFunction` under torch.func's transforms; `torch.ops.rowgrad` (library.py) if torch traces.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from .._catalog.spec import CATALOG, Op
 from ..errors import make_error
 from . import dense, devices, library
 from .launch import launch
-from .saved_call import Like, SavedCall, is_float, refuse_tangents, wanted
-from .tensors import check_storage, checked, is_plain, settled
+from .saved_call import Like, SavedCall, is_float, reject_tangents, wanted
+from .tensors import check_storage, check_tensor, copy_for_backward, is_plain
 
 Run = Callable[[Op, dict[str, Any], Mapping[str, Any]], tuple[Any, ...]]
 
 
-class _Plain(_SingleLevelFunction):
-    """One call on plain tensors. Only differentiable arguments are passed to torch; the rest come in a mapping.
+class _PlainFunction(_SingleLevelFunction):
+    """A call on plain tensors. torch gets only the differentiable arguments; `arguments` has all of them.
 
-    No transform is at work where it is called, so what `torch.autograd.Function.apply` does for those is left out.
+    No transform of torch.func is active, so this omits the work that `torch.autograd.Function.apply` does for them.
     """
 
     _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
@@ -58,8 +57,8 @@ class _Plain(_SingleLevelFunction):
         return None, None, None, *ctx.saved_call.backward(table, ctx.saved_tensors, ys, rows=table is TABLE)
 
 
-class _Transformed(torch.autograd.Function):
-    """The same for torch.func's transforms: every argument is torch's, and there is no state but what is saved."""
+class _TransformFunction(torch.autograd.Function):
+    """A call under torch.func's transforms: torch gets every argument, and `ctx` is filled from saved values only."""
 
     @staticmethod
     def forward(op: Op, attrs: Mapping[str, Any], *values: Any) -> Any:
@@ -88,65 +87,65 @@ class _Transformed(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], op: Op, attrs: Mapping[str, Any], *values: Any) -> Any:
-        from .vmap import batched  # it calls back here
+        from .vmap import batched  # circular import
 
         outputs, out_dims = batched(op, attrs, info.batch_size, values, in_dims[2:])
         return (outputs[0], out_dims[0]) if len(outputs) == 1 else (outputs, out_dims)
 
 
 def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Run a kernel op on tensors, recorded wherever torch records."""
-    if attrs is op.attrs and "order" in attrs:  # nobody asked for one
+    """Run a kernel op on tensors; record it if autograd, torch.func or a tracer is active."""
+    if attrs is op.attrs and "order" in attrs:  # no attribute was passed
         attrs = devices.with_order(attrs, arguments.values())
     if is_compiling():
         return library.call(op, arguments, attrs)
-    if _get_tracing_state() is not None:  # the tracer would record the memory of results, not who wrote it
+    if _get_tracing_state() is not None:  # the tracer would record results as constants
         raise make_error("jit_trace")
     if forward_ad._current_level >= 0:
-        refuse_tangents(arguments.values())
+        reject_tangents(arguments.values())
     if _are_functorch_transforms_active():
         if any(level.key() == TransformType.Functionalize for level in get_interpreter_stack() or ()):
             raise make_error("functionalize")
-        result = _Transformed.apply(op, attrs, *settled(op, arguments).values())
+        result = _TransformFunction.apply(op, attrs, *copy_for_backward(op, arguments).values())
         return result if isinstance(result, tuple) else (result,)
-    recorded = loose = False
+    needs_grad = needs_copy = False
     for value in arguments.values():
         kind = type(value)
-        common = kind is Tensor or kind is Parameter
-        if common or isinstance(value, Tensor):
+        is_common = kind is Tensor or kind is Parameter
+        if is_common or isinstance(value, Tensor):
             if value.requires_grad:
-                recorded = True
+                needs_grad = True
             if not value.is_cpu and value.is_meta:
                 return library.call_on_meta(op, arguments, attrs)
-            if not common and not is_plain(kind):
+            if not is_common and not is_plain(kind):
                 for name, other in arguments.items():
                     if isinstance(other, Tensor):
-                        checked(other, name)
+                        check_tensor(other, name)
                 return library.call(op, arguments, attrs)
         elif kind is not int:
-            loose = True
+            needs_copy = True
     if _len_torch_dispatch_stack():
         return library.call(op, arguments, attrs)
-    if recorded and torch.is_grad_enabled():
-        loose = loose or any(type(arguments[name]) is int for name in _array_names(op.name))
-        given = settled(op, arguments) if loose else arguments
+    if needs_grad and torch.is_grad_enabled():
+        if needs_copy or any(type(arguments[name]) is int for name in _array_names(op.name)):
+            arguments = copy_for_backward(op, arguments)
         names = op.differentiable
         if len(names) == 1:  # most ops
-            result = _Plain.apply(op, given, attrs, given[names[0]])
+            result = _PlainFunction.apply(op, arguments, attrs, arguments[names[0]])
         else:
-            result = _Plain.apply(op, given, attrs, *[given[name] for name in names])
+            result = _PlainFunction.apply(op, arguments, attrs, *[arguments[name] for name in names])
         return result if type(result) is tuple else (result,)
     return launch(op, arguments, attrs)
 
 
 @cache
 def _array_names(op_name: str) -> tuple[str, ...]:
-    """Return the arguments that a backward pass saves as tensors, though they may be numbers."""
+    """Return the arguments that a backward pass saves as tensors, even if they were passed as numbers."""
     return tuple(a.name for a in CATALOG[op_name].inputs if not a.host)
 
 
 def _table(run: Run) -> dict[str, Any]:
-    """The catalog of ops on tensors, as adjoints call it."""
+    """Return a function for each op, as adjoints call them."""
     return {name: _function(op, run) for name, op in CATALOG.items() if op.layer != "graph"}
 
 
@@ -156,7 +155,7 @@ def _function(op: Op, run: Run) -> Any:
 
     def function(*args: Any, **attrs: Any) -> Any:
         chosen = {**op.attrs, **attrs} if attrs else op.attrs
-        if Like in map(type, args):  # an op that takes a tensor to know how many there are
+        if Like in map(type, args):  # the op only reads the shape
             args = tuple(a.zeros(args) if type(a) is Like else a for a in args)
         if ordered and "order" not in attrs:
             chosen = devices.with_order(chosen, args)
@@ -167,7 +166,7 @@ def _function(op: Op, run: Run) -> Any:
 
 
 def _dense(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Run a dense op of an adjoint: torch's operations do not notice storages resized since the forward pass."""
+    """Run a dense op of an adjoint. Check storages first: torch ignores that one was resized since the forward pass."""
     for name, value in arguments.items():
         if isinstance(value, Tensor):
             check_storage(value, name)
@@ -175,16 +174,16 @@ def _dense(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple
 
 
 TABLE = _table(call)
-_BY_TORCH = _table(library.call)
+_LIBRARY_TABLE = _table(library.call)
 
 
 def table_for(ys: tuple[Any, ...]) -> Mapping[str, Any]:
-    """What the adjoint of a call on plain tensors is handed, by its upstream gradients.
+    """Return the ops for the adjoint of a call, depending on its upstream gradients.
 
-    `torch.autograd.grad(is_grads_batched=True)` brings batched tensors that torch.func knows nothing of: torch loops
-    over them by itself, if it is handed its own operators.
+    `torch.autograd.grad(is_grads_batched=True)` passes batched tensors that torch.func does not know. torch loops over
+    them itself if the ops are its own operators.
     """
     for y in ys:
         if y is not None and is_legacy_batchedtensor(y):
-            return _BY_TORCH
+            return _LIBRARY_TABLE
     return TABLE

@@ -1,6 +1,6 @@
-"""Read the ids that torch lookups accept: tensors, nested and jagged tensors, and sparse tensors.
+"""Read ids as bags: from tensors, nested and jagged tensors, and sparse tensors.
 
-The rules that JAX shares are in `rowgrad._runtime.bags`.
+`rowgrad._runtime.bags` has the rules that JAX shares.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..sparse import SparseTensor
 from .tensors import NAME, check_storage, from_numpy, is_batched
 
 _INTEGERS = (torch.int32, torch.int64)
-_LARGE = 1 << 28  # elements of a matrix from which on its size is checked
+_LARGE = 1 << 28  # elements; larger matrices are checked against memory
 
 
 class _Torch:
     """torch's side of `rowgrad._runtime.bags.Library`."""
 
     def integers(self, value: Any, argument: str) -> Tensor:
-        """Return an integer tensor; lists are rejected, the values of a SparseTensor are converted before."""
+        """Return the tensor; raise unless it is a strided or nested tensor of int32 or int64."""
         if not isinstance(value, Tensor):
             raise TypeError(f"{argument} must be a tensor, got {type(value).__name__}")
         if value.layout != torch.strided and not value.is_nested:
@@ -38,25 +38,25 @@ class _Torch:
         return value
 
     def segments(self, segment_ids: Any, ids: Tensor) -> Tensor:
-        """Return a vector of segment ids; the op compares its length with that of the ids, which may be symbolic."""
+        """Return a vector of segment ids. The op compares its length with that of the ids, which may be symbolic."""
         vector: Tensor = shared.read_vector(self, segment_ids, "segment_ids")
         return vector
 
     def count_bags(self, segment_ids: Tensor) -> int:
-        """Return one more than the last segment id."""
-        refuse_batched("segment_ids", segment_ids, "pass num_bags")
+        """Return the last segment id plus one; 0 without ids."""
+        reject_batched("segment_ids", segment_ids, "pass num_bags")
         check_storage(segment_ids, "segment_ids")
         return int(segment_ids[-1]) + 1 if segment_ids.shape[0] else 0
 
     def flatten(self, matrix: Tensor, argument: str) -> Tensor:
-        """Return a vector; torch's reshape does not notice a storage that was resized."""
+        """Return a vector. Check the storage first: torch's reshape ignores that it was resized."""
         check_storage(matrix, argument)
         return matrix.reshape(-1)
 
     def matrix_segments(self, ids: Tensor) -> Tensor:
         """Return the row of every element."""
         bags, length = ids.shape
-        if not torch.compiler.is_compiling() and bags * length >= _LARGE:  # expanded, it takes no memory until now
+        if not torch.compiler.is_compiling() and bags * length >= _LARGE:  # an expanded matrix uses little memory
             check_size(Aval(NAME[ids.dtype], (bags, length)))
         rows = torch.arange(bags, dtype=ids.dtype, device=ids.device)
         return rows.repeat_interleave(length, output_size=bags * length)
@@ -158,12 +158,12 @@ def _read_jagged(ids: Any, offsets: Any, segment_ids: Any, num_bags: Any, weight
     shared.check_alone(offsets, segment_ids, "a JaggedTensor")
     if hasattr(ids, "keys"):
         raise make_error("bags_unfit", argument="ids", value="a KeyedJaggedTensor", bound="the JaggedTensor of one key")
-    own = ids.weights_or_none()
-    if own is not None and weights is not None:
+    own_weights = ids.weights_or_none()
+    if own_weights is not None and weights is not None:
         bound = "None, because the JaggedTensor has weights"
         raise make_error("bags_unfit", argument="per_sample_weights", value="a value", bound=bound)
     values = LIBRARY.integers(ids.values(), "ids")
-    weights = as_weights(weights if own is None else own, values.device)
+    weights = as_weights(weights if own_weights is None else own_weights, values.device)
     return shared.read_offsets(LIBRARY, OPS, values, ids.offsets(), num_bags, weights, True)
 
 
@@ -172,32 +172,32 @@ def _nested_values(weights: Tensor, starts: Tensor) -> Tensor:
     facts: dict[str, Any] = {"argument": "per_sample_weights", "bound": "the same bags as ids"}
     if weights.layout != torch.jagged or weights.ndim != 2 or weights._lengths is not None:
         raise make_error("bags_unfit", value="another nested tensor", **facts)
-    own = weights.offsets()
-    if own is starts:
+    bounds = weights.offsets()
+    if bounds is starts:
         return weights.values()
-    if own.shape != starts.shape:
-        raise make_error("bags_unfit", value=f"{own.shape[0] - 1} bags, but ids have {starts.shape[0] - 1}", **facts)
+    if bounds.shape != starts.shape:
+        raise make_error("bags_unfit", value=f"{bounds.shape[0] - 1} bags, but ids have {starts.shape[0] - 1}", **facts)
     if torch.compiler.is_compiling():
-        torch._assert_async((own == starts).all(), "per_sample_weights: its bags have other lengths than those of ids")
+        torch._assert_async((bounds == starts).all(), "per_sample_weights must have the same bags as ids")
         return weights.values()
-    check_storage(own, "per_sample_weights")
+    check_storage(bounds, "per_sample_weights")
     check_storage(starts, "ids")
-    differ = torch.nonzero(own != starts)
+    differ = torch.nonzero(bounds != starts)
     if len(differ):
         bag = int(differ[0]) - 1
-        lengths = [int(o[bag + 1] - o[bag]) for o in (own, starts)]
+        lengths = [int(o[bag + 1] - o[bag]) for o in (bounds, starts)]
         raise make_error("bags_unfit", value=f"{lengths[0]} weights in bag {bag}, but ids have {lengths[1]}", **facts)
     return weights.values()
 
 
-def refuse_batched(argument: str, tensor: Tensor, bound: str) -> None:
-    """Reject ids that torch.func.vmap batches where sizes depend on their values."""
+def reject_batched(argument: str, tensor: Tensor, bound: str) -> None:
+    """Raise if torch.func.vmap batches a tensor whose values decide a size."""
     if not torch.compiler.is_compiling() and is_batched(tensor):
         raise make_error("batch_unfit", argument=argument, bound=bound)
 
 
 def check_storages(bags: Bags) -> None:
-    """Raise where a storage was resized, before torch's own operations read it: they do not notice."""
+    """Raise if a storage was resized, before torch's own operations read it: they do not check."""
     check_storage(bags.indices, "ids")
     check_storage(bags.segment_ids, "segment_ids")
     if bags.weights is not None:
@@ -207,7 +207,7 @@ def check_storages(bags: Bags) -> None:
 def drop_padding(bags: Bags, padding_idx: int) -> Bags:
     """Return the bags without the ids that equal `padding_idx`."""
     shared.check_lengths(bags)
-    refuse_batched("ids", bags.indices, "padding_idx determines how many are looked up")
+    reject_batched("ids", bags.indices, "padding_idx determines how many are looked up")
     check_storages(bags)
     return shared.select_ids(LIBRARY, bags, bags.indices != padding_idx)
 

@@ -20,10 +20,23 @@ def clip_grad_norm_(
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
 ) -> Tensor:
-    """Scale all gradients so that their total norm is at most `max_norm`; return the norm before.
+    """Scale all gradients in place so that their total norm is at most `max_norm`.
 
-    As `torch.nn.utils.clip_grad_norm_`; rows that occur twice in a sparse gradient are added up first. 16-bit gradients
-    are measured and scaled in float32.
+    Works like `torch.nn.utils.clip_grad_norm_`. Duplicate rows of a sparse gradient are added first. The norm and the
+    scaling of 16-bit gradients are computed in float32.
+
+    Args:
+        parameters: A parameter, or several.
+        max_norm: The largest norm allowed.
+        norm_type: The order of the norm; may be infinite.
+        error_if_nonfinite: Raise if the norm is infinite or NaN.
+
+    Returns:
+        The norm before clipping.
+
+    Raises:
+        InvalidArgumentError: If `max_norm` is negative, or a number is not one.
+        RuntimeError: If the norm is not finite and `error_if_nonfinite` is set.
     """
     max_norm, norm_type = _number("max_norm", max_norm, 0.0), _number("norm_type", norm_type, -math.inf)
     params = [parameters] if isinstance(parameters, Tensor) else list(parameters)
@@ -32,7 +45,7 @@ def clip_grad_norm_(
         return torch.tensor(0.0)
     norms = torch.stack([_norm(v, norm_type).to(values[0].device) for v in values])
     if norm_type < 0 and any(p.grad is not None and p.grad.is_sparse and _lacks_rows(p.grad) for p in params):
-        norms = torch.zeros_like(norms)  # rows that a sparse gradient does not hold are zeros
+        norms = torch.zeros_like(norms)  # rows that a sparse gradient lacks are zeros
     total = torch.linalg.vector_norm(norms, norm_type)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise RuntimeError(f"the gradients' norm of order {norm_type} is {float(total)}, so they cannot be clipped")
@@ -47,7 +60,15 @@ def clip_grad_norm_(
 
 @torch.no_grad()
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-    """Clamp all gradients to [-clip_value, clip_value] in place; duplicate rows are added first."""
+    """Clamp all gradients to [-clip_value, clip_value] in place; duplicate rows are added first.
+
+    Args:
+        parameters: A parameter, or several.
+        clip_value: The largest absolute value allowed.
+
+    Raises:
+        InvalidArgumentError: If `clip_value` is not a number of at least 0.
+    """
     clip_value = _number("clip_value", clip_value, 0.0)
     for v in _values(parameters):
         v.clamp_(min=-clip_value, max=clip_value)
@@ -58,28 +79,28 @@ def _lacks_rows(grad: Tensor) -> bool:
 
 
 def _number(argument: str, value: Any, least: float) -> float:
-    """Read a number, or what torch's functions accept as one: "inf", a tensor of one element."""
+    """Convert what torch's functions accept as a number, such as "inf" or a tensor of one element; check its bound."""
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError, RuntimeError):
-        found = math.nan
-    if not found >= least:
+        number = math.nan
+    if not number >= least:
         bound = "a number" if least < 0 else "a number of at least 0"
         raise make_error("number_unfit", argument=argument, value=repr(value), bound=bound)
-    return found
+    return number
 
 
 def _norm(values: Tensor, norm_type: float) -> Tensor:
-    """Compute a norm that does not overflow in 16 bits, where gradients would be scaled by 0."""
+    """Compute a norm; for 16-bit values in float32, because it might overflow and then scale gradients to 0."""
     wide = torch.float32 if values.dtype.itemsize == 2 else None
-    if values.numel() == 0:  # an empty batch; torch has no maximum of nothing
+    if values.numel() == 0:  # torch raises for the maximum of an empty tensor
         return torch.zeros((), dtype=wide or values.dtype, device=values.device)
     found: Tensor = torch.linalg.vector_norm(values, norm_type, dtype=wide)
     return found
 
 
 def _values(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    """Return the values of the gradients, to be changed in place."""
+    """Return the values of the gradients; changing them in place changes the gradients."""
     found = []
     for p in [parameters] if isinstance(parameters, Tensor) else list(parameters):
         if p.grad is None:

@@ -1,6 +1,6 @@
-"""Batches for data loaders: ids of variable length become bags, and their Plan is made where they are collated.
+"""Collate samples with ids of variable length into bags, with the Plan of the ids.
 
-A data loader's workers call `Collate`, so the ids are sorted there, not in the training process.
+A data loader's workers call `Collate`, so ids are sorted there, not in the training process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tensors import check_storage
 
 
 class BagBatch(NamedTuple):
-    """The bags of a batch, as tensors; it passes through data loaders and torch.compile as a tree of them."""
+    """The bags of a batch: a pytree of tensors, which data loaders and torch.compile support."""
 
     indices: Tensor
     offsets: Tensor
@@ -94,14 +94,14 @@ class Collate:
         self.dtype = dtype
 
     def __call__(self, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the batch, with a `BagBatch` for every key of ids."""
+        """Return the batch, with a `BagBatch` for each key of `num_rows`."""
         batch: dict[str, Any] = {}
         for k, sample in enumerate(samples):
             if not isinstance(sample, Mapping):
-                found = type(sample).__name__
-                raise make_error("sample_unfit", argument="a sample", position=k, value=found, bound="a mapping")
-        apart = set(self.num_rows) | set(self.weights.values())
-        rest = [{k: v for k, v in sample.items() if k not in apart} for sample in samples]
+                kind = type(sample).__name__
+                raise make_error("sample_unfit", argument="a sample", position=k, value=kind, bound="a mapping")
+        bag_keys = set(self.num_rows) | set(self.weights.values())
+        rest = [{k: v for k, v in sample.items() if k not in bag_keys} for sample in samples]
         if rest and rest[0]:
             batch.update(default_collate(rest))
         for key, rows in self.num_rows.items():
@@ -109,15 +109,15 @@ class Collate:
         return batch
 
     def _bags(self, key: str, rows: int, samples: Sequence[Mapping[str, Any]]) -> BagBatch:
-        vectors = [_ids(key, k, _found(sample, key, k)) for k, sample in enumerate(samples)]
+        vectors = [_ids(key, k, _get(sample, key, k)) for k, sample in enumerate(samples)]
         lengths = torch.tensor([v.shape[0] for v in vectors], dtype=self.dtype, device="cpu")
-        wide = torch.cat(vectors) if vectors else torch.zeros(0, dtype=torch.int64, device="cpu")
+        ids = torch.cat(vectors) if vectors else torch.zeros(0, dtype=torch.int64, device="cpu")
         segments = torch.arange(len(vectors), dtype=self.dtype, device="cpu").repeat_interleave(lengths)
-        bad = torch.nonzero((wide < 0) | (wide >= rows))
+        bad = torch.nonzero((ids < 0) | (ids >= rows))
         if len(bad):
             at = int(bad[0])
-            raise make_error("id_of_sample", argument=key, position=int(segments[at]), value=int(wide[at]), bound=rows)
-        indices = wide.to(self.dtype)
+            raise make_error("id_of_sample", argument=key, position=int(segments[at]), value=int(ids[at]), bound=rows)
+        indices = ids.to(self.dtype)
         offsets = torch.cumsum(lengths, 0) - lengths
         return BagBatch(
             indices, offsets, segments, len(vectors), self._numbers(key, samples, lengths),
@@ -128,14 +128,14 @@ class Collate:
         name = self.weights.get(key)
         if name is None:
             return None
-        numbers = [_floats(name, k, _found(sample, name, k)) for k, sample in enumerate(samples)]
-        for k, (found, wanted) in enumerate(zip(numbers, lengths.tolist(), strict=True)):
-            if found.shape[0] != wanted:
-                raise make_error("lengths_match", argument=name, position=k, value=found.shape[0], bound=wanted)
+        numbers = [_floats(name, k, _get(sample, name, k)) for k, sample in enumerate(samples)]
+        for k, (vector, length) in enumerate(zip(numbers, lengths.tolist(), strict=True)):
+            if vector.shape[0] != length:
+                raise make_error("lengths_match", argument=name, position=k, value=vector.shape[0], bound=length)
         return torch.cat(numbers) if numbers else torch.zeros(0, device="cpu")
 
 
-def _found(sample: Mapping[str, Any], key: str, number: int) -> Any:
+def _get(sample: Mapping[str, Any], key: str, number: int) -> Any:
     if key not in sample:
         raise make_error(
             "sample_unfit", argument=key, position=number, value="no such key", bound="present in every sample"
@@ -144,10 +144,10 @@ def _found(sample: Mapping[str, Any], key: str, number: int) -> Any:
 
 
 def _tensor(key: str, sample: int, value: Any, bound: str) -> Tensor:
-    """A sample's numbers as a vector; what torch makes no tensor of is refused."""
+    """Return a sample's numbers as a vector; raise if torch cannot convert them."""
     if isinstance(value, Tensor):
         check_storage(value, key)
-    elif isinstance(value, np.ndarray):  # in the form torch takes: neither reversed nor of another byte order
+    elif isinstance(value, np.ndarray):  # torch rejects negative strides and foreign byte orders
         value = np.array(value, value.dtype.newbyteorder("="), order="C")
     try:
         return torch.as_tensor(value, device="cpu").reshape(-1)
@@ -156,15 +156,15 @@ def _tensor(key: str, sample: int, value: Any, bound: str) -> Tensor:
 
 
 def _floats(key: str, sample: int, value: Any) -> Tensor:
-    """A sample's weights as a vector of floats."""
-    found = _tensor(key, sample, value, "numbers")
-    if found.dtype.is_complex:
-        raise make_error("sample_unfit", argument=key, position=sample, value=found.dtype, bound="real numbers")
-    return found if found.dtype.is_floating_point else found.to(torch.get_default_dtype())
+    """Return a sample's weights as a vector of floats."""
+    weights = _tensor(key, sample, value, "numbers")
+    if weights.dtype.is_complex:
+        raise make_error("sample_unfit", argument=key, position=sample, value=weights.dtype, bound="real numbers")
+    return weights if weights.dtype.is_floating_point else weights.to(torch.get_default_dtype())
 
 
 def _ids(key: str, sample: int, value: Any) -> Tensor:
-    """A sample's ids as a vector of int64; what is no whole number is refused."""
+    """Return a sample's ids as a vector of int64; raise unless they are integers."""
     ids = _tensor(key, sample, value, "integers that fit int64")
     if ids.numel() == 0:
         return torch.zeros(0, dtype=torch.int64, device="cpu")

@@ -1,8 +1,7 @@
-"""The dense layer on tensors: the functions of `rowgrad._runtime.dense` with torch as their array namespace.
+"""Run dense ops on tensors: the functions of `rowgrad._runtime.dense` with torch as array namespace.
 
-They are made of torch's own operations, so torch differentiates, traces and batches them by itself. Unsigned integers
-of 16 bits and more, on which torch computes nearly nothing, are computed by NumPy on the same memory; those on a GPU
-are copied to the CPU for it, and the results back.
+They call torch's own operations, so torch differentiates, traces and batches them. torch supports few operations on
+unsigned integers of 16 bits or more; NumPy computes those on the same memory, or on a copy if they are on a GPU.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ BY_NUMPY = frozenset((torch.uint16, torch.uint32, torch.uint64))
 
 
 class Namespace:
-    """torch with the names of the array API standard, and a few that it lacks."""
+    """torch under the names of the array API standard, and a few more."""
 
     dtype = staticmethod(DTYPE.__getitem__)
     bool, int64, float32 = torch.bool, torch.int64, torch.float32
@@ -110,7 +109,7 @@ class Namespace:
 
     @staticmethod
     def arange(start: Any, stop: Any, step: Any, dtype: Any, device: Any) -> Any:
-        """Return start, start + step, …; torch computes large ones in floating point."""
+        """Return start, start + step, …; torch would compute large values in floating point."""
         far = isinstance(start, int) and isinstance(stop, int) and max(abs(stop - start), abs(step)) > 1 << 53
         if far:
             count = -((start - stop) // step)
@@ -171,14 +170,14 @@ class Namespace:
 
     @staticmethod
     def first_true(mask: Any) -> int:
-        """Return the first flat position that is true; -1 if there is none, or if torch traces or batches."""
+        """Return the first flat position that is true; -1 if all are false, or if torch traces or batches."""
         if torch.compiler.is_compiling() or mask.is_meta or is_batched(mask) or not mask.any():
             return -1
         return int(mask.reshape(-1).to(torch.uint8).argmax())
 
 
 def _overflows(x: Tensor, y: Tensor) -> bool:
-    """Return where a quotient of finite numbers overflows, whose remainder torch's vector code would make NaN."""
+    """Return whether a quotient of finite numbers overflows: torch's vectorized remainder would be NaN."""
     if not x.is_floating_point():
         return False
     return Namespace.first_true(torch.isinf(x / y) & torch.isfinite(x) & (y != 0)) >= 0
@@ -197,7 +196,7 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
     """Run a dense op on admitted tensors."""
     values = [tuple(v) if isinstance(v, list) else v for v in arguments.values()]
     flat = [t for v in values for t in (v if isinstance(v, tuple) else (v,)) if isinstance(t, Tensor)]
-    computed = flat[:1] if op.name == "ReshapeLike" else flat  # which reads the shape of the second
+    computed = flat[:1] if op.name == "ReshapeLike" else flat  # it reads only the shape of its second argument
     if any(t.dtype in BY_NUMPY for t in computed):
         return _by_numpy(op, values, attrs)
     result = FUNCTIONS[op.name](Namespace, *values, **attrs)
@@ -205,7 +204,7 @@ def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tupl
 
 
 def _by_numpy(op: Op, values: list[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Detach: unsigned integers have no gradient, and only a cast makes floats of them."""
+    """Run a dense op on unsigned integers with NumPy. They have no gradient."""
     if torch.jit.is_tracing():
         raise make_error("jit_trace")
     flat = [t for v in values for t in (v if isinstance(v, tuple) else (v,)) if isinstance(t, Tensor)]

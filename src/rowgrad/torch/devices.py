@@ -1,6 +1,6 @@
-"""Which kernels a tensor uses, CPU or GPU, and when faults of GPU kernels are raised.
+"""Choose CPU or GPU kernels for a tensor, and when faults of GPU kernels are raised.
 
-Nothing of `rowgrad.cuda` is loaded before the first tensor on a GPU comes in.
+`rowgrad.cuda` is imported when the first GPU tensor arrives.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from torch import Tensor
 
 _FAULTS = "rowgrad.cuda.faults"
 _MODES = ("sync", "async", "off")
-_MET: dict[int, Any] = {}  # the devices tensors have been met on, by number
+_DEVICES: dict[int, Any] = {}  # GPUs that were used, by index
 _first_mode: str | None = "async"  # the mode that `validate` set before rowgrad.cuda was imported
 
 
 def device_for(tensor: Tensor) -> Any:
-    """Return `rowgrad.cuda`'s device for a tensor on a GPU; None for all others."""
+    """Return the `rowgrad.cuda` device of a tensor on a GPU; None for all others."""
     if not tensor.is_cuda:
         return None
     index = tensor.get_device()
-    found = _MET.get(index)
-    return _meet(index) if found is None else found
+    device = _DEVICES.get(index)
+    return _add_device(index) if device is None else device
 
 
-def _meet(index: int) -> Any:
+def _add_device(index: int) -> Any:
     from ..cuda.device import device_of
 
     _faults()
-    return _MET.setdefault(index, device_of(index))
+    return _DEVICES.setdefault(index, device_of(index))
 
 
 def _faults() -> Any:
-    """Return `rowgrad.cuda.faults`, in the mode that was set before it was imported; None if it is not imported."""
+    """Return `rowgrad.cuda.faults` if it is imported, and set the mode that was chosen before; else None."""
     global _first_mode
     module, mode = sys.modules.get(_FAULTS), _first_mode
     if module is not None and mode is not None:
@@ -46,7 +46,7 @@ def _faults() -> Any:
 
 
 def is_on_gpu(tensor: Tensor) -> bool:
-    """Return whether GPU kernels will read a tensor, also while torch traces, when defaults are chosen."""
+    """Return whether a tensor, real or traced, is on a GPU; this decides defaults."""
     return tensor.is_cuda
 
 
@@ -58,7 +58,7 @@ def default_order(tensor: Tensor) -> str:
 def with_order(attrs: Mapping[str, Any], values: Iterable[Any]) -> Mapping[str, Any]:
     """Return an op's attributes with the default order of its tensors' device."""
     for value in values:
-        if type(value) is Tensor or isinstance(value, Tensor):  # the latter asks a metaclass
+        if type(value) is Tensor or isinstance(value, Tensor):  # isinstance is slower: it calls a metaclass
             return {**attrs, "order": default_order(value)} if is_on_gpu(value) else attrs
     return attrs
 
@@ -74,16 +74,28 @@ def is_current(tensor: Tensor) -> bool:
     return index < 0 or not tensor.is_cuda or index == torch.cuda.current_device()
 
 
-def made_current(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Return a context in which a tensor's GPU is torch's current one, where kernels are queued."""
+def current_device_of(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which a tensor's GPU is torch's current one, on which kernels are queued."""
     return nullcontext() if is_current(tensor) else torch.cuda.device(tensor.get_device())
 
 
 def validate(mode: str) -> str:
-    """Set when bad ids in CUDA tensors raise, and return the previous mode.
+    """Set when bad ids in CUDA tensors raise. They never cause out-of-bounds memory access, in any mode.
 
-    "sync": by the call itself, which waits for its kernels. "async", the default: by the next call on that device, or
-    by `synchronize`. "off": never. Bad ids lead to no access outside of memory in any mode.
+    Args:
+        mode: "sync": the call waits for its kernels and raises. "async", the default: the next call on that device or
+            `synchronize` raises. "off": never.
+
+    Returns:
+        The previous mode.
+
+    Raises:
+        ValueError: If the mode is unknown.
+
+    >>> import rowgrad.torch as rgt
+    >>> previous = rgt.validate("sync")
+    >>> rgt.validate(previous)
+    'sync'
     """
     global _first_mode
     faults = _faults()
@@ -96,8 +108,12 @@ def validate(mode: str) -> str:
 
 
 def synchronize() -> None:
-    """Wait for every GPU that rowgrad used, and raise the faults that its kernels found."""
-    for index, device in list(_MET.items()):
+    """Wait for every GPU that rowgrad used, and raise the first fault that its kernels reported.
+
+    Raises:
+        InvalidArgumentError: If a kernel found a bad id.
+    """
+    for index, device in list(_DEVICES.items()):
         _wait(index)
         device.ledger.raise_reported()
 

@@ -1,4 +1,4 @@
-"""Lookups of many features in many tables: tables of one width and combiner share one stacked weight."""
+"""Embedding lookups of many features in many tables; tables of one width and combiner share a stacked weight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from . import functional
 from .bags import Bags, as_weights, check_storages, check_vector, read_bags
-from .fused import FusedWeight, TableModule, fused_bags, is_trained_fused, layout_of
+from .fused import FusedWeight, TableModule, fused_lookup, layout_of, needs_fused_lookup
 from .saved_call import is_traced
 from .tensors import new_table
 
@@ -62,7 +62,7 @@ class Group:
     def __init__(self, key: str, tables: Sequence[Table]) -> None:
         self.key = key
         self.tables = tables
-        self.kind, _ = functional.checked(tables[0].combiner, "dense")
+        self.kind, _ = functional.check_options(tables[0].combiner, "dense")
         self.columns = tables[0].embedding_dim
         self.first: dict[str, int] = {}
         rows = 0
@@ -71,21 +71,21 @@ class Group:
             rows += table.num_embeddings
         self.rows = rows
         self.features = [f for t in tables for f in t.read_by]
-        read = [t for t in tables for _ in t.read_by]
-        self.feature_rows = torch.tensor([t.num_embeddings for t in read], device="cpu")
-        self.feature_first = torch.tensor([self.first[t.name] for t in read], device="cpu")
+        feature_tables = [t for t in tables for _ in t.read_by]
+        self.feature_rows = torch.tensor([t.num_embeddings for t in feature_tables], device="cpu")
+        self.feature_first = torch.tensor([self.first[t.name] for t in feature_tables], device="cpu")
         self._sizes_by_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def sizes_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the number of rows of each feature's table, and its first row in the stack, on a device."""
         if device.type == "cpu":
             return self.feature_rows, self.feature_first
-        found = self._sizes_by_device.get(device)
-        if found is None:
-            found = self.feature_rows.to(device), self.feature_first.to(device)
-            if not is_traced(found):
-                self._sizes_by_device[device] = found
-        return found
+        sizes = self._sizes_by_device.get(device)
+        if sizes is None:
+            sizes = self.feature_rows.to(device), self.feature_first.to(device)
+            if not is_traced(sizes):
+                self._sizes_by_device[device] = sizes
+        return sizes
 
 
 class Embeddings(TableModule):
@@ -138,10 +138,10 @@ class Embeddings(TableModule):
         self.tables = tuple(tables)
         self.grad, self.fused, self.output = grad, fused, output
         self.include_last_offset = include_last_offset
-        functional.checked("sum", grad)
+        functional.check_options("sum", grad)
         if fused and grad == "dense":
             raise make_error("fused_unfit", value="grad='dense'")
-        self._groups = grouped(tables)
+        self._groups = group_tables(tables)
         if output == "stacked" and len(self._groups) > 1:
             raise make_error("bags_unfit", argument="output", value="tables of several widths or combiners",
                              bound="tables of one width and combiner for 'stacked'")  # fmt: skip
@@ -157,7 +157,7 @@ class Embeddings(TableModule):
 
     @property
     def features(self) -> list[str]:
-        """The features in the order in which one vector of ids has them."""
+        """The features, in the order in which a vector of all ids contains them."""
         return features_of(self._groups)
 
     def reset_parameters(self) -> None:
@@ -178,13 +178,13 @@ class Embeddings(TableModule):
     def forward(self, ids: Any, offsets: Tensor | None = None, per_sample_weights: Any = None) -> Any:
         """Return the combined rows of every feature's bags."""
         bags = read_groups(self._groups, ids, offsets, per_sample_weights, self.include_last_offset)
-        found = [self._lookup(group, b) for group, b in zip(self._groups, bags, strict=True)]
-        return by_feature(self._groups, found, self.output)
+        rows = [self._lookup(group, b) for group, b in zip(self._groups, bags, strict=True)]
+        return by_feature(self._groups, rows, self.output)
 
     def _lookup(self, group: Group, bags: Bags) -> Tensor:
         weight = getattr(self, group.key)
-        if is_trained_fused(self, weight):
-            return fused_bags(weight, bags, group.kind, None)
+        if needs_fused_lookup(self, weight):
+            return fused_lookup(weight, bags, group.kind, None)
         return functional.lookup(weight, bags, group.kind, self.grad == "rows", None)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -211,7 +211,7 @@ class Embeddings(TableModule):
         super()._load_from_state_dict(rest, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs)
         missing_keys += [k for k in missing if k not in {prefix + group.key for group in self._groups}]
         if any(getattr(self, group.key).is_meta for group in self._groups):
-            error_msgs.append(f"{prefix}: tables on the meta device hold no rows; call to_empty(device=...) first")
+            error_msgs.append(f"{prefix}: tables on the meta device have no rows; call to_empty(device=...) first")
             return
         for key, table in known.items():
             if key not in state_dict:
@@ -220,10 +220,10 @@ class Embeddings(TableModule):
                 continue
             rows = self.weight(table.name)
             if not isinstance(state_dict[key], Tensor):
-                error_msgs.append(f"{key}: wanted a tensor, got {type(state_dict[key]).__name__}")
+                error_msgs.append(f"{key} must be a tensor, got {type(state_dict[key]).__name__}")
                 continue
             if tuple(state_dict[key].shape) != tuple(rows.shape):
-                error_msgs.append(f"{key}: rows of {tuple(state_dict[key].shape)} for {tuple(rows.shape)}")
+                error_msgs.append(f"{key} must have shape {tuple(rows.shape)}, got {tuple(state_dict[key].shape)}")
                 continue
             with torch.no_grad():
                 try:
@@ -232,58 +232,62 @@ class Embeddings(TableModule):
                     error_msgs.append(f"{key}: {error}")
 
     def extra_repr(self) -> str:
-        """What the module's repr shows."""
-        return f"{described(self.tables)}\ngrad={self.grad!r}, fused={self.fused}"
+        """Return the options that the module's repr shows."""
+        return f"{describe_tables(self.tables)}\ngrad={self.grad!r}, fused={self.fused}"
 
 
-def grouped(tables: Sequence[Table]) -> list[Group]:
+def group_tables(tables: Sequence[Table]) -> list[Group]:
     """Group tables by width and combiner."""
     members: dict[tuple[int, str], list[Table]] = {}
     for table in tables:
         members.setdefault((table.embedding_dim, table.combiner), []).append(table)
-    return [Group(f"stacked_{c}_{d}", found) for (d, c), found in members.items()]
+    return [Group(f"stacked_{combiner}_{width}", stack) for (width, combiner), stack in members.items()]
 
 
-def described(tables: Sequence[Table]) -> str:
-    """Return a line of text for every table."""
+def describe_tables(tables: Sequence[Table]) -> str:
+    """Return one line of text per table."""
     return "\n".join(f"{t.name}: {t.num_embeddings} × {t.embedding_dim}, {t.combiner}" for t in tables)
 
 
 def features_of(groups: Sequence[Group]) -> list[str]:
-    """Return all features, in the order in which one vector of ids has them."""
+    """Return all features, in the order in which a vector of all ids contains them."""
     return [f for group in groups for f in group.features]
 
 
-def by_feature(groups: Sequence[Group], found: Sequence[Tensor], output: str) -> Any:
-    """Return the combined rows of the groups' bags in the format of `forward`."""
+def by_feature(groups: Sequence[Group], group_rows: Sequence[Tensor], output: str) -> Any:
+    """Return the combined rows of each group's bags in the output format of `forward`."""
     results = [
         rows.unflatten(0, (rows.shape[0] // len(group.features), len(group.features)))
-        for group, rows in zip(groups, found, strict=True)
+        for group, rows in zip(groups, group_rows, strict=True)
     ]
     if output == "stacked":
         return results[0]
-    named: dict[str, Tensor] = {}
+    features: dict[str, Tensor] = {}
     for group, result in zip(groups, results, strict=True):
-        named.update(zip(group.features, result.unbind(1), strict=True))
-    return named
+        features.update(zip(group.features, result.unbind(1), strict=True))
+    return features
 
 
-def read_groups(groups: Sequence[Group], ids: Any, offsets: Any, weights: Any, closed: bool | None) -> list[Bags]:
-    """Return the bags of every group; `closed` is the option `include_last_offset`."""
+def read_groups(
+    groups: Sequence[Group], ids: Any, offsets: Any, weights: Any, include_last_offset: bool | None
+) -> list[Bags]:
+    """Return the bags of every group."""
     if hasattr(ids, "keys") and hasattr(ids, "weights_or_none"):
-        ids, offsets, weights = _keyed(features_of(groups), ids, offsets, weights)
+        ids, offsets, weights = _read_keyed(features_of(groups), ids, offsets, weights)
     if not isinstance(ids, Mapping):
-        parts = _cut(groups, ids, offsets, weights)
+        parts = _split_groups(groups, ids, offsets, weights)
     elif offsets is None:
-        parts = _concatenate_groups(groups, ids, weights, closed)
+        parts = _concatenate_groups(groups, ids, weights, include_last_offset)
     else:
         bound = "None, because every feature defines its own bags"
         raise make_error("bags_unfit", argument="offsets", value="a value", bound=bound)
-    return [_stacked(group, *part) for group, part in zip(groups, parts, strict=True)]
+    return [_stack_bags(group, *part) for group, part in zip(groups, parts, strict=True)]
 
 
-def _cut(groups: Sequence[Group], ids: Any, offsets: Any, weights: Any) -> list[tuple[Tensor, Tensor, Tensor | None]]:
-    """Split one vector of ids into the runs of features of each group."""
+def _split_groups(
+    groups: Sequence[Group], ids: Any, offsets: Any, weights: Any
+) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+    """Split a vector of all ids by group."""
     if not isinstance(ids, Tensor) or not isinstance(offsets, Tensor):
         raise TypeError("ids must be a mapping by feature, or a vector with the offsets of all bags")
     check_vector(ids, "ids")
@@ -294,19 +298,19 @@ def _cut(groups: Sequence[Group], ids: Any, offsets: Any, weights: Any) -> list[
     total = len(features_of(groups))
     if (offsets.shape[0] - 1) % total:
         raise make_error("offsets_of_features", argument="offsets", value=offsets.shape[0], bound=total)
-    OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], include_last_offset=True)  # checks all of them
+    OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], include_last_offset=True)  # validates offsets
     bags, start = (offsets.shape[0] - 1) // total, 0
     parts = []
     for group in groups:
-        cut = offsets[start * bags : (start + len(group.features)) * bags + 1]
-        begin, end = int(cut[0]), int(cut[-1])
-        parts.append((ids[begin:end], cut - cut[0], None if weights is None else weights[begin:end]))
+        bounds = offsets[start * bags : (start + len(group.features)) * bags + 1]
+        begin, end = int(bounds[0]), int(bounds[-1])
+        parts.append((ids[begin:end], bounds - bounds[0], None if weights is None else weights[begin:end]))
         start += len(group.features)
     return parts
 
 
 def check_tables(tables: Sequence[Table]) -> None:
-    """Reject names that are not unique, and sizes that are not 0 or more."""
+    """Raise unless names are unique and sizes are 0 or more."""
     if not tables:
         raise make_error("bags_unfit", argument="tables", value="an empty list", bound="at least one")
     for table in tables:
@@ -316,9 +320,9 @@ def check_tables(tables: Sequence[Table]) -> None:
             argument = f"features of table {table.name!r}"
             raise make_error("bags_unfit", argument=argument, value=repr(table.features), bound="a tuple of names")
     for what, names in (("tables", [t.name for t in tables]), ("features", [f for t in tables for f in t.read_by])):
-        double = next((n for n in names if names.count(n) > 1), None)
-        if double is not None:
-            raise make_error("bags_unfit", argument=what, value=f"{double!r} twice", bound="unique names")
+        duplicate = next((n for n in names if names.count(n) > 1), None)
+        if duplicate is not None:
+            raise make_error("bags_unfit", argument=what, value=f"{duplicate!r} twice", bound="unique names")
     for table in tables:
         for what in ("num_embeddings", "embedding_dim"):
             size = getattr(table, what)
@@ -329,7 +333,7 @@ def check_tables(tables: Sequence[Table]) -> None:
 
 
 def _check_weights(weights: Any, ids: Tensor) -> Tensor | None:
-    """Return weights as a floating-point tensor with one weight for every id."""
+    """Convert weights to a tensor; raise unless it has a float for every id."""
     found = as_weights(weights, ids.device)
     if found is not None and not found.dtype.is_floating_point:
         bound = "float16, bfloat16, float32, float64"
@@ -340,10 +344,10 @@ def _check_weights(weights: Any, ids: Tensor) -> Tensor | None:
     return found
 
 
-def _keyed(features: list[str], ids: Any, offsets: Any, weights: Any) -> tuple[Any, Any, Any]:
+def _read_keyed(features: list[str], ids: Any, offsets: Any, weights: Any) -> tuple[Any, Any, Any]:
     """Return ids, offsets and weights of TorchRec's KeyedJaggedTensor; keys that are not features are ignored."""
-    for argument, given in (("offsets", offsets), ("per_sample_weights", weights)):
-        if given is not None:
+    for argument, value in (("offsets", offsets), ("per_sample_weights", weights)):
+        if value is not None:
             bound = "None, because the KeyedJaggedTensor has its own"
             raise make_error("bags_unfit", argument=argument, value="a value", bound=bound)
     keys = list(ids.keys())
@@ -366,15 +370,17 @@ def _keyed(features: list[str], ids: Any, offsets: Any, weights: Any) -> tuple[A
 
 
 def _concatenate_groups(
-    groups: Sequence[Group], ids: Mapping[str, Any], weights: Any, closed: bool | None
+    groups: Sequence[Group], ids: Mapping[str, Any], weights: Any, include_last_offset: bool | None
 ) -> list[tuple[Tensor, Tensor, Tensor | None]]:
     """Concatenate the ids of each group's features into one vector, with the offsets of all bags."""
     features = features_of(groups)
-    for argument, given in (("ids", ids), ("per_sample_weights", weights)):
-        if given is not None and (not isinstance(given, Mapping) or set(given) != set(features)):
-            found = f"features {sorted(given)}" if isinstance(given, Mapping) else type(given).__name__
-            raise make_error("bags_unfit", argument=argument, value=found, bound=f"features {sorted(features)}")
-    read = {f: _vector(f, ids[f], None if weights is None else weights[f], closed) for f in features}
+    for argument, value in (("ids", ids), ("per_sample_weights", weights)):
+        if value is not None and (not isinstance(value, Mapping) or set(value) != set(features)):
+            got = f"features {sorted(value)}" if isinstance(value, Mapping) else type(value).__name__
+            raise make_error("bags_unfit", argument=argument, value=got, bound=f"features {sorted(features)}")
+    read = {
+        f: _feature_vector(f, ids[f], None if weights is None else weights[f], include_last_offset) for f in features
+    }
     bags = read[features[0]][1].shape[0]
     for feature, (_, begin) in read.items():
         if begin.shape[0] != bags:
@@ -382,11 +388,10 @@ def _concatenate_groups(
                 "feature_unfit", argument=feature, value=f"{begin.shape[0]} bags, but other features have {bags}"
             )
     for group in groups:
-        bare = [f for f in group.features if read[f][0].weights is None]
-        if 0 < len(bare) < len(group.features):
-            raise make_error(
-                "feature_unfit", argument=bare[0], value="no weights, but other features of its group have weights"
-            )
+        unweighted = [f for f in group.features if read[f][0].weights is None]
+        if 0 < len(unweighted) < len(group.features):
+            value = "no weights, but other features of its group have weights"
+            raise make_error("feature_unfit", argument=unweighted[0], value=value)
     return [_concatenate([read[f] for f in group.features]) for group in groups]
 
 
@@ -403,8 +408,8 @@ def _concatenate(features: Sequence[tuple[Bags, Tensor]]) -> tuple[Tensor, Tenso
     return torch.cat(vectors), torch.cat([*starts, end]), torch.cat(weighted) if weighted else None
 
 
-def _stacked(group: Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
-    """Return a group's bags, sample by sample, with ids of the stacked table."""
+def _stack_bags(group: Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
+    """Return a group's bags, example by example, with ids of the stacked table."""
     sizes = group.sizes_on(ids.device)
     stacked, segments, positions = OPS["StackBags"](ids, offsets, *sizes, positions=weights is not None)
     if weights is not None:
@@ -413,7 +418,7 @@ def _stacked(group: Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
 
 
 def _check_rows(rows: np.ndarray[Any, Any], bags: int) -> None:
-    """Raise unless the rows of a SparseTensor ascend and are in range: they are only counted."""
+    """Raise unless the rows of a SparseTensor ascend and are in range: later code only counts them."""
     falls = np.flatnonzero(rows[1:] < rows[:-1])
     if falls.size:
         at = int(falls[0]) + 1
@@ -423,13 +428,13 @@ def _check_rows(rows: np.ndarray[Any, Any], bags: int) -> None:
             raise make_error("segment_not_in_output", position=at % rows.size, value=int(rows[at]), bound=bags)
 
 
-def _vector(feature: str, given: Any, weights: Any, closed: bool | None) -> tuple[Bags, Tensor]:
+def _feature_vector(feature: str, ids: Any, weights: Any, include_last_offset: bool | None) -> tuple[Bags, Tensor]:
     """Return a feature's ids as a vector, and where its bags begin."""
-    ids, offsets = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    ids, offsets = ids if isinstance(ids, tuple) and len(ids) == 2 else (ids, None)
     try:
-        if offsets is not None and closed is None:
+        if offsets is not None and include_last_offset is None:
             raise make_error("offsets_with_end")
-        bags = read_bags(ids, offsets, weights=weights, include_last_offset=bool(closed))
+        bags = read_bags(ids, offsets, weights=weights, include_last_offset=bool(include_last_offset))
         if isinstance(ids, SparseTensor):
             _check_rows(ids.indices[:, 0], bags.num_bags)
         bags = bags._replace(weights=_check_weights(bags.weights, bags.indices))
@@ -439,7 +444,7 @@ def _vector(feature: str, given: Any, weights: Any, closed: bool | None) -> tupl
     except TypeError as error:
         raise TypeError(f"feature {feature}: {error}") from error
     if offsets is not None:
-        return bags, offsets[:-1] if closed else offsets
+        return bags, offsets[:-1] if include_last_offset else offsets
     if hasattr(ids, "weights_or_none"):
         return bags, ids.offsets()[:-1]
     if isinstance(ids, Tensor) and ids.ndim == 2 and not ids.is_nested:

@@ -1,4 +1,4 @@
-"""Run graph sessions on torch; the entry point `torch` of the group `rowgrad.engines`."""
+"""Run graph sessions on torch: the entry point `torch` of the group `rowgrad.engines`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .tensors import DTYPE, from_numpy
 
 
 class TorchEngine:
-    """Values are tensors on one device. Dtypes that torch lacks stay NumPy arrays, with NumPy's ops."""
+    """An engine whose values are tensors on one device; dtypes that torch lacks stay NumPy arrays."""
 
     def __init__(self, device: str) -> None:
         self.name = f"torch:{device}" if device else "torch"
         try:
             self.device = torch.device(device or "cpu")
-            torch.empty(0, device=self.device).cpu()  # meta tensors have no data to copy
+            torch.empty(0, device=self.device).cpu()  # raises for the meta device, which has no data
         except (RuntimeError, AssertionError) as error:
             text = str(error).splitlines()[0]
             raise make_error("engine_unfit", argument="engine", value=self.name, why=text) from None
@@ -50,20 +50,20 @@ class TorchEngine:
         return value
 
     def bind(self, op: Op, attrs: Mapping[str, Any]) -> Callable[[list[Any]], tuple[Any, ...]]:
-        """Run an op without recording it for autograd: gradients are nodes of the graph."""
+        """Return a function that runs an op without autograd: gradients are nodes of the graph."""
         names = op.input_names
-        usual = op.attrs if attrs == op.attrs else attrs
+        chosen = op.attrs if attrs == op.attrs else attrs
         if "order" in attrs:
-            usual = dict(attrs)  # not the record's own: a page has the same order on every device
+            chosen = dict(attrs)  # a copy counts as passed explicitly: a page has the same order on every device
 
         def run(arguments: list[Any]) -> tuple[Any, ...]:
             flat = [v for a in arguments for v in (a if isinstance(a, list) else (a,))]
             if any(isinstance(v, np.ndarray) for v in flat):
-                given = [[self.get(v) for v in a] if isinstance(a, list) else self.get(a) for a in arguments]
-                found = self._numpy(op, dict(zip(names, given, strict=True)), usual, None)
-                return tuple(self.put(f) for f in found)
+                arrays = [[self.get(v) for v in a] if isinstance(a, list) else self.get(a) for a in arguments]
+                results = self._numpy(op, dict(zip(names, arrays, strict=True)), chosen, None)
+                return tuple(self.put(r) for r in results)
             with torch.no_grad():
-                return runner.call(op, dict(zip(names, arguments, strict=True)), usual, None)
+                return runner.call(op, dict(zip(names, arguments, strict=True)), chosen, None)
 
         return run
 

@@ -1,4 +1,4 @@
-"""Lookups as functions, which the modules call."""
+"""Embedding lookups as functions; the modules call them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..lookup import clip_rows, combiner_suffix
 from ..lookup import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
-from .bags import Bags, check_storages, drop_padding, fill_empty_bags, read_bags, refuse_batched
+from .bags import Bags, check_storages, drop_padding, fill_empty_bags, read_bags, reject_batched
 from .devices import is_captured
 
 __all__ = ("embedding_bag",)
@@ -51,7 +51,7 @@ def embedding_bag(
         num_bags: The number of bags; by default the last segment id plus one.
         per_sample_weights: A weight for each id.
         combiner: "sum", "mean" or "sqrtn"; with weights these are Σwx, Σwx/Σw and Σwx/√Σw².
-        include_last_offset: `offsets` ends with the number of ids.
+        include_last_offset: Whether `offsets` ends with the number of ids.
         padding_idx: A row whose ids are ignored.
         default_id: The row to look up for empty bags; by default their result is zero.
         max_norm: Shrink longer rows to this norm for this lookup, as TensorFlow does: the table is unchanged, and
@@ -71,7 +71,7 @@ def embedding_bag(
     >>> rgt.functional.embedding_bag(table, torch.tensor([0, 2, 1]), torch.tensor([0, 2]), combiner="sum").tolist()
     [[5.0], [2.0]]
     """
-    kind, rows = checked(combiner, grad)
+    kind, rows = check_options(combiner, grad)
     if not isinstance(weight, Tensor):
         raise TypeError(f"weight must be a tensor, got {type(weight).__name__}")
     if weight.ndim == 0:
@@ -81,44 +81,44 @@ def embedding_bag(
         default_id = row_number("default_id", default_id, weight.shape[0])
     if plan is not None and max_norm is not None:
         raise make_error("plan_of_other_ids", bound="max_norm")
-    given = ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset
+    inputs = ids, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset
     if padding_idx is None and default_id is None and max_norm is None:
-        return lookup(weight, prepare(*given, None, None, plan), kind, rows, plan)
+        return lookup(weight, prepare(*inputs, None, None, plan), kind, rows, plan)
 
-    def found() -> Tensor:
-        bags = prepare(*given, padding_idx, default_id, plan)
+    def look_up() -> Tensor:
+        bags = prepare(*inputs, padding_idx, default_id, plan)
         if max_norm is None:
             return lookup(weight, bags, kind, rows, plan)
-        return _clipped(weight, bags, kind, rows, max_norm)
+        return _lookup_clipped(weight, bags, kind, rows, max_norm)
 
-    return named_as_given(weight, kind, given, found)
+    return with_input_positions(weight, kind, inputs, look_up)
 
 
-def named_as_given(weight: Tensor, kind: str, given: Sequence[Any], found: Callable[[], Tensor]) -> Tensor:
-    """Return what `found` returns, and make its errors name an id by its position among the `given` ids.
+def with_input_positions(weight: Tensor, kind: str, inputs: Sequence[Any], look_up: Callable[[], Tensor]) -> Tensor:
+    """Return `look_up()`; make its errors name an id by its position among the ids that the user passed.
 
-    Ids have other positions after padding is dropped, empty bags are filled, or ids are made unique.
+    Positions change when padding is dropped, empty bags are filled, or ids are made unique.
     """
     if torch.compiler.is_compiling():
-        return found()
+        return look_up()
     try:
-        return found()
+        return look_up()
     except OpError as error:
         if error.position is not None:
-            ids, offsets, segment_ids, num_bags, weights, closed = given
+            ids, offsets, segment_ids, num_bags, weights, include_last_offset = inputs
             bags = read_bags(ids, offsets, segment_ids=segment_ids, num_bags=num_bags, weights=weights,
-                             include_last_offset=closed)  # fmt: skip
+                             include_last_offset=include_last_offset)  # fmt: skip
             with torch.no_grad():
                 lookup(weight.detach(), bags, kind, False, None)
         raise
 
 
-def _clipped(weight: Tensor, bags: Bags, kind: str, rows: bool, max_norm: float) -> Tensor:
-    refuse_batched("ids", bags.indices, "max_norm looks up each distinct row once")
+def _lookup_clipped(weight: Tensor, bags: Bags, kind: str, rows: bool, max_norm: float) -> Tensor:
+    reject_batched("ids", bags.indices, "max_norm looks up each distinct row once")
     check_storages(bags)
-    unique, place = torch.unique(bags.indices, return_inverse=True)
-    short = clip_rows(OPS["GatherRows"](weight, unique, gradient="rows" if rows else "dense"), max_norm)
-    return lookup(short, bags._replace(indices=place), kind, False, None)
+    unique, inverse = torch.unique(bags.indices, return_inverse=True)
+    clipped = clip_rows(OPS["GatherRows"](weight, unique, gradient="rows" if rows else "dense"), max_norm)
+    return lookup(clipped, bags._replace(indices=inverse), kind, False, None)
 
 
 def prepare(
@@ -142,7 +142,7 @@ def prepare(
     return bags if default_id is None else fill_empty_bags(bags, default_id)
 
 
-def checked(combiner: str, grad: str) -> tuple[str, bool]:
+def check_options(combiner: str, grad: str) -> tuple[str, bool]:
     """Validate both options; return the suffix of the combiner's ops, and whether gradients are row-sparse."""
     kind = combiner_suffix(combiner)
     if grad not in GRADIENTS:
@@ -151,22 +151,22 @@ def checked(combiner: str, grad: str) -> tuple[str, bool]:
 
 
 def is_in_ddp() -> bool:
-    """Return whether this is the forward pass of a DistributedDataParallel."""
+    """Return whether a forward pass of DistributedDataParallel is running."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return False
     return torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None
 
 
-_MARKED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # not on the tensor, which may be pickled
+_HOOKS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # attributes of a tensor would be pickled
 
 
-def stay_coalesced(weight: Tensor) -> None:
-    """Keep the gradient of a leaf marked as coalesced: torch drops the mark when it stores a gradient."""
-    if not torch.compiler.is_compiling() and weight not in _MARKED and not getattr(weight, "rowgrad_fused", False):
-        _MARKED[weight] = weight.register_post_accumulate_grad_hook(_mark)
+def keep_coalesced(weight: Tensor) -> None:
+    """Make the gradient of a leaf stay coalesced: torch clears that flag when it stores a gradient."""
+    if not torch.compiler.is_compiling() and weight not in _HOOKS and not getattr(weight, "rowgrad_fused", False):
+        _HOOKS[weight] = weight.register_post_accumulate_grad_hook(_mark_coalesced)
 
 
-def _mark(weight: Tensor) -> None:
+def _mark_coalesced(weight: Tensor) -> None:
     grad = weight.grad
     if grad is not None and grad.is_sparse and not grad.is_coalesced() and not is_captured():
         ids = grad._indices()[0]
@@ -176,10 +176,10 @@ def _mark(weight: Tensor) -> None:
 
 def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None) -> Tensor:
     """Run the op of a combiner on prepared bags."""
-    # Traced gradients are dense, and DDP supports sparse ones of torch's own modules only.
+    # Traced gradients are dense; DDP supports sparse gradients only for torch's own modules.
     rows = rows and not torch.compiler.is_compiling() and not is_in_ddp()
     if rows and weight.is_leaf and weight.requires_grad and torch.is_grad_enabled():
-        stay_coalesced(weight)
+        keep_coalesced(weight)
     if plan is not None and plan.num_segments != bags.num_bags:
         raise make_error("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
     prefix = "" if bags.weights is None else "Weighted"

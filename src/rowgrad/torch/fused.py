@@ -1,7 +1,7 @@
-"""Fused tables: backward leaves the gradient of the bags, and the optimizer's step sums it by rows while it updates.
+"""Fused tables: the optimizer's step sums the gradient of the bags by row while it updates the table.
 
-`FusedWeight.rowgrad_pending` holds such gradients until `step()` or `zero_grad()`. Whatever reads `weight.grad` before
-(GradScaler, clipping, a hook, a second backward pass) gets the row-sparse gradient of an unfused table, computed then.
+`FusedWeight.rowgrad_pending` stores these gradients until `step()` or `zero_grad()`. Code that reads `weight.grad`
+earlier (GradScaler, clipping, a hook, a second backward pass) gets the row-sparse gradient of an unfused table.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from .bags import Bags
 from .functional import is_in_ddp, lookup
 from .saved_call import SavedCall
 
-_GRAD: Any = torch.Tensor.grad  # where autograd stores gradients
+_GRAD: Any = torch.Tensor.grad  # torch's own property, which `FusedWeight.grad` overrides
 _COMBINER = {kind: name for name, kind in COMBINERS.items()}
-_LOCK = threading.RLock()  # threads that share a table add their gradients one after the other, as in autograd
+_LOCK = threading.RLock()  # as in autograd, threads that share a table accumulate one at a time
 LAYOUT = "rowgrad_layout"
 _ZERO_GRAD = {inspect.unwrap(owner.zero_grad).__code__ for owner in (torch.nn.Module, torch.optim.Optimizer)}
 
 
 class Pending(NamedTuple):
-    """A gradient that no one has summed by rows yet: two ways to use it, and the tensors it is made of."""
+    """A gradient that is not yet summed by row, and the tensors from which it is computed."""
 
-    update: Callable[[Any, Any], Iterator[None]]  # takes the table and the optimizer; stops before it writes
-    rows: Callable[[Any], Tensor]  # takes the table
+    update: Callable[[Any, Any], Iterator[None]]  # (table, optimizer): validates, yields, then writes
+    rows: Callable[[Any], Tensor]  # (table): returns the row-sparse gradient
     tensors: Sequence[Tensor]
     versions: Sequence[int]
     stream: Any
 
     def check(self) -> None:
-        """Reject a gradient whose tensors were overwritten after backward; let a GPU finish writing them."""
+        """Raise if a tensor was overwritten after backward; make the current stream wait for the one that wrote it."""
         if any(t._version != v for t, v in zip(self.tensors, self.versions, strict=True)):
             raise make_error("fused_overwritten")
         if self.stream is not None:
@@ -55,20 +55,20 @@ class Pending(NamedTuple):
 
 
 class FusedWeight(torch.nn.Parameter):
-    """A table whose step takes the gradient of bags. `grad` is computed when it is read."""
+    """A table whose optimizer reads the gradient of the bags; `grad` is computed when it is read."""
 
     rowgrad_fused = True
     rowgrad_pending: tuple[Pending, ...] = ()
-    rowgrad_optimizers: weakref.WeakSet[Any] | tuple[()] = ()  # the rowgrad optimizers that hold it
+    rowgrad_optimizers: weakref.WeakSet[Any] | tuple[()] = ()  # the rowgrad optimizers that update it
 
     @property
     def grad(self) -> Tensor | None:
-        """The row-sparse gradient, as an unfused table has it; None after `step()`, which uses it up."""
+        """The row-sparse gradient of an unfused table; None after `step()`, which consumes it."""
         if self.rowgrad_pending:
             if sys._getframe(1).f_code in _ZERO_GRAD:
-                _drop(self)
+                _discard_pending(self)
             else:
-                _store(self)
+                _store_pending(self)
         found: Tensor | None = _GRAD.__get__(self)
         return found
 
@@ -86,26 +86,26 @@ class FusedWeight(torch.nn.Parameter):
         return _restored, (self.data, self.requires_grad)
 
 
-def _restored(data: Tensor, requires_grad: bool) -> FusedWeight:
+def _restored(data: Tensor, requires_grad: bool) -> FusedWeight:  # pickles contain this name
     return FusedWeight(data, requires_grad)
 
 
 def layout_of(tables: Any, strategy: str = "div", rank: int = 0, ranks: int = 1) -> dict[str, Any]:
-    """Which rows of which tables a rank holds; one rank holds all of them, whatever the strategy."""
+    """Return which rows of which tables a rank stores. A single rank stores all, so its strategy does not matter."""
     return {"strategy": strategy if ranks > 1 else "div", "rank": rank, "ranks": ranks, "tables": tables}
 
 
 class TableModule(torch.nn.Module):
-    """The base of modules with tables: their parameters stay fused and keep their layout where torch replaces them.
+    """The base of modules with tables: makes parameters fused again, with their layout, after torch replaced them.
 
-    torch does so in `to_empty`, in `load_state_dict(assign=True)` and in copies. A parameter's `rowgrad_layout` is JSON
-    text that says which rows it holds; optimizers save it with the state of these rows.
+    torch replaces parameters in `to_empty`, `load_state_dict(assign=True)` and copies. `rowgrad_layout` of a parameter
+    is JSON text that names the rows it stores; optimizers save it with the state of these rows.
     """
 
     fused: bool
 
     def _layouts(self) -> Mapping[str, dict[str, Any]]:
-        """The layouts of parameters that hold part of a table, or several tables."""
+        """Return the layouts of parameters that store part of a table, or several tables."""
         return {}
 
     def _restore_tables(self) -> None:
@@ -113,7 +113,7 @@ class TableModule(torch.nn.Module):
             if type(parameter) is torch.nn.Parameter:
                 parameter.__class__ = FusedWeight
         for name, layout in self._layouts().items():
-            parameter = self._parameters.get(name)  # none where a wrapper has taken it away
+            parameter = self._parameters.get(name)  # None if a wrapper removed it
             if parameter is not None:
                 setattr(parameter, LAYOUT, json.dumps(layout))
 
@@ -131,8 +131,8 @@ class TableModule(torch.nn.Module):
         self._restore_tables()
 
 
-def _drop(weight: FusedWeight) -> None:
-    """Make pending gradients zero without computing them: their ids may have been overwritten since."""
+def _discard_pending(weight: FusedWeight) -> None:
+    """Set pending gradients to zero without computing them: their ids may have been overwritten."""
     with _LOCK:
         if _GRAD.__get__(weight) is None:
             ids = torch.empty((1, 0), dtype=torch.int64, device=weight.device)
@@ -142,25 +142,25 @@ def _drop(weight: FusedWeight) -> None:
 
 
 @torch.no_grad()
-def _store(weight: FusedWeight) -> None:
-    """Compute the pending gradients by rows and add them up as autograd does."""
+def _store_pending(weight: FusedWeight) -> None:
+    """Compute the pending row-sparse gradients and accumulate them as autograd does."""
     with _LOCK:
         for pending in weight.rowgrad_pending:
             pending.check()
-        found = [pending.rows(weight) for pending in weight.rowgrad_pending]
-        for rows in found:
+        gradients = [pending.rows(weight) for pending in weight.rowgrad_pending]
+        for rows in gradients:
             grad = _GRAD.__get__(weight)
             if grad is None:
                 _GRAD.__set__(weight, rows)
-            elif grad.is_sparse and grad.is_cpu and grad.dtype == torch.float16:  # torch does not add these
-                _GRAD.__set__(weight, _concatenated(grad, rows))
+            elif grad.is_sparse and grad.is_cpu and grad.dtype == torch.float16:  # torch cannot add these
+                _GRAD.__set__(weight, _concatenate(grad, rows))
             else:
                 grad += rows
         weight.rowgrad_pending = ()
 
 
-def _concatenated(a: Tensor, b: Tensor) -> Tensor:
-    """The sum of two sparse tensors as a list of rows, those of the first before those of the second."""
+def _concatenate(a: Tensor, b: Tensor) -> Tensor:
+    """Return the uncoalesced sum of two sparse tensors: the rows of `a`, then those of `b`."""
     ids, values = torch.cat([a._indices(), b._indices()], 1), torch.cat([a._values(), b._values()])
     return torch.sparse_coo_tensor(ids, values, a.shape, check_invariants=False)
 
@@ -171,7 +171,7 @@ def defer(
     rows: Callable[[Any], Tensor],
     tensors: Sequence[Tensor],
 ) -> None:
-    """Leave a gradient for the next step of the optimizer that holds `weight`."""
+    """Store a gradient until the next step of the table's optimizer."""
     if not weight.rowgrad_optimizers:
         raise make_error("fused_no_optimizer")
     stream = torch.cuda.current_stream(weight.device) if weight.is_cuda else None
@@ -180,29 +180,29 @@ def defer(
         weight.rowgrad_pending = (*weight.rowgrad_pending, pending)
 
 
-def hold(weight: FusedWeight, optimizer: Any) -> None:
-    """Note that a rowgrad optimizer holds the table."""
+def register_optimizer(weight: FusedWeight, optimizer: Any) -> None:
+    """Record that a rowgrad optimizer updates the table."""
     if isinstance(weight.rowgrad_optimizers, tuple):
         weight.rowgrad_optimizers = weakref.WeakSet()
     weight.rowgrad_optimizers.add(optimizer)
 
 
-def updated_from_pending(weight: FusedWeight, optimizer: Any) -> Iterator[None] | None:
-    """The fused step; None where the gradient has to be computed by rows first, as others need it too."""
+def fused_step(weight: FusedWeight, optimizer: Any) -> Iterator[None] | None:
+    """Return the fused step; None if the row-sparse gradient is needed, because something else reads it too."""
     if len(weight.rowgrad_pending) != 1 or not is_only_optimizer(weight) or _GRAD.__get__(weight) is not None:
         return None
-    return _use_up(weight, optimizer)
+    return _step_with_pending(weight, optimizer)
 
 
-def _use_up(weight: FusedWeight, optimizer: Any) -> Iterator[None]:
-    used = weight.rowgrad_pending[0]
-    yield from used.update(weight, optimizer)
+def _step_with_pending(weight: FusedWeight, optimizer: Any) -> Iterator[None]:
+    consumed = weight.rowgrad_pending[0]
+    yield from consumed.update(weight, optimizer)
     with _LOCK:
-        weight.rowgrad_pending = tuple(pending for pending in weight.rowgrad_pending if pending is not used)
+        weight.rowgrad_pending = tuple(pending for pending in weight.rowgrad_pending if pending is not consumed)
 
 
 def is_only_optimizer(weight: FusedWeight) -> bool:
-    """Whether one optimizer holds the table: then its step uses the gradient up."""
+    """Return whether the table has a single optimizer, whose step then consumes the gradient."""
     return len(weight.rowgrad_optimizers) == 1
 
 
@@ -217,8 +217,8 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *ys: Any) -> Any:
         weight = ctx.weight
-        where = destination(ctx, weight)
-        wanted = {"data"} if where == "autograd" else set()
+        target = destination(ctx, weight)
+        wanted = {"data"} if target == "autograd" else set()
         if ctx.needs_input_grad[1]:
             wanted.add("weights")
         if "weights" in wanted and weight._version != ctx.version:
@@ -228,24 +228,24 @@ class _Fused(torch.autograd.Function):
         gradients: Mapping[str, Any] = {}
         if wanted:
             gradients = _gradients(frozenset(wanted), weight, y, bags, ctx.kind)
-        if where == "step":
+        if target == "step":
             _defer_bags(weight, y, bags, ctx.kind, ctx.plan)
         return gradients.get("data"), gradients.get("weights"), None, None, None
 
 
 def destination(ctx: Any, weight: FusedWeight) -> str:
-    """Where this backward pass takes the table's gradient: to the "step", to "autograd", or "nowhere".
+    """Return where this backward pass sends the table's gradient: "step", "autograd" or "nowhere".
 
-    It may wait for the step where autograd would do nothing but store it. `torch.autograd.grad` returns it if the table
-    is among its inputs, hooks of the table read it, and with `create_graph=True` it is differentiated. Hooks of
-    autograd nodes get None: torch does not say whether there are any.
+    It is deferred to the step if autograd would only store it. Autograd needs it if the table is an input of
+    `torch.autograd.grad`, if the table has hooks, or with `create_graph=True`. Hooks of autograd nodes get None,
+    because torch does not reveal them.
     """
-    refuse_compiled_backward(ctx)
+    reject_compiled_backward(ctx)
     leaf = next((node for node, _ in ctx.next_functions if getattr(node, "variable", None) is weight), None)
-    if leaf is None or not weight.requires_grad:  # frozen in the lookup, or since
+    if leaf is None or not weight.requires_grad:  # frozen during the lookup, or later
         return "nowhere"
     will_run = getattr(torch._C, "_will_engine_execute_node", None)
-    if will_run is None:  # it is private: a torch without it gets the gradient of an unfused table
+    if will_run is None:  # a private function, which other versions of torch may lack
         return "autograd"
     try:
         if not will_run(leaf):
@@ -255,11 +255,11 @@ def destination(ctx: Any, weight: FusedWeight) -> str:
     except RuntimeError:  # torch.autograd.grad with the table among its inputs
         return "autograd"
     if weight.rowgrad_pending:
-        _store(weight)  # earlier gradients are added up first
+        _store_pending(weight)  # earlier gradients are accumulated first
     return "autograd"
 
 
-def refuse_compiled_backward(ctx: Any) -> None:
+def reject_compiled_backward(ctx: Any) -> None:
     """Reject compiled autograd: it runs the backward pass outside of autograd's engine, on a copy of `ctx`."""
     if torch.compiler.is_compiling() or not isinstance(ctx, torch._C._FunctionBase):
         raise make_error("fused_unfit", value="compiled autograd")
@@ -270,7 +270,7 @@ def _defer_bags(weight: FusedWeight, y: Tensor, bags: Bags, kind: str, plan: Pla
         bags = bags._replace(weights=bags.weights.detach())
 
     def update(weight: FusedWeight, optimizer: Any) -> Iterator[None]:
-        steps: Iterator[None] = optimizer._updated_from_bags(
+        steps: Iterator[None] = optimizer._iter_update_from_bags(
             weight, y, bags.indices, bags.segment_ids, _COMBINER[kind], weights=bags.weights, plan=plan
         )
         return steps
@@ -283,7 +283,7 @@ def _defer_bags(weight: FusedWeight, y: Tensor, bags: Bags, kind: str, plan: Pla
 
 
 def _gradients(wanted: frozenset[str], weight: Tensor, y: Tensor, bags: Bags, kind: str) -> dict[str, Any]:
-    """The gradients of an unfused lookup, by the names of the op's arguments."""
+    """Return the gradients of an unfused lookup by argument name."""
     weighted = {} if bags.weights is None else {"weights": bags.weights}
     op = CATALOG[f"{'Weighted' if weighted else ''}SparseSegment{kind}WithNumSegments"]
     ids = {"indices": bags.indices, "segment_ids": bags.segment_ids}
@@ -291,14 +291,14 @@ def _gradients(wanted: frozenset[str], weight: Tensor, y: Tensor, bags: Bags, ki
     saved_call = SavedCall(op, {**op.attrs, "sparse_gradient": True}, wanted)
     saved = saved_call.save(arguments, (y,))  # y has the shape and dtype of the output
     table = table_for((y,))
-    found = saved_call.backward(table, tuple(saved), (y,), rows=table is TABLE)
-    return dict(zip(op.differentiable, found, strict=True))
+    gradients = saved_call.backward(table, tuple(saved), (y,), rows=table is TABLE)
+    return dict(zip(op.differentiable, gradients, strict=True))
 
 
-def is_trained_fused(module: Any, weight: Tensor) -> bool:
-    """Whether a module's lookup is to be recorded as that of a fused table.
+def needs_fused_lookup(module: Any, weight: Tensor) -> bool:
+    """Return whether a module's lookup has to be recorded as that of a fused table.
 
-    A tensor that `functional_call` puts in place of the table is looked up as one that is not fused.
+    A tensor that `functional_call` substitutes for the table gets an unfused lookup.
     """
     if not module.fused or not weight.requires_grad or not torch.is_grad_enabled():
         return False
@@ -307,9 +307,9 @@ def is_trained_fused(module: Any, weight: Tensor) -> bool:
     return isinstance(weight, FusedWeight)
 
 
-def fused_bags(weight: Any, bags: Bags, kind: str, plan: Plan | None) -> Tensor:
-    """One lookup whose gradient waits for the optimizer's step."""
-    _refuse_surroundings()
+def fused_lookup(weight: Any, bags: Bags, kind: str, plan: Plan | None) -> Tensor:
+    """Look up bags; the gradient is deferred to the optimizer's step."""
+    reject_unsupported_context()
     if plan is not None:
         for what, value, bound in (
             ("ids", plan.num_ids, bags.indices.shape[0]),
@@ -321,7 +321,8 @@ def fused_bags(weight: Any, bags: Bags, kind: str, plan: Plan | None) -> Tensor:
     return _Fused.apply(weight, bags.weights, bags, kind, plan)
 
 
-def _refuse_surroundings() -> None:
+def reject_unsupported_context() -> None:
+    """Raise under torch.compile, torch.func and DistributedDataParallel."""
     if torch.compiler.is_compiling():
         raise make_error("fused_unfit", value="torch.compile")
     if torch._C._are_functorch_transforms_active():

@@ -1,6 +1,6 @@
-"""Run one kernel on tensors: no autograd, no tracing, no copies. Calls like an earlier one skip validation.
+"""Run one kernel on tensors, without autograd, tracing or copies.
 
-CPU tensors are lent to the compiled extension here; those on a GPU go on to `on_device`.
+Validated calls are cached: another call with the same dtypes, shapes and sizes skips validation.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from .tensors import DTYPE, PLAIN, Host, admit_tensors, aval_of, new_tensor
 
 _CPU = torch.device("cpu")
 _CONTIGUOUS = torch.contiguous_format
-# torch initializes itself at its first operations, under locks that a child forked meanwhile inherits and waits for.
-# The operations that calls need run here once: `dispatch` imports this module while no fork can happen.
+# torch initializes itself during its first operations, with locks on which a child that is forked meanwhile would wait.
+# So the operations that calls use run here once: `dispatch` imports this module while no fork can happen.
 torch.zeros_like(torch.ones(1, device=_CPU).expand(2), memory_format=_CONTIGUOUS)
-_SMALL = 1 << 20  # bytes up to which torch's own memory serves
+_SMALL = 1 << 20  # bytes; smaller outputs are allocated by torch
 
 
-class _Prepared(NamedTuple):
-    """Cached facts about calls of one kind."""
+class _CpuCall(NamedTuple):
+    """A validated kind of call on the CPU."""
 
     kernel: int
     constants: list[int]
-    host: tuple[tuple[int, np.ndarray[Any, Any]], ...]  # by position
+    host: tuple[tuple[int, np.ndarray[Any, Any]], ...]  # the position and value of each host input
     codes: bytes
     outputs: tuple[tuple[tuple[Any, ...], torch.dtype], ...]
     out_codes: bytes
-    sized: bool  # whether all output sizes are known before the kernel has seen the data
-    fills: bool  # whether the kernel writes every element
-    models: tuple[Tensor, ...]  # see _models
+    sized: bool  # output sizes do not depend on data
+    fills: bool  # the kernel writes every element
+    templates: tuple[Tensor, ...]  # see _output_templates
 
 
-_PREPARED: dict[Any, _Prepared] = {}
-_MANY = 4096
+_CPU_CALLS: dict[Any, _CpuCall] = {}
+_MAX_CACHED_CALLS = 4096
 
 
 def launch(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Tensor, ...]:
     """Run a kernel op on real tensors, Python numbers and lists."""
     for value in arguments.values():
-        if type(value) is Tensor or isinstance(value, Tensor):  # one speaks for the others; _admit looks at them all
+        if type(value) is Tensor or isinstance(value, Tensor):  # the first one decides; _admit checks all
             device = devices.device_for(value)
             if device is not None:
                 return _launch_on_device(op, arguments, attrs, device)
@@ -71,53 +71,53 @@ def launch(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tu
                     address + value.nbytes > storage.data_ptr() + len(storage)  # the storage may have been resized
                     or (dtype.is_complex and value.is_conj())
                 ):
-                    return _launch_first(op, arguments, attrs, None)
+                    return _launch_uncached(op, arguments, attrs, None)
                 key.append(dtype)
                 key.append(shape)
                 raw.append((address, *shape))
             else:
-                return _launch_first(op, arguments, attrs, None)
+                return _launch_uncached(op, arguments, attrs, None)
         if attrs is not op.attrs:
             key += attrs.values()
-        found = tuple(key)
-        prepared = _PREPARED.get(found)
+        full_key = tuple(key)
+        prepared = _CPU_CALLS.get(full_key)
         if prepared is None:
-            return _launch_first(op, arguments, attrs, found)
+            return _launch_uncached(op, arguments, attrs, full_key)
         for i, array in prepared.host:
             raw[i] = array
         return _run(op, prepared, tuple(raw))
-    except (RuntimeError, BufferError) as error:  # a sparse tensor, or memory that is not aligned
+    except (RuntimeError, BufferError) as error:  # a sparse tensor, or unaligned memory
         if isinstance(error, RuntimeError) and type(error) is not RuntimeError:
             raise
-        return _launch_first(op, arguments, attrs, None)
+        return _launch_uncached(op, arguments, attrs, None)
 
 
-def _launch_first(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any], key: Any) -> tuple[Tensor, ...]:
-    """Validate every argument, run the kernel, and cache what was found under `key` for calls of the same kind."""
+def _launch_uncached(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any], key: Any) -> tuple[Tensor, ...]:
+    """Validate every argument and run the kernel; cache the call under `key` unless arguments were converted."""
     admitted, device = _admit(op, arguments)
     prepared = _prepare(op, admitted, attrs)
-    # Tensors that are copied for the call live until it is over.
-    held = [v if isinstance(v := admitted[name], Host) else _held(v, name) for name in op.input_names]
-    as_came = all(
+    # This list keeps copies alive until the kernel is done.
+    inputs = [v if isinstance(v := admitted[name], Host) else _readable_argument(v, name) for name in op.input_names]
+    is_unconverted = all(
         type(arguments[a.name]) is int if a.host else admitted[a.name] is arguments[a.name] for a in op.inputs
     )
     if device is not None:
-        found = _OnDevice(prepared.constants, prepared.outputs)
-        if key is not None and as_came and key[1] is device:
-            _remember(_ON_DEVICE, key, found)
-        inputs = [v.value if isinstance(v, Host) else v for v in held]
-        return _run_on_device(op, found, inputs, device, next(v for v in held if not isinstance(v, Host)))
-    raw: list[Any] = [None if isinstance(v, Host) else (v.data_ptr(), *v.shape) for v in held]
+        device_call = _DeviceCall(prepared.constants, prepared.outputs)
+        if key is not None and is_unconverted and key[1] is device:
+            _cache_call(_DEVICE_CALLS, key, device_call)
+        values = [v.value if isinstance(v, Host) else v for v in inputs]
+        return _run_on_device(op, device_call, values, device, next(v for v in inputs if not isinstance(v, Host)))
+    raw: list[Any] = [None if isinstance(v, Host) else (v.data_ptr(), *v.shape) for v in inputs]
     for i, array in prepared.host:
         raw[i] = array
     results, fills = _run_in_steps(op, prepared, tuple(raw))
-    if key is not None and as_came:
-        _remember(_PREPARED, key, prepared._replace(fills=fills, models=_models(prepared)))
+    if key is not None and is_unconverted:
+        _cache_call(_CPU_CALLS, key, prepared._replace(fills=fills, templates=_output_templates(prepared)))
     return results
 
 
 def _admit(op: Op, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Return arguments as kernels read them, all on one device, and `rowgrad.cuda`'s device, or None for the CPU."""
+    """Convert and validate arguments; return them, and their `rowgrad.cuda` device or None for the CPU."""
     admitted = admit_tensors(op, arguments)
     first: Tensor | None = None
     device = None
@@ -135,13 +135,13 @@ def _admit(op: Op, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     return admitted, device
 
 
-def _remember(calls: dict[Any, Any], key: Any, prepared: Any) -> None:
-    if len(calls) >= _MANY:
+def _cache_call(calls: dict[Any, Any], key: Any, prepared: Any) -> None:
+    if len(calls) >= _MAX_CACHED_CALLS:
         calls.clear()
     calls[key] = prepared
 
 
-def _prepare(op: Op, admitted: Mapping[str, Any], attrs: Mapping[str, Any]) -> _Prepared:
+def _prepare(op: Op, admitted: Mapping[str, Any], attrs: Mapping[str, Any]) -> _CpuCall:
     avals = {name: aval_of(value) for name, value in admitted.items()}
     values = {name: value.value for name, value in admitted.items() if isinstance(value, Host)}
     outputs = infer(op, avals, values, attrs)
@@ -151,7 +151,7 @@ def _prepare(op: Op, admitted: Mapping[str, Any], attrs: Mapping[str, Any]) -> _
         if a.host
     )
     sized = not any(None in o.shape for o in outputs)
-    return _Prepared(
+    return _CpuCall(
         KERNEL[str(op.kernel)],
         constants_of(op, attrs),
         host,
@@ -164,28 +164,28 @@ def _prepare(op: Op, admitted: Mapping[str, Any], attrs: Mapping[str, Any]) -> _
     )
 
 
-def _models(p: _Prepared) -> tuple[Tensor, ...]:
-    """One-element tensors expanded to the outputs' shapes: `empty_like` is faster than a shape and a dtype.
+def _output_templates(p: _CpuCall) -> tuple[Tensor, ...]:
+    """Return a one-element tensor expanded to each output's shape: `empty_like` is faster than `empty`.
 
-    Empty if an output is large or its size is not known yet, or if torch's constructors are patched.
+    Return () if an output is large or its size depends on data, or if torch's constructors are patched.
     """
     if not p.sized or any(prod(shape) * dtype.itemsize >= _SMALL for shape, dtype in p.outputs):
         return ()
     with torch._C.DisableTorchFunction():
-        models = tuple(torch.empty((), dtype=dtype, device=_CPU).expand(shape) for shape, dtype in p.outputs)
+        templates = tuple(torch.empty((), dtype=dtype, device=_CPU).expand(shape) for shape, dtype in p.outputs)
     same = all(
         type(m) is Tensor and m.is_cpu and m.dtype is dtype and m.shape == shape
-        for m, (shape, dtype) in zip(models, p.outputs, strict=True)
+        for m, (shape, dtype) in zip(templates, p.outputs, strict=True)
     )
-    return models if same else ()
+    return templates if same else ()
 
 
-def _run(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[Tensor, ...]:
+def _run(op: Op, p: _CpuCall, raw: tuple[Any, ...]) -> tuple[Tensor, ...]:
     if not p.sized:
         return _run_in_steps(op, p, raw)[0]
-    if p.models:
+    if p.templates:
         make = torch.empty_like if p.fills else torch.zeros_like
-        results = tuple([make(model, memory_format=_CONTIGUOUS) for model in p.models])
+        results = tuple([make(model, memory_format=_CONTIGUOUS) for model in p.templates])
     else:
         results = tuple(_allocate(shape, dtype, not p.fills) for shape, dtype in p.outputs)
     outputs = tuple([(r.data_ptr(), *r.shape) for r in results])
@@ -195,8 +195,8 @@ def _run(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[Tensor, ...]:
     return results
 
 
-def _run_in_steps(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[tuple[Tensor, ...], bool]:
-    """Let the kernel count its output rows, allocate them, and let it write them."""
+def _run_in_steps(op: Op, p: _CpuCall, raw: tuple[Any, ...]) -> tuple[tuple[Tensor, ...], bool]:
+    """Let the kernel count the output rows, allocate the outputs, then run it."""
     job = Job(p.kernel, p.constants, raw, p.codes)
     fault, rows, fills = job.measured
     if fault is not None:
@@ -204,9 +204,9 @@ def _run_in_steps(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[tuple[Ten
     results = []
     for (shape, dtype), code in zip(p.outputs, p.out_codes, strict=True):
         full = [rows if d is None else d for d in shape]
-        if prod(full) * 16 < _SMALL:  # sixteen bytes are the widest number
+        if prod(full) * 16 < _SMALL:  # an element has at most sixteen bytes
             make = torch.empty if fills else torch.zeros
-            # Sizes one by one: torch parses a list half a microsecond longer. A scalar has only the list.
+            # Sizes as separate arguments: parsing a list takes half a microsecond longer. A scalar needs the list.
             results.append(make(*(full or [()]), dtype=dtype, device=_CPU))
             continue
         check_size(Aval(CODE_NAME[code], tuple(full)))
@@ -217,17 +217,17 @@ def _run_in_steps(op: Op, p: _Prepared, raw: tuple[Any, ...]) -> tuple[tuple[Ten
     return tuple(results), fills
 
 
-# -- on a GPU ---------------------------------------------------------------------------------------------------------
+# -- On a GPU ---------------------------------------------------------------------------------------------------------
 
 
-class _OnDevice(NamedTuple):
-    """Cached facts about calls of one kind on one GPU."""
+class _DeviceCall(NamedTuple):
+    """A validated kind of call on one GPU."""
 
     constants: list[int]
     outputs: tuple[tuple[tuple[Any, ...], torch.dtype], ...]
 
 
-_ON_DEVICE: dict[Any, _OnDevice] = {}
+_DEVICE_CALLS: dict[Any, _DeviceCall] = {}
 
 
 def _launch_on_device(
@@ -243,7 +243,7 @@ def _launch_on_device(
                 key.append(value)
                 continue
             if kind not in PLAIN or devices.device_for(value) is not device:
-                return _launch_first(op, arguments, attrs, None)
+                return _launch_uncached(op, arguments, attrs, None)
             dtype, address, storage = value.dtype, value.data_ptr(), value.untyped_storage()
             if (
                 not value.is_contiguous()
@@ -253,39 +253,39 @@ def _launch_on_device(
                 or not (address or value.numel() == 0)
                 or address + value.nbytes > storage.data_ptr() + len(storage)  # the storage may have been resized
             ):
-                return _launch_first(op, arguments, attrs, None)
+                return _launch_uncached(op, arguments, attrs, None)
             key.append(dtype)
             key.append(value.shape)
             tensor = value
     except RuntimeError:  # a sparse tensor
-        return _launch_first(op, arguments, attrs, None)
+        return _launch_uncached(op, arguments, attrs, None)
     if attrs is not op.attrs:
         key += attrs.values()
-    found = tuple(key)
-    prepared = _ON_DEVICE.get(found)
+    full_key = tuple(key)
+    prepared = _DEVICE_CALLS.get(full_key)
     if prepared is None:
-        return _launch_first(op, arguments, attrs, found)
+        return _launch_uncached(op, arguments, attrs, full_key)
     return _run_on_device(op, prepared, inputs, device, tensor)
 
 
 @cache
-def _loaded() -> Callable[..., tuple[Tensor, ...]]:
-    """Return the launcher of GPU kernels, imported when it is first needed."""
+def _cuda_run() -> Callable[..., tuple[Tensor, ...]]:
+    """Return `rowgrad.cuda.run.run`, imported on first use."""
     from ..cuda.run import run
 
     return run
 
 
-def _run_on_device(op: Op, p: _OnDevice, inputs: list[Any], device: Any, tensor: Tensor) -> tuple[Tensor, ...]:
-    run = _loaded()
+def _run_on_device(op: Op, p: _DeviceCall, inputs: list[Any], device: Any, tensor: Tensor) -> tuple[Tensor, ...]:
+    run = _cuda_run()
     if devices.is_current(tensor):
         return run(op, inputs, p.constants, p.outputs, device, devices.is_captured())
-    with devices.made_current(tensor):
+    with devices.current_device_of(tensor):
         return run(op, inputs, p.constants, p.outputs, device, devices.is_captured())
 
 
-def _held(tensor: Tensor, argument: str) -> Tensor:
-    """Return `readable`, or raise: an expanded tensor may be larger than memory."""
+def _readable_argument(tensor: Tensor, argument: str) -> Tensor:
+    """Return `readable(tensor)`; raise if the copy does not fit in memory, as for an expanded tensor."""
     try:
         return readable(tensor)
     except RuntimeError:
@@ -296,7 +296,7 @@ def _held(tensor: Tensor, argument: str) -> Tensor:
 
 
 def readable(tensor: Tensor) -> Tensor:
-    """Return the tensor as kernels read it: contiguous, aligned, without pending conjugation or negation."""
+    """Return the tensor as kernels read it: contiguous, aligned, conjugation and negation resolved."""
     if tensor._is_zerotensor():
         return tensor.clone()
     if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
@@ -305,7 +305,7 @@ def readable(tensor: Tensor) -> Tensor:
 
 
 def _allocate(shape: Sequence[int], dtype: torch.dtype, zeros: bool) -> Tensor:
-    """Allocate an output; raise if it does not fit."""
+    """Allocate an output; raise if it does not fit in memory."""
     try:
         return new_tensor(shape, dtype, zeros)
     except (MemoryError, ValueError, RuntimeError):

@@ -1,7 +1,7 @@
-"""Register every kernel op of the catalog as `torch.ops.rowgrad.…`: schema, kernel, shapes and gradient.
+"""Register every kernel op of the catalog as `torch.ops.rowgrad.…`: schema, kernel, shapes, gradient and vmap.
 
-This is the form torch traces: torch.compile, torch.export and fake tensors see one operator per call, whose output
-sizes come from the record's shape rule and whose gradient is the record's adjoint, again in such operators.
+torch.compile, torch.export and fake tensors trace these operators. The gradient of an operator is its record's adjoint,
+which calls such operators again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .._runtime.results import check_size
 from .._runtime.validation import infer, validate_attrs
 from ..errors import OpError, make_error
 from .launch import launch
-from .saved_call import SavedCall, is_float, refuse_tangents, wanted
+from .saved_call import SavedCall, is_float, reject_tangents, wanted
 from .tensors import DTYPE, NAME, Host, admit_tensors, avals_of, is_size
 
 _LIBRARY = torch.library.Library("rowgrad", "DEF")
@@ -26,7 +26,7 @@ _ATTR = {bool: "bool", str: "str"}
 
 
 def schema_of(op: Op) -> str:
-    """Return the schema of a record: tensors, sizes as SymInt, attributes with their defaults."""
+    """Return the torch schema of an op: tensors, host inputs as SymInt, attributes with their defaults."""
     inputs = [f"{_type(arg)} {arg.name}" for arg in op.inputs]
     inputs += [f"{_ATTR[type(v)]} {name}={_default(v)}" for name, v in op.attrs.items()]
     outputs = ", ".join("Tensor" for _ in op.outputs)
@@ -42,13 +42,13 @@ def _default(value: Any) -> str:
 
 
 def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Run the op while torch traces."""
+    """Run an op through `torch.ops.rowgrad`."""
     result = getattr(torch.ops.rowgrad, op.name)(*_traceable(op, arguments), *attrs.values())
     return result if isinstance(result, tuple) else (result,)
 
 
 def call_on_meta(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Run the op on fake tensors. It is validated here: torch's operators accept tensors and sizes only."""
+    """Validate an op's arguments and run it on meta tensors."""
     admitted = admit_tensors(op, arguments)
     host = {name: v.value for name, v in admitted.items() if isinstance(v, Host)}
     device = None
@@ -66,24 +66,24 @@ def call_on_meta(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any])
 
 
 def _traceable(op: Op, arguments: Mapping[str, Any]) -> list[Any]:
-    """Return tensors and sizes; numbers and lists get the dtype of the tensors."""
+    """Return arguments as tensors and sizes; numbers and lists get the dtype of the tensors."""
     bound = {a.type: arguments[a.name].dtype for a in op.inputs if isinstance(arguments[a.name], Tensor)}
     tensors = (arguments[a.name] for a in op.inputs if not a.host and isinstance(arguments[a.name], Tensor))
     device = next((t.device for t in tensors), None)
-    given: list[Any] = []
+    values: list[Any] = []
     for arg in op.inputs:
         value = arguments[arg.name]
         if arg.host:
-            given.append(_size(value))
+            values.append(_size(value))
         elif isinstance(value, Tensor):
-            given.append(value)
+            values.append(value)
         else:
             listed = op.types.get(arg.type)
             wanted = bound.get(arg.type, DTYPE.get(arg.type))
             if wanted is None and isinstance(listed, Derived) and listed.of in bound:
                 wanted = DTYPE[listed[NAME[bound[listed.of]]]]
-            given.append(torch.as_tensor(value, dtype=wanted, device=device))
-    return given
+            values.append(torch.as_tensor(value, dtype=wanted, device=device))
+    return values
 
 
 def _size(value: Any) -> Any:
@@ -94,11 +94,11 @@ def _size(value: Any) -> Any:
     return [int(v) for v in value] if hasattr(value, "__len__") else int(value)
 
 
-# -- what is registered -----------------------------------------------------------------------------------------------
+# -- Registered functions ---------------------------------------------------------------------------------------------
 
 
 def _arguments(op: Op, args: tuple[Any, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return arguments by name; torch omits attributes with default values."""
+    """Return arguments and attributes by name; torch omits attributes that have default values."""
     names = op.input_names
     attrs = dict(zip(op.attrs, (*args[len(names) :], *tuple(op.attrs.values())[len(args) - len(names) :]), strict=True))
     return dict(zip(names, args, strict=False)), attrs
@@ -126,22 +126,22 @@ class _Dim:
         self.size = size
 
     def __eq__(self, other: object) -> bool:
-        return _decide(self.size == _bare(other))
+        return _decide(self.size == _unwrap(other))
 
     def __ne__(self, other: object) -> bool:
-        return _decide(self.size != _bare(other))
+        return _decide(self.size != _unwrap(other))
 
     def __lt__(self, other: Any) -> bool:
-        return _decide(self.size < _bare(other))
+        return _decide(self.size < _unwrap(other))
 
     def __gt__(self, other: Any) -> bool:
-        return _decide(self.size > _bare(other))
+        return _decide(self.size > _unwrap(other))
 
     def __ge__(self, other: Any) -> bool:
-        return _decide(self.size >= _bare(other))
+        return _decide(self.size >= _unwrap(other))
 
     def __le__(self, other: Any) -> bool:
-        return _decide(self.size <= _bare(other))
+        return _decide(self.size <= _unwrap(other))
 
     def __bool__(self) -> bool:
         return _decide(self.size != 0)
@@ -150,36 +150,36 @@ class _Dim:
         return id(self)
 
     def __mul__(self, other: Any) -> _Dim:
-        return _Dim(self.size * _bare(other))
+        return _Dim(self.size * _unwrap(other))
 
     def __add__(self, other: Any) -> _Dim:
-        return _Dim(self.size + _bare(other))
+        return _Dim(self.size + _unwrap(other))
 
     def __sub__(self, other: Any) -> _Dim:
-        return _Dim(self.size - _bare(other))
+        return _Dim(self.size - _unwrap(other))
 
     def __mod__(self, other: Any) -> _Dim:
-        divisor = _bare(other)
-        if isinstance(divisor, int) and divisor >= 1 << 63:  # arithmetic in 64 bits, which sizes do not leave
+        divisor = _unwrap(other)
+        if isinstance(divisor, int) and divisor >= 1 << 63:  # a shape rule wraps to 64 bits; sizes fit
             return _Dim(self.size)
         return _Dim(self.size % divisor)
 
     __rmul__, __radd__ = __mul__, __add__
 
     def __rsub__(self, other: Any) -> _Dim:
-        return _Dim(_bare(other) - self.size)
+        return _Dim(_unwrap(other) - self.size)
 
     def __str__(self) -> str:
         return str(self.size)
 
 
-def _bare(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     return value.size if isinstance(value, _Dim) else value
 
 
 def _decide(condition: Any) -> bool:
     """Return whether a condition holds; False if that depends on data."""
-    from torch.fx.experimental import symbolic_shapes  # sympy comes with it, and takes its time
+    from torch.fx.experimental import symbolic_shapes  # slow: imports sympy
 
     try:
         return bool(condition)
@@ -188,7 +188,7 @@ def _decide(condition: Any) -> bool:
 
 
 def wrap_sizes(value: Any) -> Any:
-    """Return sizes as shape rules see them."""
+    """Wrap symbolic sizes for shape rules."""
     if isinstance(value, list | tuple):
         return tuple(wrap_sizes(v) for v in value)
     return _Dim(value) if isinstance(value, torch.SymInt) else value
@@ -217,7 +217,7 @@ def _fake(op: Op) -> Callable[..., Any]:
         for aval in outputs:
             if None in aval.shape and rows is None:
                 rows = torch.library.get_ctx().new_dynamic_size()
-            shape = [rows if d is None else _bare(d) for d in aval.shape]
+            shape = [rows if d is None else _unwrap(d) for d in aval.shape]
             results.append(torch.empty(shape, dtype=DTYPE[aval.dtype], device=device))
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -225,18 +225,18 @@ def _fake(op: Op) -> Callable[..., Any]:
 
 
 def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
-    """Register the Autograd kernel: torch's own helper does not support torch.func and silently drops tangents."""
+    """Return the Autograd kernel; torch's own helper does not support torch.func and silently drops tangents."""
 
     def below(keyset: Any, args: tuple[Any, ...]) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
             return overload.redispatch(keyset & torch._C._after_autograd_keyset, *args)
 
-    class Recorded(torch.autograd.function._SingleLevelFunction):
+    class RecordedCall(torch.autograd.function._SingleLevelFunction):
         _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
 
         @staticmethod
         def forward(ctx: Any, keyset: Any, *args: Any) -> Any:
-            with torch.enable_grad():  # torch turned it off here, but an outer level of torch.func may record
+            with torch.enable_grad():  # torch disables it here, but an outer level of torch.func may record
                 result = below(keyset, args)
             outputs = result if isinstance(result, tuple) else (result,)
             arguments, attrs = _arguments(op, args)
@@ -251,21 +251,21 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
 
         @staticmethod
         def backward(ctx: Any, *ys: Any) -> Any:
-            from .autograd import table_for  # which calls what is registered here
+            from .autograd import table_for  # circular import
 
             if all(y is None for y in ys):
                 return (None,) * (1 + ctx.count)
             saved = unwrap_dead_wrappers(ctx.saved_tensors)  # torch.func.vjp's function outlives its level
             gradients = ctx.saved_call.backward(table_for(ys), saved, ys, rows=False)
-            found = dict(zip(op.differentiable, gradients, strict=True))
-            return None, *(found.get(name) for name in op.input_names), *(None,) * (ctx.count - len(op.inputs))
+            by_name = dict(zip(op.differentiable, gradients, strict=True))
+            return None, *(by_name.get(name) for name in op.input_names), *(None,) * (ctx.count - len(op.inputs))
 
     def autograd(keyset: Any, *args: Any) -> Any:
         tensors = [a for a in args if isinstance(a, Tensor)]
-        refuse_tangents(tensors)
+        reject_tangents(tensors)
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             with enable_single_level_autograd_function():
-                return Recorded.apply(keyset, *args)
+                return RecordedCall.apply(keyset, *args)
         return below(keyset, args)
 
     return autograd
@@ -273,7 +273,7 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
 
 def _batching(op: Op) -> Callable[..., Any]:
     def batching(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        from .vmap import batched  # which calls what is registered here
+        from .vmap import batched  # circular import
 
         arguments, attrs = _arguments(op, args)
         try:

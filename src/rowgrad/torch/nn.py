@@ -1,4 +1,4 @@
-"""Modules: `EmbeddingBag` for one table, and `Embeddings` for many features and tables."""
+"""Embedding modules: `EmbeddingBag` for one table, `Embeddings` for many tables and features."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..plan import Plan
 from . import functional
 from .embeddings import Embeddings as Embeddings
 from .embeddings import Table as Table
-from .fused import FusedWeight, TableModule, fused_bags, is_trained_fused
+from .fused import FusedWeight, TableModule, fused_lookup, needs_fused_lookup
 from .tensors import check_table_size, from_numpy, new_table
 
 __all__ = ("EmbeddingBag", "Embeddings", "Table")
@@ -73,7 +73,7 @@ class EmbeddingBag(TableModule):
         self.combiner = _one_of("combiner", combiner, "mode", mode, "mean")
         sparse_grad = None if sparse is None else "rows" if sparse else "dense"
         self.grad = _one_of("grad", grad, "sparse", sparse_grad, "rows" if fused else "dense")
-        functional.checked(self.combiner, self.grad)
+        functional.check_options(self.combiner, self.grad)
         self.padding_idx = functional.row_number("padding_idx", padding_idx, num_embeddings)
         self.default_id = functional.row_number("default_id", default_id, num_embeddings)
         self.include_last_offset = include_last_offset
@@ -108,18 +108,18 @@ class EmbeddingBag(TableModule):
         num_bags: int | None = None,
         plan: Plan | None = None,
     ) -> Tensor:
-        """Return the combined rows of every bag, [bags, embedding_dim]."""
+        """Return the combined rows of every bag, [bags, embedding_dim]; arguments as in `embedding_bag`."""
         weight = self.weight  # read once: torch looks up parameters in Python
-        if self.fused and is_trained_fused(self, weight):
-            given = input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset
-            kind = functional.checked(self.combiner, self.grad)[0]
+        if self.fused and needs_fused_lookup(self, weight):
+            inputs = input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset
+            kind = functional.check_options(self.combiner, self.grad)[0]
 
-            def found() -> Tensor:
-                bags = functional.prepare(*given, self.padding_idx, self.default_id, plan)
-                return fused_bags(weight, bags, kind, plan)
+            def look_up() -> Tensor:
+                bags = functional.prepare(*inputs, self.padding_idx, self.default_id, plan)
+                return fused_lookup(weight, bags, kind, plan)
 
-            altered = self.padding_idx is not None or self.default_id is not None
-            return functional.named_as_given(weight, kind, given, found) if altered else found()
+            changes_ids = self.padding_idx is not None or self.default_id is not None
+            return functional.with_input_positions(weight, kind, inputs, look_up) if changes_ids else look_up()
         return functional.embedding_bag(
             weight, input, offsets, segment_ids=segment_ids, num_bags=num_bags,
             per_sample_weights=per_sample_weights, combiner=self.combiner, grad=self.grad, plan=plan,

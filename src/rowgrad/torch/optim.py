@@ -1,8 +1,8 @@
-"""Optimizers whose step costs what its gradient's rows cost: one class for every rule of the records.
+"""Row-sparse optimizers, a class for each rule: a step costs only the rows that have a gradient.
 
 They are `torch.optim.Optimizer`s: parameter groups, schedulers, closures and `state_dict` work as in torch. Gradients
-may be sparse (`nn.Embedding(sparse=True)`) or dense, for tables and for all other parameters. docs/optimizers.md has
-the rules. The classes are made here; `optim.pyi` lists them.
+may be sparse (`nn.Embedding(sparse=True)`) or dense, for any parameter. docs/optimizers.md describes the rules;
+`optim.pyi` lists the classes, which are made here.
 """
 
 from __future__ import annotations

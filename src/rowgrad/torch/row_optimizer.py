@@ -1,4 +1,4 @@
-"""`RowOptimizer`: what the optimizers of `rowgrad.torch.optim` share, whatever their rule."""
+"""`RowOptimizer`, the base of the optimizers in `rowgrad.torch.optim`, and the function that makes their classes."""
 
 from __future__ import annotations
 
@@ -13,63 +13,69 @@ import torch
 from .._catalog.rules import RULES, RuleSpec, Step, check_count, check_hyperparameter, slot_shapes
 from ..errors import OpError, make_error
 from .devices import default_order
-from .fused import LAYOUT, FusedWeight, hold, is_only_optimizer, updated_from_pending
-from .row_state import adopted, check_param, check_row_ids, new_slots, step_with_bags, step_with_grad
+from .fused import LAYOUT, FusedWeight, fused_step, is_only_optimizer, register_optimizer
+from .row_state import check_param, check_row_ids, load_slot, new_slots, step_with_bags, step_with_grad
 
 Tensor = Any
 _STATE = "initial_accumulator_value"
-# Options that are numbers, and may be tensors of one.
+# Options that are numbers, or tensors of one element.
 _NUMBERS = frozenset(
     name
     for spec in RULES.values()
     for name, value in {**spec.defaults, **spec.state_defaults}.items()
     if type(value) is float
 )
-_UNSUPPORTED = ("amsgrad", "dampening", "lr_decay", "maximize", "momentum", "nesterov")  # of torch's optimizers
+_UNSUPPORTED = ("amsgrad", "dampening", "lr_decay", "maximize", "momentum", "nesterov")  # options of torch's optimizers
 
 
 class RowOptimizer(torch.optim.Optimizer):
-    """What the optimizers here share. Rows are along a parameter's first dimension.
+    """The base of row-sparse optimizers. Rows are along a parameter's first dimension.
 
-    A fused table (`fused=True` of the modules) is updated by `step()` like all others, in one pass over the gradient of
-    its bags. The step uses that gradient up, unless a second optimizer holds the table.
+    `step()` updates a fused table (`fused=True` of the modules) in one pass over the gradient of its bags, and consumes
+    that gradient unless the table has a second optimizer.
     """
 
     rule: ClassVar[str]
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         for name, value in defaults.items():
-            _check(name, value)
+            _check_option(name, value)
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters with numbers of their own."""
+        """Add parameters with their own options.
+
+        Raises:
+            InvalidArgumentError: If an option is out of range.
+            UnimplementedError: If a parameter cannot be updated in place.
+        """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict with 'params', got {type(param_group).__name__}")
         for name, value in param_group.items():
             if name in self.defaults:
-                _check(name, value)
+                _check_option(name, value)
         super().add_param_group(param_group)
         try:
-            with self._call("add_param_group"):
+            with self._error_context("add_param_group"):
                 for param in self.param_groups[-1]["params"]:
                     check_param(param)
         except OpError:
             self.param_groups.pop()
             raise
-        self._claim()
+        self._register_fused_tables()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._claim()
+        self._register_fused_tables()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of all parameters; that of a sharded or stacked table has `layout`, the rows it belongs to."""
+        """Return the state of all parameters; `layout` names the rows of a sharded or stacked table."""
 
-        def add_layouts(_: Any, found: dict[str, Any]) -> None:
+        def add_layouts(_: Any, state_dict: dict[str, Any]) -> None:
+            states = state_dict["state"]
             for index, param in enumerate(self._params()):
-                if index in found["state"] and RULES[self.rule].slots and hasattr(param, LAYOUT):
-                    found["state"][index] = {**found["state"][index], "layout": getattr(param, LAYOUT)}
+                if index in states and RULES[self.rule].slots and hasattr(param, LAYOUT):
+                    states[index] = {**states[index], "layout": getattr(param, LAYOUT)}
 
         handle = self.register_state_dict_post_hook(add_layouts, prepend=True)
         try:
@@ -78,117 +84,130 @@ class RowOptimizer(torch.optim.Optimizer):
             handle.remove()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a saved state, bit for bit: slots keep their own type, which is not always the parameter's.
+        """Load a saved state, bit for bit: slots keep their dtype, which may differ from the parameter's.
 
-        The state of a sharded table must be of the rows that it holds: `layout` says so, and may be missing only where
-        one rank holds all rows.
+        The state of a sharded table must belong to the rows that this rank stores. `layout` names them, and may be
+        missing only if one rank stores all rows.
+
+        Raises:
+            ValueError: If the state does not fit; then nothing is changed.
         """
-        taken: dict[str, Any] = {}
+        loaded: dict[str, Any] = {}
 
-        def take(_: Any, given: dict[str, Any]) -> dict[str, Any]:
-            self._check_state(given)
-            taken.update(given)
-            return {**given, "state": {i: _without_layout(state) for i, state in given["state"].items()}}
+        def check_and_keep(_: Any, saved: dict[str, Any]) -> dict[str, Any]:
+            self._check_state(saved)
+            loaded.update(saved)
+            return {**saved, "state": {i: _without_layout(state) for i, state in saved["state"].items()}}
 
-        handle = self.register_load_state_dict_pre_hook(take)  # after all others
+        handle = self.register_load_state_dict_pre_hook(check_and_keep)  # runs after all other hooks
         try:
             super().load_state_dict(state_dict)
         finally:
             handle.remove()
         for group in self.param_groups:
             for name, value in self.defaults.items():
-                if name != "differentiable":  # which torch adds by itself, to some states and not to others
-                    group.setdefault(name, value)  # of a state another optimizer saved
-        for _, state, param in self._saved(taken):
+                if name != "differentiable":  # torch adds it itself, to some states only
+                    group.setdefault(name, value)  # states of other optimizers may lack it
+        for _, state, param in self._saved_states(loaded):
             for slot in RULES[self.rule].slots:
-                self.state[param][slot.name] = adopted(state[slot.name], param)
+                self.state[param][slot.name] = load_slot(state[slot.name], param)
 
-    def _saved(self, given: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any], Tensor]]:
-        """The number, the saved state and the parameter, of those that have a state."""
-        saved = (i for group in given["param_groups"] for i in group["params"])
-        for index, param in zip(saved, self._params(), strict=True):
-            if state := given["state"].get(index):
+    def _saved_states(self, saved: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any], Tensor]]:
+        """Yield the index, the saved state and the parameter of each parameter that has a state."""
+        indices = (i for group in saved["param_groups"] for i in group["params"])
+        for index, param in zip(indices, self._params(), strict=True):
+            if state := saved["state"].get(index):
                 yield index, state, param
 
-    def _check_state(self, given: dict[str, Any]) -> None:
-        """Reject a saved state that does not fit, before anything is taken over."""
+    def _check_state(self, saved: dict[str, Any]) -> None:
+        """Raise if a saved state does not fit, before anything is changed."""
         where = f"{type(self).__name__}.load_state_dict"
-        if "param_groups" not in given or "state" not in given:
-            raise ValueError(f"{where}: state_dict must have 'state' and 'param_groups', got {sorted(map(str, given))}")
-        groups = given["param_groups"]
+        if "param_groups" not in saved or "state" not in saved:
+            raise ValueError(f"{where}: state_dict must have 'state' and 'param_groups', got {sorted(map(str, saved))}")
+        groups = saved["param_groups"]
         if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
-            return  # torch says so
-        with self._call("load_state_dict"):
+            return  # torch raises
+        with self._error_context("load_state_dict"):
             for group in groups:
                 for name in self.defaults:
                     if name in group:
-                        _check(name, group[name])
+                        _check_option(name, group[name])
                 unknown = next((n for n in _UNSUPPORTED if n not in self.defaults and group.get(n)), None)
                 if unknown is not None:
                     raise ValueError(
                         f"{where}: the state was saved with {unknown}={group[unknown]}, not supported here"
                     )
         slots = RULES[self.rule].slots
-        for index, state, param in self._saved(given):
+        for index, state, param in self._saved_states(saved):
             if not isinstance(state, dict):
                 raise ValueError(f"{where}: the state of parameter {index} must be a dict, got {type(state).__name__}")
             if slots or "step" in state:
-                _check_count_of_steps(state.get("step"), f"{where}: 'step' of parameter {index}")
+                _check_step_count(state.get("step"), f"{where}: 'step' of parameter {index}")
             if not slots:
                 continue
-            with self._call("load_state_dict"):
+            with self._error_context("load_state_dict"):
                 _check_layout(index, state.get("layout"), getattr(param, LAYOUT, None))
             for slot, shape in zip(slots, slot_shapes(self.rule, tuple(param.shape) or (1,)), strict=True):
-                found = state.get(slot.name)
-                if not isinstance(found, torch.Tensor):
+                value = state.get(slot.name)
+                if not isinstance(value, torch.Tensor):
                     raise ValueError(f"{where}: parameter {index} has no {slot.name!r}")
-                if found.layout != torch.strided or found.is_meta or not found.dtype.is_floating_point:
+                if value.layout != torch.strided or value.is_meta or not value.dtype.is_floating_point:
                     raise ValueError(
                         f"{where}: {slot.name!r} of parameter {index} must be a dense tensor of floats, got one of"
-                        f" layout {found.layout} and dtype {found.dtype} on {found.device}"
+                        f" layout {value.layout} and dtype {value.dtype} on {value.device}"
                     )
-                if tuple(found.shape) != tuple(shape):
+                if tuple(value.shape) != tuple(shape):
                     raise ValueError(
-                        f"{where}: {slot.name!r} of parameter {index} has shape {tuple(found.shape)},"
-                        f" wanted {tuple(shape)}"
+                        f"{where}: {slot.name!r} of parameter {index} must have shape {tuple(shape)},"
+                        f" got {tuple(value.shape)}"
                     )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient."""
+        """Update every parameter that has a gradient; all gradients are validated before any parameter changes.
+
+        Args:
+            closure: A function that computes the loss again.
+
+        Returns:
+            The result of `closure`.
+
+        Raises:
+            InvalidArgumentError: If a gradient does not fit its parameter.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for param in self._params():
             if isinstance(param, FusedWeight):
-                with self._call("step", param=param):
+                with self._error_context("step", param=param):
                     for pending in param.rowgrad_pending:
                         pending.check()
-        steps = [self._stepped(index, *place) for index, place in enumerate(self._places())]
-        for step in steps:  # all checks of all parameters, before any of them changes
+        steps = [self._iter_step(i, group, param) for i, (group, param) in enumerate(self._grouped_params())]
+        for step in steps:  # validates
             next(step, None)
         for step in steps:
             next(step, None)
         return loss
 
-    def _stepped(self, index: int, group: dict[str, Any], param: Tensor) -> Iterator[None]:
-        """The step of one parameter, which stops before it writes."""
+    def _iter_step(self, index: int, group: dict[str, Any], param: Tensor) -> Iterator[None]:
+        """Step one parameter; yield before it is written."""
         fused = isinstance(param, FusedWeight)
-        if fused and (update := updated_from_pending(param, self)) is not None:
+        if fused and (update := fused_step(param, self)) is not None:
             yield from update
             return
         grad = param.grad
         if grad is None:
             return
         try:
-            step = self._next(group, param, index)
+            step = self._next_step(group, param, index)
             if grad.is_sparse and (index or len(group["params"]) > 1 or len(self.param_groups) > 1):
                 check_row_ids(grad)
             yield from step_with_grad(self.rule, param, self.state[param], grad, step)
             self.state[param]["step"] = step.step
         except OpError as error:
-            raise self._named(error, "step", param=param, grad=grad) from None
+            raise self._add_context(error, "step", param=param, grad=grad) from None
         if fused and is_only_optimizer(param):
             param.grad = None
 
@@ -206,23 +225,38 @@ class RowOptimizer(torch.optim.Optimizer):
         accumulate: str = "float32",
         order: str | None = None,
     ) -> None:
-        """One step of `param` with the gradient of bags of its rows, which are `combiner`: sum, mean or sqrtn.
+        """Step `param` with the gradient of bags of its rows, without storing the row-sparse gradient.
 
-        `grad` has a row for every bag; `indices` and `segment_ids` name the rows and bags, or both are None and `plan`,
-        a `rowgrad.Plan`, does in their place. The result has the bits of `SparseSegment*GradV2` (with `weights`,
-        `WeightedSparseSegment*Grad`) and a step with that sparse gradient, which here is never stored. `order` is
-        "sequential" or "blocked"; without it, what those ops take on the parameter's device.
+        The result has the bits of `SparseSegment*GradV2` (with `weights`, `WeightedSparseSegment*Grad`) followed by a
+        step with that gradient.
+
+        Args:
+            param: A parameter of this optimizer.
+            grad: The gradient of the bags, a row for each.
+            indices: The row of each id; None with a plan.
+            segment_ids: The bag of each id; None with a plan.
+            combiner: How the bags were combined: "sum", "mean" or "sqrtn".
+            weights: A weight for each id.
+            plan: A `rowgrad.Plan` that replaces `indices` and `segment_ids`.
+            accumulate: How weighted 16-bit floats are summed: in "float32" with one rounding, or in "T", their dtype.
+            order: The order of additions, "sequential" or "blocked"; by default that of the ops on the parameter's
+                device.
+
+        Raises:
+            InvalidArgumentError: If ids are out of range, or arguments do not fit together.
         """
         if plan is not None and (indices is not None or segment_ids is not None):
-            with self._call("update_from_bags", param=param, grad=grad, indices=indices, segment_ids=segment_ids):
+            with self._error_context(
+                "update_from_bags", param=param, grad=grad, indices=indices, segment_ids=segment_ids
+            ):
                 raise make_error("plan_beside_ids")
-        update = self._updated_from_bags(
+        update = self._iter_update_from_bags(
             param, grad, indices, segment_ids, combiner, weights, plan, accumulate=accumulate, order=order
         )
         for _ in update:
             pass
 
-    def _updated_from_bags(
+    def _iter_update_from_bags(
         self,
         param: Tensor,
         grad: Tensor,
@@ -235,44 +269,44 @@ class RowOptimizer(torch.optim.Optimizer):
         accumulate: str = "float32",
         order: str | None = None,
     ) -> Iterator[None]:
-        """The step of `update_from_bags`, which stops before it writes."""
-        with self._call("update_from_bags", param=param, grad=grad, indices=indices, segment_ids=segment_ids):
-            group, index = self._place_of(param)
-            for name, given in (
+        """Do what `update_from_bags` does; yield before `param` is written."""
+        with self._error_context("update_from_bags", param=param, grad=grad, indices=indices, segment_ids=segment_ids):
+            group, index = self._group_and_index(param)
+            for name, value in (
                 ("grad", grad), ("indices", indices), ("segment_ids", segment_ids), ("weights", weights)
             ):  # fmt: skip
-                if not isinstance(given, torch.Tensor) and (given is not None or name == "grad"):
-                    raise make_error("not_a_tensor", argument=name, value=type(given).__name__)
+                if not isinstance(value, torch.Tensor) and (value is not None or name == "grad"):
+                    raise make_error("not_a_tensor", argument=name, value=type(value).__name__)
             if plan is None and (indices is None or segment_ids is None):
                 raise make_error("not_an_array", argument="indices", value="None, and no plan")
-            step = self._next(group, param, index)
+            step = self._next_step(group, param, index)
             ids = (indices, segment_ids) if plan is None else plan
             slots, order = self.state[param], order or default_order(param)
-            how = {"combiner": combiner, "accumulate": accumulate, "order": order}
-            yield from step_with_bags(self.rule, param, slots, grad, ids, step, weights, **how)
+            options = {"combiner": combiner, "accumulate": accumulate, "order": order}
+            yield from step_with_bags(self.rule, param, slots, grad, ids, step, weights, **options)
             slots["step"] = step.step
 
     def _params(self) -> Iterator[Tensor]:
-        return (param for _, param in self._places())
+        return (param for _, param in self._grouped_params())
 
-    def _places(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
+    def _grouped_params(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
         return ((group, param) for group in self.param_groups for param in group["params"])
 
-    def _place_of(self, param: Tensor) -> tuple[dict[str, Any], int]:
-        for index, (group, own) in enumerate(self._places()):
-            if own is param:
+    def _group_and_index(self, param: Tensor) -> tuple[dict[str, Any], int]:
+        for index, (group, other) in enumerate(self._grouped_params()):
+            if other is param:
                 return group, index
         raise make_error(
             "number_unfit", argument="param", value="another tensor", bound="a parameter of this optimizer"
         )
 
-    def _claim(self) -> None:
+    def _register_fused_tables(self) -> None:
         for param in self._params():
             if isinstance(param, FusedWeight):
-                hold(param, self)
+                register_optimizer(param, self)
 
-    def _next(self, group: dict[str, Any], param: Tensor, index: int) -> Step:
-        """The numbers of a parameter's next step; its state, where this is the first."""
+    def _next_step(self, group: dict[str, Any], param: Tensor, index: int) -> Step:
+        """Return the numbers of a parameter's next step; before the first, create its state."""
         state = self.state[param]
         if "step" not in state:
             check_param(param)
@@ -284,20 +318,20 @@ class RowOptimizer(torch.optim.Optimizer):
         check_count("seed", group["seed"])
         return Step(
             stochastic_rounding=group["stochastic_rounding"],
-            seed=(group["seed"] + index) % 2**63,  # parameters of one shape are not rounded alike
+            seed=(group["seed"] + index) % 2**63,  # so that parameters of one shape are rounded differently
             step=int(state["step"]) + 1,
             **numbers,
         )
 
     @contextmanager
-    def _call(self, method: str, **tensors: Tensor) -> Iterator[None]:
-        """Refusals say in which call of which optimizer."""
+    def _error_context(self, method: str, **tensors: Tensor) -> Iterator[None]:
+        """Make errors name the method and the optimizer."""
         try:
             yield
         except OpError as error:
-            raise self._named(error, method, **tensors) from None
+            raise self._add_context(error, method, **tensors) from None
 
-    def _named(self, error: OpError, method: str, **tensors: Tensor) -> OpError:
+    def _add_context(self, error: OpError, method: str, **tensors: Tensor) -> OpError:
         parts = (f"{k}={v.dtype}{list(v.shape)}" for k, v in tensors.items() if isinstance(v, torch.Tensor))
         error.in_call(f"{type(self).__name__}.{method}", None, ", ".join(parts))
         return error
@@ -308,42 +342,42 @@ def _without_layout(state: Any) -> Any:
 
 
 def _check_layout(index: Any, saved: Any, own: str | None) -> None:
-    """Reject the state of other rows than those of the parameter. One rank that holds a table needs no layout."""
+    """Raise if a saved state belongs to other rows than the parameter. Unsharded tables need no layout."""
     try:
-        given, held = (None if text is None else json.loads(text) for text in (saved, own))
-        whole = [layout is None or layout["ranks"] == 1 for layout in (given, held)]
+        theirs, ours = (None if text is None else json.loads(text) for text in (saved, own))
+        is_whole = [layout is None or layout["ranks"] == 1 for layout in (theirs, ours)]
     except (KeyError, TypeError, ValueError):
         raise make_error("optimizer_layout_unreadable", argument=f"parameter {index}", value=repr(saved)) from None
-    if given is None or held is None:
-        if whole == [True, True]:
+    if theirs is None or ours is None:
+        if all(is_whole):
             return
-        if given is None:
+        if theirs is None:
             raise make_error("optimizer_layout_missing", argument=f"parameter {index}", bound=own)
-    if given != held:
+    if theirs != ours:
         raise make_error(
             "optimizer_layout_differs", argument=f"parameter {index}", value=saved, bound=own or "a whole table"
         )
 
 
-def _check(name: str, value: Any) -> None:
+def _check_option(name: str, value: Any) -> None:
     check_hyperparameter(name, _float(name, value) if name in _NUMBERS else value)
 
 
-def _check_count_of_steps(value: Any, what: str) -> None:
-    """Reject all but a whole number of steps, which torch's optimizers hold in a tensor."""
+def _check_step_count(value: Any, what: str) -> None:
+    """Raise unless the step count is a whole number; torch's optimizers store it in a tensor."""
     if value is None:
         raise ValueError(f"{what} is missing")
     try:
         number = value.item() if isinstance(value, torch.Tensor) else value
         good = type(number) in (int, float) and int(number) == number and 0 <= number < 2**63 - 1
-    except (RuntimeError, ValueError, OverflowError):  # several numbers, or none; NaN; infinity
+    except (RuntimeError, ValueError, OverflowError):  # not one element; NaN; infinity
         good = False
     if not good:
         raise ValueError(f"{what} must be a whole number of at least 0, got {value!r}")
 
 
 def _float(name: str, value: Any) -> float:
-    """A number, or a tensor of one."""
+    """Return a number, or the element of a tensor, as a float."""
     if type(value) is float:
         return value
     try:
@@ -355,15 +389,15 @@ def _float(name: str, value: Any) -> float:
 
 
 def options_of(spec: RuleSpec) -> dict[str, Any]:
-    """The options of a rule's optimizer with their defaults, in the order of its signature."""
+    """Return the options of a rule's optimizer and their defaults, in the order of its signature."""
     lazy = {"lazy": True} if spec.fades else {}
     return {**spec.defaults, **spec.state_defaults, **lazy, "stochastic_rounding": False, "seed": 0}
 
 
 def make_class(spec: RuleSpec, module: str) -> type[RowOptimizer]:
-    """The optimizer class of a rule, as a class of `module`."""
+    """Create the optimizer class of a rule, as a class of `module`."""
     options = options_of(spec)
-    named = [
+    parameters = [
         Parameter(
             name,
             Parameter.POSITIONAL_OR_KEYWORD if name == "lr" else Parameter.KEYWORD_ONLY,
@@ -373,7 +407,7 @@ def make_class(spec: RuleSpec, module: str) -> type[RowOptimizer]:
         for name, default in options.items()
     ]
     first = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("self", "params")]
-    signature = Signature([*first, *named], return_annotation=None)
+    signature = Signature([*first, *parameters], return_annotation=None)
 
     def init(self: RowOptimizer, *args: Any, **kwargs: Any) -> None:
         bound = signature.bind(self, *args, **kwargs)

@@ -1,7 +1,7 @@
-"""Steps of one torch parameter: its memory lent to the kernels, its gradient in whatever form it came.
+"""Optimizer steps of one torch parameter, with a dense, sparse or bag gradient.
 
-A step is an iterator that stops once, after its checks and before it writes: an optimizer takes all of its parameters
-so far before it lets any of them go on.
+A step is an iterator that yields once, after validation and before it writes. So an optimizer validates all parameters
+before any of them changes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from . import devices
 from .launch import readable
 from .tensors import DTYPE, check_storage, is_plain
 
-Tensor = Any  # torch's own types say too little to be of help
+Tensor = Any  # torch's annotations lack the attributes used here
 _DTYPE = {name: DTYPE[name] for name in (*FLOATS, *INDEX)}  # tables, gradients and slots; ids
 _NAME = {dtype: name for name, dtype in _DTYPE.items()}
 
 
 def check_param(param: Tensor) -> None:
-    """Only dense float tables, in this machine's memory or on a GPU, can be updated in place."""
-    if not is_plain(type(param)):  # FSDP's DTensor and the like keep their numbers elsewhere
+    """Raise unless a parameter can be updated in place: a dense float tensor on the CPU or a GPU."""
+    if not is_plain(type(param)):  # DTensor and similar types store their elements elsewhere
         raise make_error("not_here", argument="param", value=f"a {type(param).__name__}", bound="a plain tensor")
     if is_lazy(param):
         raise make_error("not_here", argument="param", value="an uninitialized parameter", bound="initialized")
@@ -54,7 +54,7 @@ def check_param(param: Tensor) -> None:
 
 
 def _may_overlap(tensor: Tensor) -> bool:
-    """Whether two elements may share memory: no step along a dimension passes all that the smaller steps reach."""
+    """Return whether two elements may share memory: a stride does not exceed the extent of the smaller strides."""
     reach = 0
     for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1 and step <= reach:
@@ -64,7 +64,7 @@ def _may_overlap(tensor: Tensor) -> bool:
 
 
 def _read(tensor: Tensor, argument: str) -> Tensor:
-    """The tensor as kernels read it; a copy where it has to be."""
+    """Return the tensor as kernels read it, copied if necessary."""
     if tensor.layout != torch.strided:
         raise make_error("not_here", argument=argument, value=f"a tensor of layout {tensor.layout}", bound="dense")
     check_storage(tensor, argument)
@@ -72,7 +72,7 @@ def _read(tensor: Tensor, argument: str) -> Tensor:
 
 
 def memory_of(tensor: Tensor, argument: str, device: torch.device) -> Memory:
-    """Where a contiguous tensor inside its storage lies, on the parameter's device; a scalar is a table of one row."""
+    """Return the memory of a contiguous tensor on the parameter's device; a scalar becomes a table of one row."""
     if tensor.device != device:
         bound = "on the CPU" if device.type == "cpu" else f"on {device}"
         raise make_error("not_here", argument=argument, value=f"a tensor on {tensor.device}", bound=bound)
@@ -83,7 +83,7 @@ def memory_of(tensor: Tensor, argument: str, device: torch.device) -> Memory:
 
 
 def new_slots(rule: str, param: Tensor, initial: float) -> dict[str, Tensor]:
-    """A parameter's state at the start, by the names of the rule's slots."""
+    """Return a parameter's initial state by slot name."""
     shapes = slot_shapes(rule, tuple(param.shape) or (1,))
     dtype = _DTYPE[slot_dtype(_NAME[param.dtype])]
     named = zip(RULES[rule].slots, shapes, strict=True)
@@ -93,21 +93,21 @@ def new_slots(rule: str, param: Tensor, initial: float) -> dict[str, Tensor]:
     }
 
 
-def adopted(saved: Tensor, param: Tensor) -> Tensor:
-    """A slot out of a saved state: its own memory, in the type arithmetic is done in and not in the parameter's."""
+def load_slot(saved: Tensor, param: Tensor) -> Tensor:
+    """Copy a slot of a saved state, in the dtype of the arithmetic, which may differ from the parameter's."""
     return saved.detach().to(device=param.device, dtype=_DTYPE[slot_dtype(_NAME[param.dtype])], copy=True).contiguous()
 
 
 def step_with_grad(rule: str, param: Tensor, slots: Mapping[str, Tensor], grad: Tensor, step: Step) -> Iterator[None]:
-    """One step with a gradient as autograd leaves it: dense, or sparse by rows, whose equal rows are added in order.
+    """Step with a gradient of autograd: dense, or row-sparse, whose duplicate rows are added in order.
 
-    Torch itself lets a dense parameter have no gradient of another layout.
+    torch itself rejects gradients of other layouts.
     """
     if grad.layout == torch.sparse_coo:
         yield from _step_with_sparse(rule, param, slots, grad, step)
         return
     grad = _read(grad, "grad")
-    table, state = _lent(rule, param, slots)
+    table, state = _table_and_slots(rule, param, slots)
     launch = prepare_all(rule, _memory(table, param), state, memory_of(grad, "grad", param.device), step)
     yield
     _update(param, table, launch)
@@ -120,13 +120,13 @@ def _step_with_sparse(
         value = f"a sparse tensor of {grad.sparse_dim()} sparse dimensions"
         raise make_error("not_here", argument="grad", value=value, bound="sparse in dimension 0 only")
     ids, values = _read(grad._indices(), "grad")[0], _read(grad._values(), "grad")
-    table, state = _lent(rule, param, slots)
+    table, state = _table_and_slots(rule, param, slots)
     memory = _memory(table, param)
     memories = memory_of(values, "grad", param.device), memory_of(ids, "grad", param.device)
     if grad.is_coalesced():
         launch = prepare_rows(rule, memory, state, *memories, step)
     else:
-        each = torch.arange(ids.shape[0], device=ids.device)  # every entry is a bag of its own
+        each = torch.arange(ids.shape[0], device=ids.device)  # each entry is its own bag
         bags = memory_of(each, "segment_ids", ids.device)
         launch = prepare_bags(rule, memory, state, *memories, bags, step, order=devices.default_order(param))
     yield
@@ -134,7 +134,7 @@ def _step_with_sparse(
 
 
 def check_row_ids(grad: Tensor) -> None:
-    """Reject a sparse gradient with ids outside of the table, as its step would, but before other steps are taken."""
+    """Raise if a sparse gradient has ids out of range. Its step would too, but after the steps of other parameters."""
     ids = grad._indices()
     if not ids.is_cpu or ids.numel() == 0 or grad.sparse_dim() != 1:
         return
@@ -162,50 +162,50 @@ def step_with_bags(
     ids: tuple[Tensor, Tensor] | Any,
     step: Step,
     weights: Tensor | None,
-    **how: Any,
+    **options: Any,
 ) -> Iterator[None]:
-    """One step with the gradient of bags; `ids` are indices and segment ids, or a Plan."""
+    """Step with the gradient of bags; `ids` are indices and segment ids, or a Plan."""
     grad = _read(grad, "grad")
     if weights is not None:
         weights = _read(weights, "weights")
-        how["weights"] = memory_of(weights, "weights", param.device)
-    table, state = _lent(rule, param, slots)
+        options["weights"] = memory_of(weights, "weights", param.device)
+    table, state = _table_and_slots(rule, param, slots)
     memory, bags = _memory(table, param), memory_of(grad, "grad", param.device)
     if not isinstance(ids, tuple):
-        plan = ids if memory.device is None else _lent_plan(ids, param.device)
-        launch = prepare_planned(rule, memory, state, bags, plan, step, **how)
+        plan = ids if memory.device is None else _plan_memory(ids, param.device)
+        launch = prepare_planned(rule, memory, state, bags, plan, step, **options)
     else:
         indices, segment_ids = _read(ids[0], "indices"), _read(ids[1], "segment_ids")
         named = (
             memory_of(indices, "indices", param.device),
             memory_of(segment_ids, "segment_ids", param.device),
         )
-        launch = prepare_bags(rule, memory, state, bags, *named, step, **how)
+        launch = prepare_bags(rule, memory, state, bags, *named, step, **options)
     yield
     _update(param, table, launch)
 
 
-def _lent_plan(plan: Any, device: torch.device) -> Any:
-    """A plan whose arrays are lent as they lie, on the parameter's device."""
+def _plan_memory(plan: Any, device: torch.device) -> Any:
+    """Return a plan of the arrays' memory on the parameter's device."""
     if any(not isinstance(getattr(plan, name, None), torch.Tensor) for name in PLAN[:-1]):
-        return plan  # it is refused by whoever takes it
+        return plan  # `prepare_planned` rejects it
     arrays = (memory_of(_read(getattr(plan, name), name), name, device) for name in PLAN[:-1])
     return Plan.of(*arrays, plan.num_rows)
 
 
-def _lent(rule: str, param: Tensor, slots: Mapping[str, Tensor]) -> tuple[Tensor, list[Memory]]:
-    """A parameter as kernels update it, and the memory of its slots. One that is not contiguous is a copy."""
+def _table_and_slots(rule: str, param: Tensor, slots: Mapping[str, Tensor]) -> tuple[Tensor, list[Memory]]:
+    """Return the table that kernels update, a copy if the parameter is not contiguous, and the memory of its slots."""
     check_param(param)
     table = _read(param, "param")
-    lent = []
+    memories = []
     for slot in RULES[rule].slots:
         tensor = slots[slot.name]
         if not tensor.is_contiguous() or tensor.is_neg():
             value = f"a view of strides {tensor.stride()}"
             raise make_error("not_here", argument=slot.name, value=value, bound="contiguous")
         check_storage(tensor, slot.name)
-        lent.append(memory_of(tensor, slot.name, param.device))
-    return table, lent
+        memories.append(memory_of(tensor, slot.name, param.device))
+    return table, memories
 
 
 def _memory(table: Tensor, param: Tensor) -> Memory:
@@ -213,13 +213,13 @@ def _memory(table: Tensor, param: Tensor) -> Memory:
 
 
 def _update(param: Tensor, table: Tensor, launch: Callable[[], None]) -> None:
-    """Launch an update of `table`, and write it back where it is a copy."""
+    """Launch an update of `table`; copy it back if it is a copy of the parameter."""
     if devices.is_current(table):
         launch()
     else:
-        with devices.made_current(table):
+        with devices.current_device_of(table):
             launch()
     if table.data_ptr() != param.data_ptr():
         param.detach().copy_(table)
     else:
-        torch.autograd.graph.increment_version(param)  # marks what autograd saved of it before as stale
+        torch.autograd.graph.increment_version(param)  # so that autograd rejects tensors it saved before

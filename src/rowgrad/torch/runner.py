@@ -1,4 +1,4 @@
-"""The runner: `dispatch` hands a call with torch tensors in it to `call`."""
+"""The torch runner: `dispatch` passes calls with torch tensors to `call`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,20 @@ from .tensors import DTYPE, Host, admit_tensors, avals_of
 
 
 def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) -> tuple[Any, ...]:
-    """Run an op on torch tensors."""
+    """Run an op on torch tensors.
+
+    Args:
+        op: The record of the op.
+        arguments: The arguments by name.
+        attrs: All attributes.
+        out: None; torch calls do not support it.
+
+    Returns:
+        The outputs.
+
+    Raises:
+        InvalidArgumentError: If an argument is invalid.
+    """
     if out is not None:
         raise make_error("out_unfit", argument=op.outputs[0].name, bound="absent for torch tensors", value="an array")
     if op.kernel is not None:
@@ -28,9 +41,9 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     host = {k: v.value for k, v in admitted.items() if isinstance(v, Host)}
     outputs = infer(op, avals_of(admitted), host, attrs)
     tensors = list(_tensors(admitted))
-    elsewhere = any(not t.is_cpu for _, t in tensors)  # how large the memory of a device is, torch knows
+    elsewhere = any(not t.is_cpu for _, t in tensors)  # torch itself checks the memory of other devices
     for aval in outputs:
-        if all(type(n) is int for n in aval.shape):  # no symbol of a tracer
+        if all(type(n) is int for n in aval.shape):  # not symbolic
             check_size(aval, elsewhere)
         elif None in aval.shape and elsewhere and any(t.is_meta for _, t in tensors):
             raise make_error("size_traced", bound="call it on concrete tensors")
@@ -41,7 +54,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     except RuntimeError as error:
         if "can't allocate memory" in str(error):
             raise make_error("out_of_memory_between") from None
-        # Torch takes some tensors of another device beside its own, such as scalars; where it does not, we say which.
+        # torch accepts some tensors of other devices, such as scalars. If it did not, name the argument.
         for name, tensor in tensors:
             first = tensors[0][1].device
             if tensor.device != first:

@@ -1,4 +1,4 @@
-"""SavedCall: what a call saves for its backward pass, which runs the adjoint of the op's record."""
+"""`SavedCall`: what a call saves for its backward pass, which runs the op's adjoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tensors import check_storage, is_plain
 
 
 class Like:
-    """The shape and dtype of a tensor whose values no adjoint will ask for."""
+    """The shape and dtype of a tensor whose values the adjoint does not need."""
 
     __slots__ = ("dtype", "shape")
 
@@ -27,7 +27,7 @@ class Like:
         self.dtype = tensor.dtype
 
     def zeros(self, beside: Iterable[Any]) -> Tensor:
-        """Such a tensor, for an op that takes it to know a shape, or for a cotangent nobody gave."""
+        """Return zeros of this shape, for an op that reads only the shape, or for a missing cotangent."""
         device = next(v.device for v in beside if isinstance(v, Tensor))
         return torch.zeros(self.shape, dtype=self.dtype, device=device)
 
@@ -39,28 +39,28 @@ def wanted(names: tuple[str, ...], needs_grad: tuple[bool, ...]) -> frozenset[st
 
 
 class _Facts(NamedTuple):
-    """What becomes of an op's arguments in the backward pass, for a set of wanted gradients."""
+    """Which arguments a backward pass saves, for a set of requested gradients."""
 
-    unseen: tuple[str, ...]  # only their shape is saved
+    shape_only: tuple[str, ...]
     saved: tuple[str, ...]
     sizes: tuple[str, ...]
-    single: bool  # no output is looked at: a linear op's adjoint knows its one result's size from its cotangent
+    ignores_outputs: bool  # a linear op with one output: the cotangent has its shape
 
 
 @cache
 def _facts(op_name: str, wanted: frozenset[str]) -> _Facts:
     op = CATALOG[op_name]
-    unseen = op.linear if wanted.issubset(op.linear) else ()
+    shape_only = op.linear if wanted.issubset(op.linear) else ()
     return _Facts(
-        unseen,
-        tuple(a.name for a in op.inputs if not a.host and a.name not in unseen),
+        shape_only,
+        tuple(a.name for a in op.inputs if not a.host and a.name not in shape_only),
         tuple(a.name for a in op.inputs if a.host),
         len(op.outputs) == 1 and op.linear == op.differentiable,
     )
 
 
 class SavedCall:
-    """A call as its backward pass sees it: the facts that are not tensors, and which tensors autograd saves."""
+    """A call for its backward pass: everything but tensors, and which tensors autograd saves."""
 
     __slots__ = ("attrs", "facts", "likes", "op", "outputs", "sizes", "wanted")
 
@@ -72,12 +72,12 @@ class SavedCall:
     def save(self, arguments: Mapping[str, Any], outputs: tuple[Tensor, ...]) -> list[Tensor]:
         """Save the call; return the tensors for autograd to save: arguments, then outputs."""
         self.facts = facts = _facts(self.op.name, self.wanted)
-        self.likes = [Like(arguments[name]) for name in facts.unseen]
+        self.likes = [Like(arguments[name]) for name in facts.shape_only]
         self.sizes = [arguments[name] for name in facts.sizes]
         saved = [arguments[name] for name in facts.saved]
         self.outputs: tuple[Like | None, ...] = ()  # None: saved
-        if not facts.single:
-            # adjoints use ids and maps, never results
+        if not facts.ignores_outputs:
+            # Adjoints read the values of integer outputs only.
             self.outputs = tuple(Like(o) if is_float(o) else None for o in outputs)
             saved += [o for o in outputs if not is_float(o)]
         return saved
@@ -88,7 +88,7 @@ class SavedCall:
         """Return gradients for the op's differentiable arguments; `rows`: whether they may be sparse."""
         facts = self.facts
         arguments: dict[str, Any] = dict(zip(facts.saved, saved, strict=False))
-        arguments.update(zip(facts.unseen, self.likes, strict=True))
+        arguments.update(zip(facts.shape_only, self.likes, strict=True))
         arguments.update(zip(facts.sizes, self.sizes, strict=True))
         outputs: tuple[Any, ...] = self.outputs
         if None in outputs:
@@ -113,7 +113,7 @@ _DENSE = {"sparse_gradient": False, "gradient": "dense"}
 
 
 def _is_batching() -> bool:
-    """Return whether torch.func.vmap is active: it supports neither sparse tensors nor rows of varying number."""
+    """Return whether torch.func.vmap is active, which supports neither sparse tensors nor data-dependent sizes."""
     if not torch._C._are_functorch_transforms_active():
         return False
     return any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
@@ -131,19 +131,19 @@ def is_traced(values: Iterable[Any]) -> bool:
     return any(isinstance(v, Tensor) and (not is_plain(type(v)) or v.is_meta) for v in values)
 
 
-def refuse_tangents(values: Iterable[Any]) -> None:
-    """Forward-mode differentiation would go on without tangents, and nobody would know.
+def reject_tangents(values: Iterable[Any]) -> None:
+    """Raise under forward-mode differentiation, which would silently lose the tangents.
 
-    What a batched tensor holds comes here again by itself.
+    The content of a batched tensor is checked in the call of each item.
     """
     if forward_ad._current_level >= 0:
-        seen = (v for v in values if isinstance(v, Tensor) and not is_batchedtensor(v))
-        if any(forward_ad.unpack_dual(v).tangent is not None for v in seen):
+        tensors = (v for v in values if isinstance(v, Tensor) and not is_batchedtensor(v))
+        if any(forward_ad.unpack_dual(v).tangent is not None for v in tensors):
             raise make_error("forward_mode")
 
 
 def _as_torch(table: Mapping[str, Any], gradient: Any, rows: bool) -> Any:
-    """Rows become a sparse tensor, but for numbers and where torch traces: it has no sparse gradients there."""
+    """Convert rows to a sparse tensor, or scatter them if they are scalars or torch traces."""
     if not isinstance(gradient, IndexedRows):
         return gradient
     values, indices = gradient.values, gradient.indices
@@ -153,7 +153,7 @@ def _as_torch(table: Mapping[str, Any], gradient: Any, rows: bool) -> Any:
 
 
 def sparse_rows(values: Tensor, indices: Tensor, num_rows: int, unique: bool) -> Tensor:
-    """A sparse COO tensor with these rows; `unique` ones are coalesced already."""
+    """Return a sparse COO tensor of rows, marked as coalesced if `unique`."""
     check_storage(values, "values")
     check_storage(indices, "indices")
     return torch.sparse_coo_tensor(

@@ -1,4 +1,4 @@
-"""torch.func.vmap: the rules of `rowgrad._runtime.vmap` with torch as their array namespace."""
+"""torch.func.vmap: the rules of `rowgrad._runtime.vmap` with torch as array namespace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 
 
 class Namespace(dense.Namespace):
-    """torch with the names of `rowgrad._runtime.vmap`."""
+    """torch under the names that `rowgrad._runtime.vmap` uses."""
 
     moveaxis = staticmethod(torch.movedim)
     stack = staticmethod(torch.stack)
@@ -65,7 +65,7 @@ class Namespace(dense.Namespace):
     def pick(pool: Tensor, index: Tensor) -> Tensor:
         """Return pool[b, index[b, i]] or, for a shared index, pool[b, index[i]]."""
         signed = _SIGNED.get(pool.dtype)
-        if signed is not None:  # torch selects no unsigned integers; a view of a dtype has no gradient, nor have they
+        if signed is not None:  # torch cannot select unsigned integers, which have no gradient
             return Namespace.pick(pool.view(signed), index).view(pool.dtype)
         first = torch.arange(pool.shape[0], device=pool.device).unsqueeze(1) * pool.shape[1]
         picked = pool.flatten().index_select(0, (index + first).flatten())

@@ -10,25 +10,43 @@ from torch import Tensor
 from .. import functional
 from ..tensors import check_table_size
 from .base import ShardedModule
-from .exchange import TIMEOUT, gather_table, take_rows
+from .exchange import TIMEOUT, copy_rows, gather_table
 from .placement import Stack
 
 
 class RowShardedEmbeddingBag(ShardedModule):
     """`rowgrad.torch.nn.EmbeddingBag` with its rows sharded over the ranks of a process group.
 
-    Every rank passes its own bags, in any of the forms that module takes, and gets their combined rows; some may have
-    none. `weight` is this rank's part, by TensorFlow's rule `strategy`: "div" gives each rank a run of rows, the first
-    (rows mod ranks) of them one more, "mod" deals rows out like cards.
+    Every rank passes its own bags, possibly none, in any format that module accepts, and gets their combined rows.
+    `weight` is this rank's shard. Gradients are sums over all ranks' losses. All ranks create their modules and call
+    them in the same order, forward and backward. docs/sharding_torch.md describes what is sent when.
 
-    `mode="exact"` gives the bits of the unsharded module on the batches of all ranks, one after the other, forward and
-    backward. In `mode="pooled"` owners send each bag's sum over their rows in place of the rows: less to send where
-    bags have several ids with one owner, and another order of addition, which the number of ranks is part of.
-    `wire_dtype=torch.bfloat16` rounds rows and gradients while they travel. Gradients are sums over all ranks' losses.
+    Args:
+        num_embeddings: The number of rows of the whole table.
+        embedding_dim: The number of columns.
+        combiner: "mean", "sum" or "sqrtn".
+        strategy: TensorFlow's rule. "div": each rank stores a run of rows, the first (rows mod ranks) ranks one more
+            than the others. "mod": row i is on rank i mod ranks.
+        process_group: The group; by default all processes.
+        device_mesh: A mesh of one dimension, instead of a group.
+        mode: "exact" has the bits of the unsharded module on the concatenated batches of all ranks. "pooled": owners
+            send each bag's sum over their rows instead of the rows. This sends less if bags have several ids with one
+            owner; the order of additions then depends on the number of ranks.
+        wire_dtype: torch.bfloat16 rounds rows and gradients that are sent; None sends them exactly.
+        padding_idx: A row whose ids are ignored.
+        default_id: The row to look up for empty bags; by default their result is zero.
+        include_last_offset: Whether `offsets` ends with the number of ids.
+        grad: The gradient for `weight`, "rows" or "dense".
+        fused: Sum gradients by row inside the optimizer's step; see `rowgrad.torch.nn.EmbeddingBag`.
+        order: The order of additions in gradients, "sequential" or "blocked"; by default that of the device.
+        timeout: Seconds to wait for other ranks.
+        device: Where to store the shard.
+        dtype: The dtype of the table.
 
-    All ranks make their modules and call them in the same order, forward and backward. A rank that dies or hangs makes
-    the others raise `RankLostError` after `timeout` seconds at most; a rank that refuses its ids makes them raise
-    `RankRefusedError`. docs/sharding_torch.md has the rest.
+    Raises:
+        InvalidArgumentError: If an option is invalid.
+        RankLostError: By calls, if a rank dies or does not answer in time.
+        RankRefusedError: By calls, if another rank rejects its ids.
     """
 
     def __init__(
@@ -52,10 +70,10 @@ class RowShardedEmbeddingBag(ShardedModule):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        check_table_size(num_embeddings, embedding_dim)  # before the ranks meet
+        check_table_size(num_embeddings, embedding_dim)  # before anything is exchanged
         super().__init__(strategy, process_group, device_mesh, mode, wire_dtype, grad, fused, order, timeout)
         self.num_embeddings, self.embedding_dim, self.combiner = num_embeddings, embedding_dim, combiner
-        self._kind, _ = functional.checked(combiner, grad)
+        self._kind, _ = functional.check_options(combiner, grad)
         self.padding_idx = functional.row_number("padding_idx", padding_idx, num_embeddings)
         self.default_id = functional.row_number("default_id", default_id, num_embeddings)
         self.include_last_offset = include_last_offset
@@ -89,14 +107,13 @@ class RowShardedEmbeddingBag(ShardedModule):
         num_bags: int | None = None,
     ) -> Tensor:
         """Return the combined rows of this rank's bags, [bags, embedding_dim]. All ranks call it together."""
-
-        given = input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset
+        inputs = input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset
 
         def prepare() -> Any:
-            return [functional.prepare(*given, self.padding_idx, self.default_id, None)]
+            return [functional.prepare(*inputs, self.padding_idx, self.default_id, None)]
 
         def read() -> Any:
-            return [functional.prepare(*given, None, None, None)]
+            return [functional.prepare(*inputs, None, None, None)]
 
         return self._look_up([self.weight], [self.stack], [self._kind], prepare, read)[0]
 
@@ -107,7 +124,7 @@ class RowShardedEmbeddingBag(ShardedModule):
     @torch.no_grad()
     def load_full(self, table: Tensor) -> None:
         """Copy this rank's rows from the whole table, without communication."""
-        take_rows(self.weight, table, self.local_ids(), self.num_embeddings)
+        copy_rows(self.weight, table, self.local_ids(), self.num_embeddings)
 
     @torch.no_grad()
     def full_weight(self) -> Tensor:
@@ -117,8 +134,8 @@ class RowShardedEmbeddingBag(ShardedModule):
     def to_dtensor(self) -> Any:
         """Return the table as a DTensor split by Shard(0) over `device_mesh`, or over the process group.
 
-        Where torch cuts a table as this module does, it shares memory with `weight`; else rows are copied to where
-        torch wants them. All ranks call it together. See `checkpoint.as_dtensor`.
+        It shares memory with `weight` if torch splits the table as this module does; otherwise rows are redistributed.
+        All ranks call it together. See `checkpoint.as_dtensor`.
         """
         from .checkpoint import as_dtensor  # slow to load
 

@@ -1,4 +1,4 @@
-"""The base of sharded modules: ranks, options, and one call from bags to combined rows."""
+"""The base of sharded modules: options, state dict, and the call that turns bags into combined rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...errors import OpError, make_error
 from ..bags import Bags, check_storages
-from ..fused import FusedWeight, TableModule, _refuse_surroundings, layout_of
+from ..fused import FusedWeight, TableModule, layout_of, reject_unsupported_context
 from ..tensors import check_storage, new_table
 from .exchange import (
     EITHER,
@@ -20,19 +20,19 @@ from .exchange import (
     LookupRequest,
     Ranks,
     Traffic,
-    agree,
     call_number,
     check_bags,
-    meet,
+    check_same_call,
+    exchange_sizes,
     route,
 )
-from .lookup import Exchange, Options, Wanted, sharded_lookup
+from .lookup import Exchange, Options, TableLookup, sharded_lookup
 from .placement import Stack
 
 MODES = ("exact", "pooled")
 ORDERS = (None, "sequential", "blocked")
 _WIRES = (None, torch.bfloat16)
-_BLOCK = 4096  # rows drawn from one seed
+_BLOCK = 4096  # rows that are drawn from one seed
 
 
 class ShardedModule(TableModule):
@@ -72,7 +72,7 @@ class ShardedModule(TableModule):
         )
 
     def _facts(self) -> tuple[object, ...]:
-        """Return the facts that must be equal on all ranks."""
+        """Return the options that must be equal on all ranks."""
         options = self.strategy, self.mode, str(self.wire_dtype), self.grad, self.fused, self.order
         return type(self).__name__, self.ranks.number, *options
 
@@ -121,7 +121,7 @@ class ShardedModule(TableModule):
                 if key not in state_dict:
                     raise make_error("state_layout_missing", argument=key)
                 self.set_extra_state(state_dict[key])
-            except OpError as error:  # no row is taken
+            except OpError as error:  # no row is loaded
                 error_msgs.append(f"{prefix or type(self).__name__}: {error.message}")
                 return
         super()._load_from_state_dict(
@@ -145,18 +145,20 @@ class ShardedModule(TableModule):
         for number, part in enumerate(stack.parts):
             ids, rows = part.ids_of(rank), table[stack.rows_of(number, rank)]  # ids ascend
             blocks, counts = torch.unique_consecutive(ids // _BLOCK, return_counts=True)
-            for block, own, its in zip(
+            for block, block_ids, block_rows in zip(
                 blocks.tolist(), ids.split(counts.tolist()), rows.split(counts.tolist()), strict=True
             ):
                 generator.manual_seed((seed + 2**32 * number + block) % 2**63)
                 drawn = torch.empty(_BLOCK, *rows.shape[1:], dtype=table.dtype, device=table.device)
                 drawn.normal_(generator=generator)
-                its.copy_(drawn[(own % _BLOCK).to(table.device)])
+                block_rows.copy_(drawn[(block_ids % _BLOCK).to(table.device)])
 
     def _seed(self) -> int:
         """Return a number drawn by rank 0 from torch's generator, equal on all ranks."""
         drawn = int(torch.randint(0, 2**31, (1,), dtype=torch.int64))
-        return meet(self.ranks, f"seed of {type(self).__name__}", call_number("seed", self._facts()), value=drawn)[0]
+        return check_same_call(
+            self.ranks, f"seed of {type(self).__name__}", call_number("seed", self._facts()), value=drawn
+        )[0]
 
     def _look_up(
         self,
@@ -166,17 +168,17 @@ class ShardedModule(TableModule):
         prepare: Callable[[], Sequence[Bags]],
         read: Callable[[], Sequence[Bags]] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Run one lookup. `prepare` reads the bags; if it raises, all ranks learn of it before anything is sent.
+        """Run one lookup. `prepare` returns the bags; if it raises on one rank, all ranks raise and nothing is sent.
 
-        `read` reads them as they are given, with padding and empty bags: errors name positions in these.
+        `read` returns the bags with padding and without filling empty ones: errors name positions in these.
         """
         if torch.jit.is_tracing():
-            raise make_error("jit_trace")  # the ranks cannot meet then: the tracer takes no process groups
+            raise make_error("jit_trace")  # on each rank alone: the tracer does not support process groups
         if self.fused:
-            _refuse_surroundings()
+            reject_unsupported_context()
         enabled = torch.is_grad_enabled()
         bags: Sequence[Bags] = ()
-        refusal: Exception | None = None
+        rejection: Exception | None = None
         try:
             if torch._C._are_functorch_transforms_active():
                 raise make_error(
@@ -191,8 +193,8 @@ class ShardedModule(TableModule):
                 raise
             routes = [route(b, s, k, t.dtype) for b, s, k, t in zip(bags, stacks, kinds, tables, strict=True)]
         except Exception as error:
-            refusal = error.in_call(type(self).__name__, None, "ids") if isinstance(error, OpError) else error
-        if refusal is not None:
+            rejection = error.in_call(type(self).__name__, None, "ids") if isinstance(error, OpError) else error
+        if rejection is not None:
             requests = [LookupRequest(None, False, EITHER, False) for _ in tables]
         else:
             requests = [
@@ -200,9 +202,9 @@ class ShardedModule(TableModule):
                 for r, t, b in zip(routes, tables, bags, strict=True)
             ]
         call = call_number("forward", self._calls, [str(t.dtype) for t in tables], self._facts())
-        sizes = agree(self.ranks, call, requests, refusal)
-        self._calls += 1  # on all ranks, or on none
-        wanted = [Wanted(*w) for w in zip(tables, stacks, kinds, bags, routes, sizes, strict=True)]
+        sizes = exchange_sizes(self.ranks, call, requests, rejection)
+        self._calls += 1  # not if a rank rejected the call
+        wanted = [TableLookup(*w) for w in zip(tables, stacks, kinds, bags, routes, sizes, strict=True)]
         order = {} if self.order is None else {"order": self.order}
         options = Options(self.mode == "pooled", self.wire_dtype, self.grad == "rows", order)
         return sharded_lookup(Exchange(self.ranks, call, options, wanted))

@@ -10,19 +10,27 @@ from torch import Tensor
 
 from ...errors import make_error
 from ..bags import Bags
-from ..embeddings import Table, by_feature, check_tables, described, features_of, grouped, read_groups
+from ..embeddings import Table, by_feature, check_tables, describe_tables, features_of, group_tables, read_groups
 from .base import ShardedModule
-from .exchange import TIMEOUT, gather_table, take_rows
+from .exchange import TIMEOUT, copy_rows, gather_table
 from .placement import Stack
 
 
 class RowShardedEmbeddings(ShardedModule):
     """`rowgrad.torch.nn.Embeddings` with every table's rows sharded over the ranks of a process group.
 
-    All tables share one exchange of ids, one of rows and one of gradients, whatever their widths and combiners.
-    `forward` takes what that module takes, and gives `{feature: [bags, columns]}`, or with `output="stacked"` one
-    tensor [bags, features, columns]. Options as in `RowShardedEmbeddingBag`. Parameters are this rank's parts of the
-    tables of one width and combiner, one below the other; `weight(table)` is the part of one of them.
+    All tables share one exchange of ids, one of rows and one of gradients. A parameter stores this rank's shards of all
+    tables of one width and combiner; `weight(table)` returns the shard of one table.
+
+    Args:
+        tables: The tables.
+        strategy: As in `RowShardedEmbeddingBag`, like all options that are not listed here.
+        output: "features" to return `{feature: [bags, columns]}`, or "stacked" to return one tensor
+            [bags, features, columns].
+        include_last_offset: As in `rowgrad.torch.nn.Embeddings`.
+
+    Raises:
+        InvalidArgumentError: If names are not unique, or an option is invalid.
     """
 
     def __init__(
@@ -46,7 +54,7 @@ class RowShardedEmbeddings(ShardedModule):
         super().__init__(strategy, process_group, device_mesh, mode, wire_dtype, grad, fused, order, timeout)
         check_tables(tables)
         self.tables, self.output, self.include_last_offset = tuple(tables), output, include_last_offset
-        self._groups = grouped(tables)
+        self._groups = group_tables(tables)
         if output not in ("features", "stacked") or (output == "stacked" and len(self._groups) > 1):
             bound = "'features', or 'stacked' where all tables have one width and combiner"
             raise make_error("bags_unfit", argument="output", value=repr(output), bound=bound)
@@ -63,7 +71,7 @@ class RowShardedEmbeddings(ShardedModule):
 
     @property
     def features(self) -> list[str]:
-        """The features in the order in which one vector of ids has them."""
+        """The features, in the order in which a vector of all ids contains them."""
         return features_of(self._groups)
 
     def reset_parameters(self, seed: int | None = None) -> None:
@@ -79,8 +87,8 @@ class RowShardedEmbeddings(ShardedModule):
             return read_groups(self._groups, ids, offsets, per_sample_weights, self.include_last_offset)
 
         tables = [getattr(self, group.key) for group in self._groups]
-        found = self._look_up(tables, self._stacks, [g.kind for g in self._groups], prepare)
-        return by_feature(self._groups, found, self.output)
+        rows = self._look_up(tables, self._stacks, [g.kind for g in self._groups], prepare)
+        return by_feature(self._groups, rows, self.output)
 
     def place(self, table: str) -> tuple[str, Stack, int]:
         """Return the parameter that stores a table, its stack, and the table's number in the stack."""
@@ -107,7 +115,7 @@ class RowShardedEmbeddings(ShardedModule):
     def load_full(self, table: str, rows: Tensor) -> None:
         """Copy this rank's rows from a whole table, without communication."""
         _, stack, number = self.place(table)
-        take_rows(self.weight(table), rows, self.local_ids(table), stack.parts[number].rows)
+        copy_rows(self.weight(table), rows, self.local_ids(table), stack.parts[number].rows)
 
     @torch.no_grad()
     def full_weight(self, table: str) -> Tensor:
@@ -118,4 +126,4 @@ class RowShardedEmbeddings(ShardedModule):
     def extra_repr(self) -> str:
         """Return the options that the module's repr shows."""
         options = f"strategy={self.strategy!r}, mode={self.mode!r}, grad={self.grad!r}"
-        return f"{described(self.tables)}\n{options}, rank {self.ranks.rank} of {self.ranks.size}"
+        return f"{describe_tables(self.tables)}\n{options}, rank {self.ranks.rank} of {self.ranks.size}"

@@ -1,4 +1,4 @@
-"""What ranks exchange: packed buffers, agreement on a call, failures of other ranks, redistributed rows."""
+"""Communication between ranks: packed buffers, routing, agreement on a call, lost ranks, redistribution of rows."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from .placement import Part, Stack
 
 # -- Packed buffers: several tensors in one exchange ------------------------------------------------------------------
 
-# A buffer is bytes, rank by rank, and within a rank's share tensor by tensor.
+# A buffer has the bytes for each rank in turn; the bytes for one rank are those of each tensor in turn.
 
 
 class Section(NamedTuple):
-    """A tensor with the rows for rank 0 first, then for rank 1, …; how many go to, and come from, each rank."""
+    """A tensor with rows for rank 0, then for rank 1, …; and the number of rows sent to and received from each rank."""
 
     rows: Tensor
     out: Sequence[int]
@@ -40,7 +40,7 @@ class Section(NamedTuple):
 
 
 class PackedExchange:
-    """An exchange of sections in one packed buffer; `wait` returns one tensor for each section, rank by rank."""
+    """An exchange of several sections in one packed buffer."""
 
     def __init__(self, ranks: Ranks, phase: str, sections: Sequence[Section]) -> None:
         self._kinds = [(s.rows.dtype, (sum(s.back), *s.rows.shape[1:])) for s in sections]
@@ -58,7 +58,7 @@ class PackedExchange:
         self._sent: PendingExchange = ranks.send(phase, data, out, back)
 
     def wait(self) -> list[Tensor]:
-        """Wait for the other ranks and unpack."""
+        """Wait for the other ranks; return the received rows of each section, ordered by rank."""
         data = self._sent.wait()
         if len(self._kinds) == 1:
             found = [data]
@@ -82,17 +82,17 @@ def _typed(data: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
     return result
 
 
-# -- The processes that share a table ---------------------------------------------------------------------------------
+# -- Ranks: the processes that share a table --------------------------------------------------------------------------
 
 TIMEOUT = 30.0
-_MADE: dict[str, int] = {}  # the number of modules of each group, equal on all ranks
-_ALIVE: weakref.WeakSet[Ranks] = weakref.WeakSet()
+_NUM_MODULES: dict[str, int] = {}  # modules created for each group, equal on all ranks
+_ALL_RANKS: weakref.WeakSet[Ranks] = weakref.WeakSet()
 
 
 @atexit.register
 def _release_groups() -> None:
     """Release process groups before interpreter shutdown, which gloo's threads do not survive."""
-    for ranks in list(_ALIVE):
+    for ranks in list(_ALL_RANKS):
         ranks.group = None
 
 
@@ -133,11 +133,11 @@ class PendingExchange:
 
 
 class Ranks:
-    """A process group, and how long this module waits for it."""
+    """The process group of a module, and its timeout."""
 
     def __init__(self, process_group: Any, device_mesh: Any, timeout: float) -> None:
         if not dist.is_available() or not dist.is_initialized():
-            raise RuntimeError("call torch.distributed.init_process_group before a sharded module is made")
+            raise RuntimeError("call torch.distributed.init_process_group before creating a sharded module")
         if device_mesh is not None:
             if process_group is not None:
                 raise make_error(
@@ -161,9 +161,9 @@ class Ranks:
                 bound="a group that contains this process",
             )
         self.traffic = Traffic()
-        self.number = _MADE[self.group.group_name] = _MADE.get(self.group.group_name, 0) + 1
-        forget(self.group)
-        _ALIVE.add(self)
+        self.number = _NUM_MODULES[self.group.group_name] = _NUM_MODULES.get(self.group.group_name, 0) + 1
+        clear_report(self.group)
+        _ALL_RANKS.add(self)
 
     @property
     def device(self) -> torch.device:
@@ -184,17 +184,17 @@ class Ranks:
         try:
             work = dist.all_to_all_single(result, data, list(back), list(out), group=self.group, async_op=True)
         except RuntimeError as error:
-            raise lost(error, self.group, phase, self.timeout) from error
+            raise rank_lost_error(error, self.group, phase, self.timeout) from error
         return PendingExchange(self, phase, work, result, data)
 
     def _wait(self, work: Any, phase: str) -> None:
         try:
             if dist.get_backend(self.group) == "nccl":
-                work.wait()  # which only queues; NCCL's watchdog keeps the time, the group's own
+                work.wait()  # only queues the wait; NCCL's watchdog enforces the group's timeout
             else:
                 work.wait(timedelta(seconds=self.timeout))
         except RuntimeError as error:
-            raise lost(error, self.group, phase, self.timeout) from error
+            raise rank_lost_error(error, self.group, phase, self.timeout) from error
 
 
 # -- Routing: a rank's own bags, sorted by the owners of their rows ---------------------------------------------------
@@ -204,16 +204,16 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Route(NamedTuple):
-    """What this rank requests from the others for one lookup. Everything is sorted by owner first."""
+    """What this rank requests from the others for one lookup. All but `inverse` and `scales` are sorted by owner."""
 
-    rows: Tensor  # distinct rows, as their owners number them
-    inverse: Tensor  # for each id of the bags, in their order, which of `rows` it is
-    pair_rows: Tensor  # for each id by owner, then in the bags' order: which of the rows requested from that owner
-    pair_bags: Tensor  # and which of the bags sent to that owner
-    pair_ids: Tensor  # and where among the ids of the bags it stands
-    bags: Tensor  # the bags sent to each owner: those with an id there
+    rows: Tensor  # the distinct rows, numbered as their owners store them
+    inverse: Tensor  # the position in `rows` of each id, in the order of the bags
+    pair_rows: Tensor  # one pair per id, by owner, then in the order of the bags: position among the owner's rows
+    pair_bags: Tensor  # position among the owner's bags
+    pair_ids: Tensor  # position among the ids of the bags
+    bags: Tensor  # for each owner, the bags that have ids there
     scales: Tensor | None  # of every bag: 1/n, 1/√n; or with weights Σw, √Σw²; None for sums
-    num_rows: Counts  # how many of each are for each rank
+    num_rows: Counts  # by owner
     num_pairs: Counts
     num_bags: Counts
 
@@ -224,7 +224,7 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def check_bags(bags: Bags, rows: int, device: torch.device) -> None:
-    """Validate bags before anything is sent, so that no owner has to reject them."""
+    """Validate bags before anything is sent, so that owners need not."""
     ids, segments = bags.indices, bags.segment_ids
     if ids.device != device:
         raise make_error("not_here", argument="ids", value=f"a tensor on {ids.device}", bound=f"on {device}")
@@ -235,14 +235,14 @@ def check_bags(bags: Bags, rows: int, device: torch.device) -> None:
     if ids.numel() == 0:
         return
     bad = (ids < 0) | (ids >= rows)
-    loose = segments[1:] < segments[:-1]
+    falls = segments[1:] < segments[:-1]
     outside = (segments < 0) | (segments >= bags.num_bags)
-    found = torch.stack([bad.any(), loose.any(), outside.any()]).tolist()
+    found = torch.stack([bad.any(), falls.any(), outside.any()]).tolist()
     if found[0]:
         at = int(torch.nonzero(bad)[0])
         raise make_error("index_not_in_data", argument="ids", position=at, value=int(ids[at]), bound=rows)
     if found[1]:
-        raise make_error("segments_not_increasing", argument="segment_ids", position=int(torch.nonzero(loose)[0]) + 1)
+        raise make_error("segments_not_increasing", argument="segment_ids", position=int(torch.nonzero(falls)[0]) + 1)
     if found[2]:
         at = int(torch.nonzero(outside)[0])
         raise make_error(
@@ -272,17 +272,19 @@ def route(bags: Bags, stack: Stack, kind: str, dtype: torch.dtype) -> Route:
     num_rows, num_pairs = torch.stack([row_counts, torch.bincount(owners, minlength=stack.ranks)]).tolist()
     _, _, pair_bags, pair_ids, _ = OPS["RowPlan"](owners, segments, stack.ranks, bags.num_bags)
     by_owner = spread(num_pairs, range(stack.ranks), device)
-    fresh = torch.ones_like(by_owner, dtype=torch.bool)  # a pair that is the first of its bag with its owner
-    fresh[1:] = (pair_bags[1:] != pair_bags[:-1]) | (by_owner[1:] != by_owner[:-1])
-    where = torch.nonzero(fresh).squeeze(1)
-    begin_bags = torch.searchsorted(where, torch.tensor([*starts_of(num_pairs), ids.shape[0]], device=device)).tolist()
+    is_first = torch.ones_like(by_owner, dtype=torch.bool)  # the first pair of its bag with its owner
+    is_first[1:] = (pair_bags[1:] != pair_bags[:-1]) | (by_owner[1:] != by_owner[:-1])
+    first_pairs = torch.nonzero(is_first).squeeze(1)
+    begin_bags = torch.searchsorted(
+        first_pairs, torch.tensor([*starts_of(num_pairs), ids.shape[0]], device=device)
+    ).tolist()
     return Route(
         rows=unique - spread(num_rows, stack.firsts[:-1], device),
         inverse=inverse,
         pair_rows=(inverse.index_select(0, pair_ids) - spread(num_pairs, starts_of(num_rows), device)).to(torch.int32),
-        pair_bags=(fresh.cumsum(0) - 1 - spread(num_pairs, begin_bags[:-1], device)).to(torch.int32),
+        pair_bags=(is_first.cumsum(0) - 1 - spread(num_pairs, begin_bags[:-1], device)).to(torch.int32),
         pair_ids=pair_ids,
-        bags=pair_bags.index_select(0, where),
+        bags=pair_bags.index_select(0, first_pairs),
         scales=_scales(bags, counts, kind, wide_dtype(dtype)),
         num_rows=num_rows,
         num_pairs=num_pairs,
@@ -316,7 +318,7 @@ def _scales(bags: Bags, counts: Tensor, kind: str, wide: torch.dtype) -> Tensor 
             OPS, kind, bags.segment_ids, bags.weights.detach().to(wide), int(bags.num_bags)
         )
         return scales
-    number = counts.clamp(min=1).to(torch.float64)  # the kernels' rounding: in double, then once
+    number = counts.clamp(min=1).to(torch.float64)  # like the kernels: computed in double, rounded once
     return (1.0 / (number if kind == "Mean" else number.sqrt())).to(wide)
 
 
@@ -342,7 +344,7 @@ class RankError(RuntimeError):
 
 
 class RankRefusedError(RankError, ValueError):
-    """Another rank rejected its arguments, and raises that error itself; or it makes a different call.
+    """Another rank rejected its arguments, which raises on that rank, or it makes a different call.
 
     Nothing was sent, and all ranks may continue.
     """
@@ -352,13 +354,13 @@ class RankLostError(RankError):
     """A rank died, or did not answer in time."""
 
 
-def lost(error: BaseException, group: Any, phase: str, timeout: float) -> RankLostError:
-    """Return the error for a collective that failed, with the ranks that do not report a failure of their own.
+def rank_lost_error(error: BaseException, group: Any, phase: str, timeout: float) -> RankLostError:
+    """Return the error for a failed collective, with the ranks that are lost.
 
     Every rank whose collective fails reports it in the group's store and waits briefly for the others to do the same.
-    A silent rank is dead or hangs. This costs nothing as long as no collective fails.
+    A rank that does not report is dead or hangs. This costs nothing while no collective fails.
     """
-    missing, note = _silent(group, phase)
+    missing, note = _silent_ranks(group, phase)
     if missing:
         who = "rank " + ", ".join(map(str, missing)) + (" does" if len(missing) == 1 else " do") + " not answer"
     else:
@@ -368,9 +370,9 @@ def lost(error: BaseException, group: Any, phase: str, timeout: float) -> RankLo
     return RankLostError(text, phase, missing)
 
 
-def forget(group: Any) -> None:
+def clear_report(group: Any) -> None:
     """Delete the report of an earlier process of this rank: some stores outlive their processes."""
-    with suppress(RuntimeError):  # not every store can
+    with suppress(RuntimeError):  # some stores cannot delete
         dist.distributed_c10d._get_default_store().delete_key(_key(group, dist.get_rank(group)))
 
 
@@ -378,24 +380,21 @@ def _key(group: Any, rank: int) -> str:
     return f"{_PREFIX}/{group.group_name}/{rank}"
 
 
-def _silent(group: Any, phase: str) -> tuple[list[int], str]:
+def _silent_ranks(group: Any, phase: str) -> tuple[list[int], str]:
     """Return the ranks that did not report within `GRACE`, or a note if the store does not answer."""
     found: list[int] | None = None
 
-    def ask() -> None:
+    def query() -> None:
         nonlocal found
-        with suppress(RuntimeError, ValueError):  # torch's DistStoreError is one
+        with suppress(RuntimeError, ValueError):  # DistStoreError is a RuntimeError
             found = _unreported(dist.distributed_c10d._get_default_store(), group, phase)
 
-    # In a separate thread: if the rank that serves the store hangs, a request blocks for the store's own timeout.
-    request = threading.Thread(target=ask, daemon=True)
+    # In a thread, because a request blocks for the store's own timeout if the rank that serves the store hangs.
+    request = threading.Thread(target=query, daemon=True)
     request.start()
     request.join(GRACE + 1.0)
     if found is None:
-        return (
-            [],
-            "the store of the process group does not answer: its server, usually rank 0, may be lost",
-        )
+        return [], "the store of the process group does not answer: its server, usually rank 0, may be lost"
     return [dist.get_global_rank(group, r) for r in found], ""
 
 
@@ -410,19 +409,19 @@ def _unreported(store: Any, group: Any, phase: str) -> list[int]:
         time.sleep(_POLL)
 
 
-# -- Agreement before anything is sent: sizes, whether all ranks make the same call, and whether one rejects it -------
+# -- Agreement before data is sent: sizes, whether all ranks make the same call, whether one rejects it ---------------
 
 WEIGHTED, PLAIN, EITHER = 1, 0, 2  # EITHER: a rank without ids
 _FINE, _BAD_ID, _OTHER = 0, 1, 2
 _HEAD = 5  # call, status, position, value, bound
 _EACH = 6  # trains, weighted, wants the gradient of weights, rows, pairs, bags
 _LINE = _HEAD + _EACH
-# The first exchange of every call has one line of this length for each rank, so ranks that make different calls notice
-# it. If a rank sent more than expected, gloo would end the process.
+# The first exchange of every call sends one line of this length to each rank, so that ranks notice if they make
+# different calls. gloo would end the process if a rank sent more than expected.
 
 
 class LookupRequest(NamedTuple):
-    """What this rank requests from one lookup: its route, or None if it rejected its ids; and its options."""
+    """One lookup of this rank: its route, or None if it rejected its ids, and its options."""
 
     route: Route | None
     trains: bool
@@ -431,7 +430,7 @@ class LookupRequest(NamedTuple):
 
 
 class LookupSizes(NamedTuple):
-    """What comes from each rank in one lookup, and the options that all ranks agreed on."""
+    """How much each rank sends in one lookup, and the options that all ranks agreed on."""
 
     num_rows: Counts
     num_pairs: Counts
@@ -446,84 +445,90 @@ def call_number(*facts: object) -> int:
     return zlib.crc32(repr(facts).encode())
 
 
-def agree(ranks: Ranks, call: int, requests: Sequence[LookupRequest], refusal: Exception | None) -> list[LookupSizes]:
+def exchange_sizes(
+    ranks: Ranks, call: int, requests: Sequence[LookupRequest], rejection: Exception | None
+) -> list[LookupSizes]:
     """Exchange sizes. If one rank rejects the call, all raise, and nothing else is sent."""
     lines = []
     for r in range(ranks.size):
-        line = [call, *_status(refusal)]
-        for a in requests:
-            sizes = (0, 0, 0) if a.route is None else (a.route.num_rows[r], a.route.num_pairs[r], a.route.num_bags[r])
-            line += [int(a.trains), a.weighted, int(a.weights_gradient), *sizes]
+        line = [call, *_status(rejection)]
+        for q in requests:
+            sizes = (0, 0, 0) if q.route is None else (q.route.num_rows[r], q.route.num_pairs[r], q.route.num_bags[r])
+            line += [int(q.trains), q.weighted, int(q.weights_gradient), *sizes]
         lines.append(line)
-    said = _exchange_lines(ranks, "sizes", [line[:_LINE] for line in lines])
-    _check_agreement(ranks, "exchange of sizes", said, refusal)
+    received = _exchange_lines(ranks, "sizes", [line[:_LINE] for line in lines])
+    _check_agreement(ranks, "exchange of sizes", received, rejection)
     if len(requests) > 1:
         rest = _exchange_lines(ranks, "sizes", [line[_LINE:] for line in lines])
-        said = [first + more for first, more in zip(said, rest, strict=True)]
-    _check_alike(said, ranks)
-    return [_lookup_sizes(said, _HEAD + k * _EACH) for k in range(len(requests))]
+        received = [first + more for first, more in zip(received, rest, strict=True)]
+    _check_same_options(received, ranks)
+    return [_lookup_sizes(received, _HEAD + k * _EACH) for k in range(len(requests))]
 
 
-def meet(ranks: Ranks, what: str, call: int, refusal: Exception | None = None, value: int = 0) -> list[int]:
+def check_same_call(
+    ranks: Ranks, what: str, call: int, rejection: Exception | None = None, value: int = 0
+) -> list[int]:
     """Check that all ranks are about to make the same call; return every rank's `value`."""
-    line = [call, *_status(refusal), value]
-    said = _exchange_lines(ranks, "calls", [line + [0] * (_LINE - len(line))] * ranks.size)
-    _check_agreement(ranks, what, said, refusal)
-    return [line[_HEAD] for line in said]
+    line = [call, *_status(rejection), value]
+    received = _exchange_lines(ranks, "calls", [line + [0] * (_LINE - len(line))] * ranks.size)
+    _check_agreement(ranks, what, received, rejection)
+    return [line[_HEAD] for line in received]
 
 
 def _exchange_lines(ranks: Ranks, phase: str, lines: list[list[int]]) -> list[list[int]]:
     each = [1] * ranks.size
     sent = torch.tensor(lines, dtype=torch.int64).to(ranks.device)
-    (found,) = PackedExchange(ranks, phase, [Section(sent, each, each)]).wait()
-    said: list[list[int]] = found.tolist()
-    return said
+    (lines_of_ranks,) = PackedExchange(ranks, phase, [Section(sent, each, each)]).wait()
+    received: list[list[int]] = lines_of_ranks.tolist()
+    return received
 
 
-def _status(refusal: Exception | None) -> tuple[int, int, int, int]:
-    if refusal is None:
+def _status(rejection: Exception | None) -> tuple[int, int, int, int]:
+    if rejection is None:
         return _FINE, 0, 0, 0
-    facts = [getattr(refusal, name, None) for name in ("position", "value", "bound")]
-    if getattr(refusal, "argument", None) in ("ids", "indices") and all(isinstance(f, int) for f in facts):
+    facts = [getattr(rejection, name, None) for name in ("position", "value", "bound")]
+    if getattr(rejection, "argument", None) in ("ids", "indices") and all(isinstance(f, int) for f in facts):
         return _BAD_ID, *(int(f) for f in facts if isinstance(f, int))  # type: ignore[return-value]
     return _OTHER, 0, 0, 0
 
 
-def _check_agreement(ranks: Ranks, what: str, said: list[list[int]], refusal: Exception | None) -> None:
+def _check_agreement(ranks: Ranks, what: str, received: list[list[int]], rejection: Exception | None) -> None:
     """Raise if a rank rejects the call, or makes a different one."""
-    if refusal is not None:
-        raise refusal
-    bad = [r for r, line in enumerate(said) if line[1] != _FINE]
+    if rejection is not None:
+        raise rejection
+    bad = [r for r, line in enumerate(received) if line[1] != _FINE]
     if bad:
-        _, status, position, value, bound = said[bad[0]][:_HEAD]
+        _, status, position, value, bound = received[bad[0]][:_HEAD]
         fact = f": ids[{position}] = {value} is not in [0, {bound})" if status == _BAD_ID else ""
-        raise _refused(ranks, bad, what, f"rejected its arguments{fact}; nothing was done")
-    others = [r for r, line in enumerate(said) if line[0] != said[ranks.rank][0]]
+        raise _refused_error(ranks, bad, what, f"rejected its arguments{fact}; nothing was done")
+    others = [r for r, line in enumerate(received) if line[0] != received[ranks.rank][0]]
     if others:
-        raise _refused(ranks, others, what, "makes another call, or calls a module with different options")
+        raise _refused_error(ranks, others, what, "makes another call, or calls a module with different options")
 
 
-def _refused(ranks: Ranks, bad: list[int], what: str, why: str) -> RankRefusedError:
+def _refused_error(ranks: Ranks, bad: list[int], what: str, why: str) -> RankRefusedError:
     names = ranks.names(bad)
     phase = "sizes" if what == "exchange of sizes" else "calls"
     return RankRefusedError(f"{what}: rank {', '.join(map(str, names))} {why}", phase, names)
 
 
-def _check_alike(said: list[list[int]], ranks: Ranks) -> None:
-    """Raise unless all ranks look up with gradients or all without, and the same for weights."""
-    own, what = said[ranks.rank], "exchange of sizes"
+def _check_same_options(received: list[list[int]], ranks: Ranks) -> None:
+    """Raise if ranks differ in whether they need gradients, or in whether they have weights."""
+    own, what = received[ranks.rank], "exchange of sizes"
     for k in range(_HEAD, len(own), _EACH):
-        odd = [r for r, line in enumerate(said) if line[k] != own[k]]
-        if odd:
+        others = [r for r, line in enumerate(received) if line[k] != own[k]]
+        if others:
             ways = ("without", "with")
-            raise _refused(ranks, odd, what, f"looks up {ways[1 - own[k]]} gradients, this one {ways[own[k]]} them")
-        if {line[k + 1] for line in said} >= {WEIGHTED, PLAIN}:
-            plain = [r for r, line in enumerate(said) if line[k + 1] == PLAIN]
-            raise _refused(ranks, plain, what, "has no per_sample_weights, others have")
+            raise _refused_error(
+                ranks, others, what, f"looks up {ways[1 - own[k]]} gradients, this rank {ways[own[k]]} them"
+            )
+        if {line[k + 1] for line in received} >= {WEIGHTED, PLAIN}:
+            plain = [r for r, line in enumerate(received) if line[k + 1] == PLAIN]
+            raise _refused_error(ranks, plain, what, "has no per_sample_weights, but other ranks have")
 
 
-def _lookup_sizes(said: list[list[int]], first: int) -> LookupSizes:
-    trains, weighted, weights_gradient, *sizes = list(zip(*said, strict=True))[first : first + _EACH]
+def _lookup_sizes(received: list[list[int]], first: int) -> LookupSizes:
+    trains, weighted, weights_gradient, *sizes = list(zip(*received, strict=True))[first : first + _EACH]
     rows, pairs, bags = (list(s) for s in sizes)
     return LookupSizes(rows, pairs, bags, bool(trains[0]), WEIGHTED in weighted, any(weights_gradient))
 
@@ -535,23 +540,21 @@ def redistribute(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
     """Return this rank's rows under the rule `want`; ranks store rows by `have`. All ranks call it together."""
     if have.is_like(want):
         return rows
-    _meet(ranks, "to_dtensor or a checkpoint", rows, have, want)
-    mine = have.ids_of(ranks.rank, rows.device)
-    goes, _ = want.locate(mine)
-    order = torch.argsort(goes, stable=True)
-    wanted = want.ids_of(ranks.rank, rows.device)
-    comes, _ = have.locate(wanted)
-    place = torch.argsort(comes, stable=True)  # from each rank they come in the order of their ids
-    out, back = (torch.bincount(x, minlength=ranks.size).tolist() for x in (goes, comes))
-    (found,) = PackedExchange(ranks, "rows", [Section(rows[order], out, back)]).wait()
-    result = torch.empty_like(found)
-    result[place] = found
+    _check_same_table(ranks, "to_dtensor or a checkpoint", rows, have, want)
+    targets, _ = want.locate(have.ids_of(ranks.rank, rows.device))
+    order = torch.argsort(targets, stable=True)
+    sources, _ = have.locate(want.ids_of(ranks.rank, rows.device))
+    positions = torch.argsort(sources, stable=True)  # each rank sends its rows in the order of their ids
+    out, back = (torch.bincount(x, minlength=ranks.size).tolist() for x in (targets, sources))
+    (received,) = PackedExchange(ranks, "rows", [Section(rows[order], out, back)]).wait()
+    result = torch.empty_like(received)
+    result[positions] = received
     return result
 
 
 def gather_table(ranks: Ranks, rows: Tensor, have: Part) -> Tensor:
     """Return all rows of the table on every rank. All ranks call it together."""
-    _meet(ranks, "full_weight", rows, have, have)
+    _check_same_table(ranks, "full_weight", rows, have, have)
     out = [rows.shape[0]] * ranks.size
     (found,) = PackedExchange(ranks, "rows", [Section(torch.cat([rows] * ranks.size), out, have.sizes)]).wait()
     result = torch.empty_like(found)
@@ -559,21 +562,23 @@ def gather_table(ranks: Ranks, rows: Tensor, have: Part) -> Tensor:
     return result
 
 
-def take_rows(mine: Tensor, table: Tensor, ids: Tensor, num_rows: int) -> None:
-    """Copy rows of a whole table; raise unless it is whole, because copy_ would broadcast."""
-    wanted = (num_rows, *mine.shape[1:])
-    if tuple(table.shape) != wanted:
-        raise make_error("same_shape", argument="table", value=tuple(table.shape), bound=wanted)
+def copy_rows(shard: Tensor, table: Tensor, ids: Tensor, num_rows: int) -> None:
+    """Copy rows of a whole table to a shard; raise if its shape differs, because copy_ would broadcast."""
+    shape = (num_rows, *shard.shape[1:])
+    if tuple(table.shape) != shape:
+        raise make_error("same_shape", argument="table", value=tuple(table.shape), bound=shape)
     check_storage(table, "table")
-    check_storage(mine, "weight")
-    mine.copy_(table[ids.to(table.device)])
+    check_storage(shard, "weight")
+    shard.copy_(table[ids.to(table.device)])
 
 
-def _meet(ranks: Ranks, what: str, rows: Tensor, have: Part, want: Part) -> None:
+def _check_same_table(ranks: Ranks, what: str, rows: Tensor, have: Part, want: Part) -> None:
     kind = str(rows.dtype), *rows.shape[1:]
-    refusal: Exception | None = None
+    rejection: Exception | None = None
     try:
         check_storage(rows, "weight")
-    except OpError as error:  # all ranks have to know
-        refusal = error
-    meet(ranks, what, call_number(what, ranks.number, have.rows, have.strategy, want.strategy, kind), refusal)
+    except OpError as error:  # raised below, on all ranks
+        rejection = error
+    check_same_call(
+        ranks, what, call_number(what, ranks.number, have.rows, have.strategy, want.strategy, kind), rejection
+    )

@@ -1,4 +1,4 @@
-"""A lookup in a table whose rows are split among ranks, with its gradient."""
+"""Lookups in row-sharded tables: the exchange between ranks, the owner's arithmetic, and the autograd function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...raw_ops import OPS
 from ...sharding.partition import dense_gradient, terms, unique_gradient
 from ..autograd import TABLE
 from ..bags import Bags
-from ..functional import lookup, stay_coalesced
+from ..functional import keep_coalesced, lookup
 from ..fused import FusedWeight, defer, destination
 from ..saved_call import sparse_rows
 from .exchange import (
@@ -26,20 +26,20 @@ from .exchange import (
     Route,
     Section,
     call_number,
-    meet,
+    check_same_call,
     spread,
     starts_of,
     wide_dtype,
 )
 from .placement import Stack
 
-# -- The owner's side: partial sums, products and gradients for the rows it stores ------------------------------------
+# -- The owner's arithmetic: partial sums, inner products and gradients of the rows that this rank stores -------------
 
 
-class Owned:
-    """The (row, bag) pairs of all ranks that concern this rank's rows, in the order of the whole batch.
+class OwnedPairs:
+    """The (row, bag) pairs of all ranks for the rows that this rank stores, in the order of the whole batch.
 
-    Rank by rank, and within a rank in the order of its bags, as a single process would see them.
+    The order is rank by rank, then by bag: that of a single process.
     """
 
     def __init__(self, sizes: LookupSizes, rows: Tensor, pairs: Sequence[Tensor], kind: str) -> None:
@@ -72,17 +72,17 @@ class Owned:
         return found
 
     def gradient(self, table: Tensor, grad: Tensor, by_rows: bool, order: dict[str, Any]) -> Tensor:
-        """Return the gradient for this rank's rows: dense, or as unique rows, possibly none."""
+        """Return the gradient for this rank's rows: dense, or as a sparse tensor of unique rows."""
         num_rows = table.shape[0]
         self.sort(num_rows)
-        how = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
+        options = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
         call = (OPS, grad, self.indices, self.segments, num_rows)
         if not by_rows:
-            dense: Tensor = dense_gradient(*call, **how)
+            dense: Tensor = dense_gradient(*call, **options)
             return dense
-        values, ids = unique_gradient(*call, **how)
+        values, ids = unique_gradient(*call, **options)
         if table.is_leaf:
-            stay_coalesced(table)
+            keep_coalesced(table)
         return sparse_rows(values, ids, num_rows, True)
 
     def update(self, table: Any, optimizer: Any, grad: Tensor, order: dict[str, Any]) -> Iterator[None]:
@@ -93,27 +93,29 @@ class Owned:
         rows, numbers = terms(OPS, grad, self.segments, scales["factors"], scales["divisors"], self.weights)
         if rows.dtype == table.dtype:
             plan = Plan.of(*self._plan, num_rows)
-            yield from optimizer._updated_from_bags(table, rows, None, None, "sum", weights=numbers, plan=plan, **order)
+            yield from optimizer._iter_update_from_bags(
+                table, rows, None, None, "sum", weights=numbers, plan=plan, **order
+            )
             return
-        # 16-bit rows are divided in 32 bits and rounded when they are summed; then every row is a bag of its own.
-        how = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
-        values, ids = unique_gradient(OPS, grad, self.indices, self.segments, num_rows, **how)
+        # 16-bit rows are divided in 32 bits and rounded once summed, so this sums them first; each row is then a bag.
+        options = {**self._scales, "weights": self.weights, "plan": self._plan, **order}
+        values, ids = unique_gradient(OPS, grad, self.indices, self.segments, num_rows, **options)
         each = torch.arange(ids.shape[0], device=ids.device)
-        yield from optimizer._updated_from_bags(table, values, ids, each, "sum", **order)
+        yield from optimizer._iter_update_from_bags(table, values, ids, each, "sum", **order)
 
 
 # -- One lookup of all ranks ------------------------------------------------------------------------------------------
 
-# Ids go to their owners, rows come back, bags are combined; gradients go in the reverse direction.
+# Ids are sent to their owners, rows come back, and bags are combined; gradients are sent in the reverse direction.
 #
-# | phase | what is sent | waited for |
+# | phase | what is sent | when a rank waits for it |
 # |---|---|---|
-# | sizes | the size of everything else, and whether a rank rejects the call | at once |
-# | ids | each distinct row a rank needs, once to its owner | at once |
-# | rows | those rows back; in pooled mode each bag's sum over the owner's rows | before bags are combined |
-# | pairs | (row, bag) and the bags' scales, for the owner's gradient | in backward; pooled mode: at once |
-# | calls | whether all ranks are in this backward pass, and none rejects it | at once |
-# | gradients | each bag's gradient, once to every owner that has ids of it | while the owner sorts its pairs |
+# | sizes | the size of everything else, and whether a rank rejects the call | immediately |
+# | ids | each distinct row that a rank needs, once, to its owner | immediately |
+# | rows | these rows; in pooled mode, each bag's sum over the owner's rows | before bags are combined |
+# | pairs | (row, bag) pairs and the bags' scales, for the owner's gradient | in backward; pooled mode: immediately |
+# | calls | whether all ranks run this backward pass, and whether a rank rejects it | immediately |
+# | gradients | each bag's gradient, once to every owner of its ids | after the owner has sorted its pairs |
 
 
 class Options(NamedTuple):
@@ -125,8 +127,8 @@ class Options(NamedTuple):
     order: dict[str, Any]
 
 
-class Wanted(NamedTuple):
-    """One table (or stack of tables) and this rank's bags for it."""
+class TableLookup(NamedTuple):
+    """One lookup: a table or a stack of tables, and this rank's bags."""
 
     table: Any
     stack: Stack
@@ -137,26 +139,26 @@ class Wanted(NamedTuple):
 
 
 class Exchange:
-    """Everything that a forward pass saves for its backward pass."""
+    """The exchanges of one call, forward and backward, and what its backward pass needs."""
 
-    def __init__(self, ranks: Ranks, call: int, options: Options, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, ranks: Ranks, call: int, options: Options, wanted: Sequence[TableLookup]) -> None:
         self.ranks, self.call, self.options, self.wanted = ranks, call, options, wanted
         self._requested: list[Tensor] = []
         self._pairs: PackedExchange | None = None
-        self._owned: list[Owned] | None = None
+        self._owned: list[OwnedPairs] | None = None
         self.compact: list[Tensor | None] = [None] * len(wanted)
 
     # -- forward ----------------------------------------------------------------------------------------------------
 
     def forward(self) -> list[Tensor]:
-        """The combined bags of every lookup."""
+        """Return the combined bags of every lookup."""
         ids = PackedExchange(self.ranks, "ids", [self._ids(w) for w in self.wanted])
         if self.options.pooled:
             self._send_pairs()
         self._requested = ids.wait()
         return self._pooled() if self.options.pooled else self._exact()
 
-    def _ids(self, w: Wanted) -> Section:
+    def _ids(self, w: TableLookup) -> Section:
         small = max(w.stack.sizes) < 2**31
         return Section(w.route.rows.to(torch.int32 if small else torch.int64), w.route.num_rows, w.sizes.num_rows)
 
@@ -166,7 +168,7 @@ class Exchange:
             rows = self._to_wire(OPS["GatherRows"](w.table.detach(), requested))
             sections.append(Section(rows, w.sizes.num_rows, w.route.num_rows))
         rows = PackedExchange(self.ranks, "rows", sections)
-        self._send_pairs()  # on its way while bags are combined, and until backward
+        self._send_pairs()  # in progress while bags are combined
         results = []
         for k, (w, compact) in enumerate(zip(self.wanted, rows.wait(), strict=True)):
             compact = compact.to(w.table.dtype)
@@ -185,7 +187,7 @@ class Exchange:
             sums = sums.to(w.table.dtype)
             each = torch.arange(sums.shape[0], device=sums.device)
             total = OPS["SparseSegmentSumGradGrad"](sums, each, w.route.bags, int(w.bags.num_bags))
-            results.append(_scaled(total, w))
+            results.append(_scale(total, w))
         return results
 
     def _send_pairs(self) -> None:
@@ -196,8 +198,8 @@ class Exchange:
         if sections:
             self._pairs = PackedExchange(self.ranks, "pairs", sections)
 
-    def _pair_sections(self, w: Wanted) -> list[Section]:
-        """Rows and bags of the pairs; scales of the bags; weights of the pairs."""
+    def _pair_sections(self, w: TableLookup) -> list[Section]:
+        """Return the sections: rows and bags of the pairs, scales of the bags, weights of the pairs."""
         route, sizes, wide = w.route, w.sizes, wide_dtype(w.table.dtype)
         pairs = (route.num_pairs, sizes.num_pairs)
         sections = [Section(route.pair_rows, *pairs), Section(route.pair_bags, *pairs)]
@@ -205,14 +207,13 @@ class Exchange:
             sections.append(Section(route.scales.index_select(0, route.bags), route.num_bags, sizes.num_bags))
         if sizes.weighted:
             weights = w.bags.weights
-            given = (
-                torch.zeros(0, dtype=wide, device=route.rows.device) if weights is None else weights.detach().to(wide)
-            )
-            sections.append(Section(given.index_select(0, route.pair_ids), *pairs))
+            if weights is None:  # a rank without ids
+                weights = torch.zeros(0, device=route.rows.device)
+            sections.append(Section(weights.detach().to(wide).index_select(0, route.pair_ids), *pairs))
         return sections
 
-    def owned(self) -> list[Owned]:
-        """What concerns this rank's rows, one for each lookup that has sent its pairs."""
+    def owned(self) -> list[OwnedPairs]:
+        """Return the pairs for this rank's rows, of each lookup that sent pairs."""
         if self._owned is None:
             assert self._pairs is not None
             arrived = iter(self._pairs.wait())
@@ -220,7 +221,7 @@ class Exchange:
             for w, requested in zip(self.wanted, self._requested, strict=True):
                 if w.sizes.trains or self.options.pooled:
                     count = 2 + (w.kind != "Sum") + w.sizes.weighted
-                    self._owned.append(Owned(w.sizes, requested, [next(arrived) for _ in range(count)], w.kind))
+                    self._owned.append(OwnedPairs(w.sizes, requested, [next(arrived) for _ in range(count)], w.kind))
             self._pairs = None
         return self._owned
 
@@ -229,7 +230,7 @@ class Exchange:
     def backward(
         self, ys: Sequence[Tensor], wants_weights: Sequence[bool], to_step: Sequence[bool]
     ) -> tuple[list[Any], list[Any]]:
-        """Gradients for the tables (None where they wait for the step), and for the weights of samples."""
+        """Return gradients for the tables, None if deferred to the optimizer's step, and for per-sample weights."""
         trained = [k for k, w in enumerate(self.wanted) if w.sizes.trains]
         needed = self.needed()
         tables: list[Any] = [None] * len(self.wanted)
@@ -242,7 +243,7 @@ class Exchange:
                 rows = self._to_wire(ys[k].index_select(0, w.route.bags))
                 sections.append(Section(rows, w.route.num_bags, w.sizes.num_bags))
             sent = PackedExchange(self.ranks, "gradients", sections)
-        if not self.options.pooled:  # while gradients are under way
+        if not self.options.pooled:  # while gradients are being sent
             for k, w in enumerate(self.wanted):
                 if wants_weights[k]:
                     samples[k] = _weights_gradient(w, ys[k], {}, w.route.inverse, self.compact[k])
@@ -259,12 +260,12 @@ class Exchange:
         return tables, samples
 
     def needed(self) -> list[int]:
-        """The lookups whose backward pass all ranks take part in."""
+        """Return the lookups whose backward pass exchanges data."""
         return [
             k for k, w in enumerate(self.wanted) if w.sizes.trains or (self.options.pooled and w.sizes.weights_gradient)
         ]
 
-    def _finish(self, table: Any, owned: Owned, grad: Tensor, to_step: bool) -> Any:
+    def _finish(self, table: Any, owned: OwnedPairs, grad: Tensor, to_step: bool) -> Any:
         order, by_rows = self.options.order, self.options.by_rows
         if not to_step:
             return owned.gradient(table, grad, by_rows, order)
@@ -277,9 +278,14 @@ class Exchange:
         return None
 
     def _pooled_weights(
-        self, owned: dict[int, Owned], grads: dict[int, Tensor], ys: Sequence[Tensor], wants: Sequence[bool], found: Any
+        self,
+        owned: dict[int, OwnedPairs],
+        grads: dict[int, Tensor],
+        ys: Sequence[Tensor],
+        wants: Sequence[bool],
+        found: Any,
     ) -> None:
-        """In pooled mode the owner has the rows: it sends back the inner products weights' gradients are made of."""
+        """Compute weights' gradients in pooled mode: owners, who have the rows, send back the inner products."""
         requested = [k for k, w in enumerate(self.wanted) if w.sizes.weights_gradient]
         if not requested:
             return
@@ -299,8 +305,8 @@ class Exchange:
         return rows if self.options.wire is None else rows.to(self.options.wire)
 
 
-def _scaled(total: Tensor, w: Wanted) -> Tensor:
-    """Sums of bags brought to mean or sqrtn, in the type sums are held in, and rounded once."""
+def _scale(total: Tensor, w: TableLookup) -> Tensor:
+    """Scale sums of bags for mean or sqrtn in the accumulation dtype; round once."""
     scales = w.route.scales
     if scales is None:
         return total
@@ -310,23 +316,23 @@ def _scaled(total: Tensor, w: Wanted) -> Tensor:
     return quotient.to(total.dtype)
 
 
-def _weights_gradient(w: Wanted, y: Tensor, other: dict[str, Any], indices: Any, data: Any) -> Any:
+def _weights_gradient(w: TableLookup, y: Tensor, other: dict[str, Any], indices: Any, data: Any) -> Any:
     arguments = {"indices": indices, "segment_ids": w.bags.segment_ids, "weights": w.bags.weights.detach()}  # type: ignore[union-attr]
     call = Call(arguments, {}, (), frozenset({"weights"}))
     return weights_gradient({**TABLE, **other}, w.kind, call, y, data, y.shape[0])
 
 
-# -- The lookup as one autograd function: tables and weights in, combined bags out ------------------------------------
+# -- The autograd function --------------------------------------------------------------------------------------------
 
 
-class _Sharded(torch.autograd.Function):
-    """Tables and weights of samples in, combined bags out."""
+class _ShardedFunction(torch.autograd.Function):
+    """From tables and per-sample weights to combined bags."""
 
     @staticmethod
     def forward(ctx: Any, exchange: Exchange, *tensors: Any) -> Any:
         ctx.exchange = exchange
-        # In pooled mode the gradient of weights needs the tables as they are now. The ids are there for torch to say
-        # it in backward where the graph has been used up.
+        # In pooled mode the gradient of weights needs the current tables. The ids are saved so that torch raises if
+        # backward runs twice.
         read = [w.table for w in exchange.wanted if exchange.options.pooled and w.sizes.weights_gradient]
         ctx.save_for_backward(exchange.wanted[0].bags.indices, *read)
         return tuple(exchange.forward())
@@ -335,15 +341,15 @@ class _Sharded(torch.autograd.Function):
     def backward(ctx: Any, *ys: Any) -> Any:
         exchange = ctx.exchange
         to_step: list[bool] = []
-        refusal: Exception | None = None
+        rejection: Exception | None = None
         try:
             to_step = _check_backward(ctx, [w.table for w in exchange.wanted])
         except Exception as error:
-            refusal = error
+            rejection = error
         if exchange.needed():
-            meet(exchange.ranks, "backward", call_number("backward", exchange.call), refusal)
-        elif refusal is not None:
-            raise refusal
+            check_same_call(exchange.ranks, "backward", call_number("backward", exchange.call), rejection)
+        elif rejection is not None:
+            raise rejection
         count = len(exchange.wanted)
         wants = ctx.needs_input_grad[1 + count : 1 + 2 * count]
         tables, samples = exchange.backward([y.contiguous() for y in ys], wants, to_step)
@@ -351,14 +357,14 @@ class _Sharded(torch.autograd.Function):
 
 
 def _check_backward(ctx: Any, tables: Sequence[Any]) -> list[bool]:
-    """Reject what no rank can do; returns for each table whether its gradient waits for the optimizer's step."""
+    """Reject unsupported backward passes; return for each table whether its gradient is deferred to the step."""
     if torch.compiler.is_compiling() or not isinstance(ctx, torch._C._FunctionBase):
         raise make_error("not_here", argument="backward", value="compiled autograd", bound="run by autograd's engine")
-    _ = ctx.saved_tensors  # torch refuses what was freed, or changed since
+    _ = ctx.saved_tensors  # torch raises if one was freed or changed
     if torch.is_grad_enabled():
         raise make_error("not_here", argument="create_graph", value="True", bound="False for a sharded table")
     to_step = [isinstance(t, FusedWeight) and destination(ctx, t) == "step" for t in tables]
-    if any(waits and not t.rowgrad_optimizers for t, waits in zip(tables, to_step, strict=True)):
+    if any(deferred and not t.rowgrad_optimizers for t, deferred in zip(tables, to_step, strict=True)):
         raise make_error("fused_no_optimizer")
     return to_step
 
@@ -366,8 +372,8 @@ def _check_backward(ctx: Any, tables: Sequence[Any]) -> list[bool]:
 def sharded_lookup(exchange: Exchange) -> tuple[Tensor, ...]:
     """Run an exchange under autograd."""
     tables = [w.table for w in exchange.wanted]
-    # A rank whose tables and weights need no gradient still has to take part where another's weights do.
+    # A rank that needs no gradient must still run backward if the weights of another rank need one.
     anchor = torch.zeros((), requires_grad=torch.is_grad_enabled() and bool(exchange.needed()))
     weights = (w.bags.weights for w in exchange.wanted)
-    results: tuple[Tensor, ...] = _Sharded.apply(exchange, *tables, *weights, anchor)
+    results: tuple[Tensor, ...] = _ShardedFunction.apply(exchange, *tables, *weights, anchor)
     return results

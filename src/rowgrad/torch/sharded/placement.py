@@ -75,7 +75,7 @@ class Stack:
         table_firsts = torch.tensor(self._table_firsts, device=device)
         tables = torch.searchsorted(table_firsts, ids, right=True) - 1
         within = ids - table_firsts[tables]
-        if self.strategy == "mod":  # which does not depend on the number of rows
+        if self.strategy == "mod":  # independent of the number of rows
             owners, rows = locate_valid(within, 0, self.ranks, "mod", torch)
         else:
             lengths = torch.tensor([run_lengths(p.rows, self.ranks) for p in self.parts], device=device)
