@@ -585,7 +585,7 @@ def test_calls_alike_see_their_own_data() -> None:
     for word in ("a", 3):
         array = np.array([word], object)
         if word == 3:
-            with pytest.raises(rg.errors.InvalidArgumentError, match="object array holding int"):
+            with pytest.raises(rg.errors.InvalidArgumentError, match="object array with an item of type int"):
                 OPS["Identity"](array)
         else:
             OPS["Identity"](array)
