@@ -291,7 +291,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("Pow", (np.array([2]), np.array([-1])), {}, r"negative integer powers are not allowed: y\[0\]"),
     ("AddN", ([ONES, ONES, ONES[0]],), {}, r"inputs\[2\] must have shape \[2,3\], got \[3\]"),
     ("AddN", ([ONES, ONES.astype(np.float32)],), {}, r"inputs\[1\] must be float64"),
-    ("AddN", ([],), {}, "inputs must be a list of at least one array; got none"),
+    ("AddN", ([],), {}, "inputs must be a list of at least one array; got an empty list"),
     ("AddN", (ONES,), {}, "inputs must be a list of at least one array; got ndarray"),
     ("Sum", (ONES, 2), {}, r"axis\[0\] = 2 is not in \[-2, 2\)"),
     ("Sum", (ONES, [0, -2]), {}, "axis contains dimension 0 twice"),
