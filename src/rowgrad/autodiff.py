@@ -362,7 +362,18 @@ def _sum(parts: list[Any]) -> Any:
 
 
 def densify(gradient: Any) -> Any:
-    """Return a gradient as a dense array; rows with the same index are added in order."""
+    """Return a gradient as a dense array; rows with the same index are added in order.
+
+    Args:
+        gradient: An `IndexedRows`, or an array, which is returned unchanged.
+
+    Returns:
+        An array with the shape of the table.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> rg.densify(rg.IndexedRows(np.array([[1.0], [2.0]]), np.array([2, 2]), num_rows=3)).ravel().tolist()
+    [0.0, 0.0, 3.0]
+    """
     if isinstance(gradient, IndexedRows):
         return OPS["ScatterRows"](gradient.values, gradient.indices, gradient.num_rows)
     return gradient

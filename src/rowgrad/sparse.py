@@ -232,7 +232,19 @@ def _sparse(value: Any, argument: str) -> SparseTensor:
 
 
 def slice(sp_input: SparseTensor, start: Any, size: Any, name: str | None = None) -> SparseTensor:
-    """Return the entries inside the box at `start` of `size`, moved to the origin.
+    """Return the entries inside a box, moved to the origin.
+
+    Args:
+        sp_input: A sparse tensor.
+        start: The coordinates of the box.
+        size: The size of the box along each dimension.
+        name: A name for errors.
+
+    Returns:
+        A sparse tensor of at most this size.
+
+    Raises:
+        InvalidArgumentError: If `start` or `size` does not fit the tensor.
 
     >>> import rowgrad as rg
     >>> part = rg.sparse.slice(rg.SparseTensor.from_dense([[0, 5], [7, 0]]), [1, 0], [1, 2])
@@ -245,6 +257,17 @@ def slice(sp_input: SparseTensor, start: Any, size: Any, name: str | None = None
 
 def fill_empty_rows(sp_input: SparseTensor, default_value: Any, name: str | None = None) -> Filled:
     """Add an entry to every empty row: `default_value` in column 0.
+
+    Args:
+        sp_input: A sparse tensor.
+        default_value: The value of added entries.
+        name: A name for errors.
+
+    Returns:
+        The filled tensor, and for each row whether it was empty.
+
+    Raises:
+        InvalidArgumentError: If an entry is outside of the dense shape.
 
     >>> import numpy as np, rowgrad as rg
     >>> filled = rg.sparse.fill_empty_rows(rg.SparseTensor([[1, 0]], np.array([5]), [2, 1]), 9)
@@ -259,6 +282,18 @@ def fill_empty_rows(sp_input: SparseTensor, default_value: Any, name: str | None
 
 def add(a: SparseTensor, b: SparseTensor, threshold: Any = 0, name: str | None = None) -> SparseTensor:
     """Add two sparse tensors. Where both have an entry, sums below `threshold` in magnitude are dropped.
+
+    Args:
+        a: A sparse tensor.
+        b: A sparse tensor of the same shape.
+        threshold: A real number.
+        name: A name for errors.
+
+    Returns:
+        The sum, sorted by index.
+
+    Raises:
+        InvalidArgumentError: If the shapes or dtypes differ.
 
     >>> import rowgrad as rg
     >>> one = rg.SparseTensor.from_dense([0.0, 5.0])
@@ -293,6 +328,12 @@ def segment_sum(
         num_segments: The number of segments; by default the last segment id plus one.
         name: A name for errors.
         sparse_gradient: Return row-sparse gradients for `data`.
+
+    Returns:
+        One row for each segment.
+
+    Raises:
+        InvalidArgumentError: If an index is out of range, or segment ids are not sorted.
 
     >>> import numpy as np, rowgrad as rg
     >>> rg.sparse.segment_sum(np.array([[1.0], [2.0], [4.0]]), [0, 2, 1], [0, 0, 1]).tolist()

@@ -84,7 +84,7 @@ class RuleSpec:
         return "tuple[float, float]" if isinstance(value, tuple) else type(value).__name__
 
     def reads(self, number: str) -> bool:
-        """Whether the rule reads a number of the step."""
+        """Return whether the rule reads a number of the step."""
         return NUMBERS[number] in self.defaults
 
 
