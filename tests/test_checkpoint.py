@@ -135,7 +135,7 @@ def test_names_of_objects() -> None:
 def test_errors_suggest_similar_names(name: str) -> None:
     checkpoint = Checkpoint(PREFIXES["objects"])
     with pytest.raises(
-        TensorNotFoundError, match=f"no '{name}' among 5 tensors; near it: .*'model/embedding'"
+        TensorNotFoundError, match=f"no '{name}' among 5 tensors; similar names: .*'model/embedding'"
     ) as caught:
         checkpoint[name]
     assert isinstance(caught.value, KeyError)
@@ -303,7 +303,7 @@ def test_shards_of_objects_and_strings(tmp_path: Path) -> None:
     [
         ({"t/part_0": TABLE[:4], "t/part_2": TABLE[4:]}, "t", TensorNotFoundError, "no 't/part_1' among 2"),
         ({"t/part_1": TABLE}, "t/part_{}", TensorNotFoundError, "no 't/part_0' among 1"),
-        ({"t/part_00": TABLE}, "t", TensorNotFoundError, "no 't' among 1 tensors; near it: 't/part_00'"),
+        ({"t/part_00": TABLE}, "t", TensorNotFoundError, "no 't' among 1 tensors; similar names: 't/part_00'"),
         (
             {"a": TABLE[:4], "b": TABLE[4:]},
             ["a", "b"],
@@ -444,13 +444,13 @@ ENTRIES: dict[str, tuple[bytes, str]] = {
         entry(7, (2**40,), size=1000),
         "number of strings in 't' is 1099511627776, but must be at most 1000",
     ),
-    "no place for lengths": (entry(7, (4,), size=6), "wanted where 2 are left"),
+    "no place for lengths": (entry(7, (4,), size=6), "needed, but only 2 are left"),
     "strings too short": (entry(7, (1,), size=1000), "length of all strings in 't' is 0, but must be 995"),
     "file 1 of 1": (entry(file=1, size=4), r"number of the data file is 1, but must be in \[0, 1\)"),
     "file -1": (entry(file=-1, size=4), "number of the data file is -1"),
     "unknown rank": (part(2, b"\x18\x01"), "rank is unknown"),
-    "cut off": (entry()[:-2], "bytes are wanted where"),
-    "a group": (b"\x0b", "a field of kind 3 is not known"),
+    "cut off": (entry()[:-2], "bytes are needed, but only"),
+    "a group": (b"\x0b", "the wire type 3 of a field is unknown"),
     "a long number": (b"\x08" + b"\xff" * 11, "more than 64 bits"),
     "no slice": (cut((0, 2), (2, 2)), r"slice \[0:2\] of 't' is missing"),
     "a gap": (cut((0, 1), (2, 2)), r"slices leave out 1 part of the tensor of shape \[4\]"),
@@ -483,7 +483,7 @@ def test_the_rank_is_bounded_while_it_is_read(tmp_path: Path) -> None:
 
 
 def test_fields_of_a_message_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowgrad.checkpoint.encoding._MOST_FIELDS", 100)
+    monkeypatch.setattr("rowgrad.checkpoint.encoding._MAX_FIELDS", 100)
     write_index(tmp_path / "a", {b"": header(), b"t": entry() + part(9, b"") * 101})
     with pytest.raises(CheckpointError, match="more than 100 fields"):
         Checkpoint(tmp_path / "a").shape("t")
@@ -543,7 +543,7 @@ def test_more_than_the_machine_has(tmp_path: Path) -> None:
         (b"", "number of data files is 0"),
         (header(files=-1), "number of data files is -1"),
         (header(order=2), "byte order is 2, but must be 0 or 1"),
-        (b"\x07", "a field of kind 7"),
+        (b"\x07", "the wire type 7"),
     ],
 )
 def test_inconsistent_headers(tmp_path: Path, data: bytes, words: str) -> None:
@@ -574,12 +574,12 @@ INDICES: dict[str, tuple[bytes, str]] = {
     "huge block": (index_of([(ONE, 0)], [(0, 2**63)]), "a block is at bytes"),
     "half a block": (index_of([(ONE, 0)], [(0, len(ONE) - 1)]), "checksum of the block at byte 0 is 0x"),
     "no block": (index_of([]), "first key"),
-    "tiny block": (index_of([(b"\0", 0)]), "a block has at least 4 bytes"),
-    "restarts": (index_of([(b"\xff" * 4, 0)]), "4294967295 restarts do not fit"),
+    "tiny block": (index_of([(b"\0", 0)]), "a block must have at least 4 bytes, got 1"),
+    "restarts": (index_of([(b"\xff" * 4, 0)]), "4294967295 restart points do not fit into 4 bytes"),
     "keys in disorder": (index_of([(block([(b"", header()), (b"b", b""), (b"a", b"")]), 0)]), "key is b'a', but must"),
     "a key twice": (index_of([(ONE, 0), (ONE, 0)]), "key is b'', but must be more than b''"),
-    "shares too much": (index_of([(b"\5\1\0x" + bytes(8), 0)]), "a key shares 5 bytes with one of 0"),
-    "a bomb": (index_of([(bomb(), 0)]), "keys unfold to more than 32 times"),
+    "shares too much": (index_of([(b"\5\1\0x" + bytes(8), 0)]), "a key shares 5 bytes with the key before it, which"),
+    "a bomb": (index_of([(bomb(), 0)]), "the keys have more than 32 times the bytes of their block"),
     "compression 7": (index_of([(ONE, 7)]), "compression of a block is 7, but must be 0"),
     "not snappy": (index_of([(ONE, 1)]), "malformed"),
 }  # fmt: skip
@@ -607,21 +607,21 @@ def copies(size: int) -> bytes:
 def test_compressed_indices_are_bounded_before_they_unfold(tmp_path: Path) -> None:
     tracemalloc.reset_peak()
     (tmp_path / "m.index").write_bytes(index_of([(copies((1 << 25) + 65), 1)]))
-    with pytest.raises(CheckpointError, match="it unfolds to 33554497 bytes; compressed blocks of one index may"):
+    with pytest.raises(CheckpointError, match="the decompressed size is 33554497 bytes, but 33554432 are left"):
         Checkpoint(tmp_path / "m")
     assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY / 4
-    with pytest.raises(CheckpointError, match="44 bytes are more than Snappy makes of 9"):
+    with pytest.raises(CheckpointError, match="44 compressed bytes are more than Snappy produces for 9"):
         decompress(varint(9) + b"\0a" * 9 + b"\0" * 25, "x")
 
 
 def test_all_compressed_blocks_of_an_index_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowgrad.checkpoint.index_file._MOST_FROM_SNAPPY", 100)
+    monkeypatch.setattr("rowgrad.checkpoint.index_file._MAX_DECOMPRESSED_BYTES", 100)
     plain = [block([(b"", header())]), block([(b"t", b"x" * 60)])]
     squeezed = [varint(len(p)) + bytes([60 << 2, len(p) - 1]) + p for p in plain]
     (tmp_path / "m.index").write_bytes(index_of([(s, 1) for s in squeezed]))
     assert len(Checkpoint(tmp_path / "m")) == 1
-    monkeypatch.setattr("rowgrad.checkpoint.index_file._MOST_FROM_SNAPPY", 80)
-    with pytest.raises(CheckpointError, match="compressed blocks of one index may unfold to"):
+    monkeypatch.setattr("rowgrad.checkpoint.index_file._MAX_DECOMPRESSED_BYTES", 80)
+    with pytest.raises(CheckpointError, match="are left for all blocks of the index"):
         Checkpoint(tmp_path / "m")
 
 
@@ -641,7 +641,7 @@ def test_copies_from_far_back_take_their_own_length_of_work() -> None:
 
 
 def test_keys_of_an_index_are_bounded_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowgrad.checkpoint.index_file._MOST_UNFOLDED", 50_000)
+    monkeypatch.setattr("rowgrad.checkpoint.index_file._MAX_TABLE_BYTES", 50_000)
     names = [(b"", header()), *((f"{k:05}".encode(), b"") for k in range(300))]
     (tmp_path / "m.index").write_bytes(index_of([(block(names), 0)]))
     with pytest.raises(CheckpointError, match="size of all keys and values in memory is more than 50000 bytes"):

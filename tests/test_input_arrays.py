@@ -206,7 +206,7 @@ REFUSED = [
     (object(), "data must be an array; got object"),
     (np.ones((2, 2), np.longdouble), "data must be one of"),
     (np.array(["2020-01-01"], "M8[D]"), "data must be one of"),
-    (np.array([1, "a"], object), "object array holding int"),
+    (np.array([1, "a"], object), "object array with an item of type int"),
     ([[1.0], [2.0, 3.0]], "data must be an array; got list"),
     (np.zeros(1, [("a", "i4"), ("b", "f4")]), "data must be one of"),
 ]

@@ -155,12 +155,12 @@ def test_gradients_in_a_given_number_of_rows() -> None:
     for rows in (op(grad, [1], [0], 6, size=None, fill_id=None), op(grad, plan=plan, size=None)):
         assert rows.sorted_unique_indices.tolist() == [1]
     for wrong, said in (
-        ({"fill_id": 7}, "give both"),
+        ({"fill_id": 7}, "so it needs size"),
         ({"size": 3, "order": "blocked"}, "'order' twice"),
     ):
         with pytest.raises(TypeError, match=said):
             op(grad, [1], [0], 6, "sequential", **wrong)
-    with pytest.raises(TypeError, match="give it or size"):
+    with pytest.raises(TypeError, match="pass plan or size, not both"):
         op(grad, plan=plan, size=3)
 
 

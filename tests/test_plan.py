@@ -132,7 +132,7 @@ def test_errors() -> None:
         rg.Plan([4], [0], 4)
     with pytest.raises(rg.errors.InvalidArgumentError, match="Segment id -1 out of range"):
         rg.Plan([0, 1], [-1, 0], 4)
-    with pytest.raises(AttributeError, match="a Plan does not change"):
+    with pytest.raises(AttributeError, match="a Plan is immutable"):
         plan.rows = plan.starts
     assert rg.raw_ops.SparseSegmentMeanGrad(grad, [0], [0], 1, plan=None).tolist() == [[1.0]]
 

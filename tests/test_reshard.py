@@ -313,16 +313,16 @@ def test_targets(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"parts": 3, "from_strategy": "div"}
     (tmp_path / "empty").mkdir()
     rg.reshard(source, tmp_path / "empty", **asked)
-    with pytest.raises(FileExistsError, match="there is something already"):
+    with pytest.raises(FileExistsError, match="the folder is not empty"):
         rg.reshard(source, tmp_path / "empty", **asked)
     (tmp_path / "link").symlink_to("empty")
     rg.reshard(source, tmp_path / "link", overwrite=True, **(asked | {"parts": 1}))
     assert sorted(os.listdir(tmp_path / "empty")) == ["part-00000-of-00001.npy", "parts.json"]
     (tmp_path / "empty" / "notes.txt").touch()
-    with pytest.raises(FileExistsError, match=r"holds other things than parts: notes\.txt"):
+    with pytest.raises(FileExistsError, match=r"contains files that are not shards: notes\.txt"):
         rg.reshard(source, tmp_path / "empty", overwrite=True, **asked)
     (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError, match="this is a file"):
+    with pytest.raises(FileExistsError, match="the target is a file"):
         rg.reshard(source, tmp_path / "file", overwrite=True, **asked)
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         rg.reshard(source, tmp_path / "no" / "t", **asked)
@@ -342,7 +342,7 @@ def test_folders_named_like_parts_are_not_replaced(name: str, tmp_path: Path) ->
     inside = tmp_path / "t" / name / "notes.txt"
     inside.parent.mkdir(parents=True)
     inside.write_text("keep")
-    with pytest.raises(FileExistsError, match=f"holds other things than parts: {re.escape(name)}"):
+    with pytest.raises(FileExistsError, match=f"contains files that are not shards: {re.escape(name)}"):
         rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=2, overwrite=True)
     assert inside.read_text() == "keep"
 
@@ -355,7 +355,7 @@ def test_files_that_come_into_the_target_meanwhile_are_not_replaced(tmp_path: Pa
     def progress(done: int, total: int) -> None:
         (tmp_path / "t" / "notes.txt").write_text("keep")
 
-    with pytest.raises(FileExistsError, match=r"holds other things than parts: notes\.txt"):
+    with pytest.raises(FileExistsError, match=r"contains files that are not shards: notes\.txt"):
         rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=3, overwrite=True, progress=progress)
     assert sorted(os.listdir(tmp_path / "t")) == sorted(["notes.txt", *before])
     assert sorted(os.listdir(tmp_path)) == ["a.npy", "t"]
@@ -436,7 +436,7 @@ def entry(dtype: Any = "F32", shape: Any = (3, 2), span: Any = (0, 24), **more: 
         (head({"t": entry()}, length=5), "the header is not JSON"),
         (head("[" * 100_000), "the header is not JSON"),
         (head("\udc80".encode("utf-8", "surrogatepass").decode("latin-1")), "the header is not JSON"),
-        (head('{"t": 1, "t": 2}'), "a name stands twice"),
+        (head('{"t": 1, "t": 2}'), "a name occurs twice"),
         (head("[]"), "not a JSON object"),
         (head({"__metadata__": {"a": 1}}), "__metadata__ is"),
         (head({"t": [1]}), "'t' is .*, but must be dtype, shape and data_offsets"),
@@ -558,7 +558,7 @@ def test_parts_that_do_not_fit(tmp_path: Path) -> None:
         ({"format": "other"}, "not a manifest"),
         ({"tensors": []}, "tensors is"),
         ({"tensors": {"table": {}}}, "'table' is {}, but must be dtype, shape"),
-        ({"tensors": {}}, "'table' is there, but must be missing, as the manifest says"),
+        ({"tensors": {}}, "'table' is present, but must be absent according to the manifest"),
         ({"tensors": {"table": {"dtype": "float16", "shape": [5, 3], "by_rows": True}}}, "must be float16"),
         ({"tensors": {"table": {"dtype": "float32", "shape": [5, 3], "by_rows": False}}}, "'table' has 2 rows"),
         ({"tensors": {"table": {"dtype": "string", "shape": [5, 3], "by_rows": True}}}, "dtype of 'table'"),
@@ -579,7 +579,7 @@ def test_manifests_that_are_wrong(change: dict[str, Any], words: str, fast: Path
 def test_a_rule_against_the_manifest(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(5))
     rg.reshard(tmp_path / "a.npy", tmp_path / "s", parts=2, strategy="mod")
-    with pytest.raises(ShardError, match="'from_strategy' is div, but must be mod, as the manifest says"):
+    with pytest.raises(ShardError, match="'from_strategy' is div, but must be mod according to the manifest"):
         rg.reshard(tmp_path / "s", tmp_path / "t", parts=1, from_strategy="div")
     with pytest.raises(rg.errors.TensorNotFoundError, match="no tensor 'other' with rows; available: 'table'"):
         rg.reshard(tmp_path / "s", tmp_path / "t", parts=1, table="other")
@@ -601,7 +601,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert shown.err == ""
     assert np.concatenate(read_npy(Path("t"), np.float32)).tolist() == table.tolist()
     assert main(words) == 3
-    assert re.fullmatch(r"rowgrad reshard: .*/t: there is something already; .*\n", capsys.readouterr().err)
+    assert re.fullmatch(r"rowgrad reshard: .*/t: the folder is not empty; .*\n", capsys.readouterr().err)
     assert main([*words, "--overwrite", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["target"], printed["parts"], printed["files"]) == ("t", 4, "safetensors")

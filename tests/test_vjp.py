@@ -91,7 +91,7 @@ def test_too_many_cotangents() -> None:
 def test_numpy_functions_on_a_traced_value_are_rejected() -> None:
     with pytest.raises(TypeError):
         rg.vjp(lambda a: a + 1, (TABLE,), TABLE)
-    with pytest.raises(TypeError, match="takes rowgrad's ops only"):
+    with pytest.raises(TypeError, match="supports rowgrad's ops only"):
         rg.vjp(np.asarray, (TABLE,), TABLE)
 
 
@@ -148,11 +148,11 @@ def test_name_reaches_errors_through_vjp() -> None:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda x: x - 1.0, "in place of - use rowgrad.dense_ops.Sub"),
-        (lambda x: 1.0 / x, "in place of / use rowgrad.dense_ops.RealDiv"),
-        (lambda x: x @ TABLE.T, "in place of @ use rowgrad.dense_ops.MatMul"),
-        (lambda x: TABLE * x, r"in place of \* use rowgrad.dense_ops.Mul"),
-        (lambda x: -x, "in place of - use rowgrad.dense_ops.Neg"),
+        (lambda x: x - 1.0, "instead of - use rowgrad.dense_ops.Sub"),
+        (lambda x: 1.0 / x, "instead of / use rowgrad.dense_ops.RealDiv"),
+        (lambda x: x @ TABLE.T, "instead of @ use rowgrad.dense_ops.MatMul"),
+        (lambda x: TABLE * x, r"instead of \* use rowgrad.dense_ops.Mul"),
+        (lambda x: -x, "instead of - use rowgrad.dense_ops.Neg"),
     ],
 )
 def test_an_operator_names_the_op_to_use(function: Any, words: str) -> None:

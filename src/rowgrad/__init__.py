@@ -12,7 +12,7 @@ from ._runtime.numpy_runner import num_threads as num_threads
 from ._runtime.numpy_runner import set_num_threads as set_num_threads
 from .autodiff import densify as densify
 from .autodiff import vjp as vjp
-from .compat import v1 as _v1  # noqa: F401  so that rowgrad.compat.v1 is there without another import
+from .compat import v1 as _v1  # noqa: F401  makes rowgrad.compat.v1 available without another import
 from .lookup import embedding_lookup_sparse as embedding_lookup_sparse
 from .lookup import safe_embedding_lookup_sparse as safe_embedding_lookup_sparse
 from .plan import Plan as Plan

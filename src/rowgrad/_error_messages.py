@@ -25,7 +25,7 @@ Kind = Literal[
 
 
 def mentioned(message: str, facts: Mapping[str, str]) -> set[str]:
-    """The facts whose text is a word of the message."""
+    """Return the facts whose text occurs as a word in the message."""
     return {k for k, fact in facts.items() if re.search(rf"(?<![\w.]){re.escape(fact)}(?!\w)", message)}
 
 
@@ -48,7 +48,7 @@ class Message(NamedTuple):
     detail: str = ""
 
     def stated(self, message: str, facts: Mapping[str, str]) -> set[str]:
-        """The facts that the message, which is `text` with its facts filled in, states."""
+        """Return the facts that the message, which is `text` with its facts filled in, states."""
         fields = {field for _, field, _, _ in Formatter().parse(self.text) if field}
         return {*fields, *self.states, *(mentioned(message, facts) & {"argument", "bound"})}
 

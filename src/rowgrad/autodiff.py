@@ -1,8 +1,7 @@
-"""Gradients without a framework: `vjp` records the ops a function calls and runs their adjoints backwards.
+"""Gradients without a framework: `vjp` records the ops that a function calls and runs their adjoints backwards.
 
 A recorded value is a `Traced`, which names this module as its runner, so `dispatch` sends every op on it here. Adjoints
-are composed of ops as well: when an outer `vjp` traces their arguments, it records them too. That gives derivatives of
-any order.
+are composed of ops as well: if an outer `vjp` traces their arguments, it records them too, so derivatives nest.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Tape:
 
 
 class Traced:
-    """An array some `vjp` differentiates with respect to, or one computed from such an array."""
+    """An array that a `vjp` differentiates with respect to, or one computed from such an array."""
 
     __rowgrad_runner__ = __name__
     __array_ufunc__ = None  # NumPy arithmetic on it would not be recorded
@@ -54,7 +53,7 @@ class Traced:
 
     @property
     def dtype(self) -> Any:
-        """The dtype of the value; lists of numbers are float32 where nothing beside them says otherwise."""
+        """The dtype of the value; lists of numbers are float32 unless other arguments determine their dtype."""
         if self.is_list:
             return np.dtype(np.float32)
         return getattr(self.value, "dtype", np.dtype(type(self.value)))
@@ -76,17 +75,17 @@ class Traced:
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
-            "a value being differentiated takes rowgrad's ops only; NumPy functions would lose its gradient"
+            "a value being differentiated supports rowgrad's ops only; NumPy functions would lose its gradient"
         )
 
 
-def _refusal(sign: str, op: str) -> Callable[..., Any]:
-    def refused(*_: Any) -> Any:
+def _rejecting(sign: str, op: str) -> Callable[..., Any]:
+    def reject(*_: Any) -> Any:
         raise TypeError(
-            f"a value being differentiated takes rowgrad's ops only; in place of {sign} use rowgrad.dense_ops.{op}"
+            f"a value being differentiated supports rowgrad's ops only; instead of {sign} use rowgrad.dense_ops.{op}"
         )
 
-    return refused
+    return reject
 
 
 for _name, _sign, _op in (
@@ -94,14 +93,14 @@ for _name, _sign, _op in (
     ("matmul", "@", "MatMul"), ("floordiv", "//", "FloorDiv"), ("mod", "%", "FloorMod"),
 ):  # fmt: skip
     for _side in ("", "r"):
-        setattr(Traced, f"__{_side}{_name}__", _refusal(_sign, _op))
+        setattr(Traced, f"__{_side}{_name}__", _rejecting(_sign, _op))
 for _name, _sign, _op in (
     ("neg", "-", "Neg"), ("abs", "abs()", "Abs"), ("eq", "==", "Equal"), ("ne", "!=", "NotEqual"), ("lt", "<", "Less"),
     ("le", "<=", "LessEqual"), ("gt", ">", "Greater"), ("ge", ">=", "GreaterEqual"),
     ("getitem", "[]", "Slice or Gather"),
     ("bool", "its truth value", "Greater or Equal, whose results are plain arrays"),
 ):  # fmt: skip
-    setattr(Traced, f"__{_name}__", _refusal(_sign, _op))
+    setattr(Traced, f"__{_name}__", _rejecting(_sign, _op))
 
 
 def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> tuple[Any, ...]:
@@ -114,23 +113,23 @@ def call(op: Op, arguments: dict[str, Any], attrs: dict[str, Any], out: Any) -> 
     if op.has_lists:
         inside = regroup(op, inside)
     if op.layer == "dense" or any(isinstance(v, Traced) and v.is_list for v in flat.values()):
-        inside = _settled(op, inside)
+        inside = _convert_numbers(op, inside)
     outputs = invoke(op, (), {**inside, **attrs})
     results = tuple(Traced(tape, o) if is_differentiable(o) else o for o in outputs)
     tape.nodes.append((op, arguments, Call(inside, attrs, outputs), results))
     return results
 
 
-def _settled(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Convert Python numbers and lists to arrays of the other arguments' dtype, which adjoints do not see."""
+def _convert_numbers(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Convert Python numbers and lists to arrays of the other arguments' dtype; adjoints cannot convert them."""
     plain = [a.name for a in op.inputs if not a.host and not a.many and not hasattr(arguments[a.name], "dtype")]
     if not plain:
         return arguments
-    beside = {
+    stand_ins = {
         k: (v.numbers if v.is_list else np.zeros(0, v.dtype)) if isinstance(v, Traced) else v
         for k, v in arguments.items()
     }
-    admitted = admit(op, beside)
+    admitted = admit(op, stand_ins)
     return {**arguments, **{name: admitted[name] for name in plain}}
 
 
@@ -177,9 +176,9 @@ def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: A
         outputs = function(**traced, **attrs) if named else function(*traced.values(), **attrs)
         gradients = _backward(tape, outputs, cotangents)
     finally:
-        tape.nodes.clear()  # traced values refer to the tape: its arrays would stay until a collection of cycles
-    owned = _Owned(cotangents)
-    found = {k: _collect(gradients, v, owned) for k, v in traced.items()}
+        tape.nodes.clear()  # traced values refer to the tape, so its arrays would live until a cycle collection
+    unshared = _Unshared(cotangents)
+    found = {k: _collect(gradients, v, unshared) for k, v in traced.items()}
     return found if named else tuple(found.values())
 
 
@@ -196,39 +195,36 @@ def _trace(tape: Tape, value: Any) -> Any:
             return tuple(items) if isinstance(value, tuple) else items
         try:
             is_real = np.asarray(value).dtype.kind == "f"
-        except ValueError:  # items of different lengths: the op that gets them says so
+        except ValueError:  # items of different lengths: the op raises
             return value
         if is_real:
-            return Traced(tape, value)  # it takes the dtype of what it stands beside, as in the call alone
+            return Traced(tape, value)  # a list takes the dtype of the other arguments, as without vjp
     if not hasattr(getattr(value, "dtype", np.dtype(float)), "kind"):
         kind = f"{type(value).__module__}.{type(value).__name__}"
-        raise TypeError(
-            f"vjp: inputs must be arrays of NumPy, got {kind}; torch.autograd differentiates torch's tensors"
-        )
+        raise TypeError(f"vjp: inputs must be NumPy arrays, got {kind}; use torch.autograd for torch tensors")
     return Traced(tape, value) if is_differentiable(value) else value
 
 
 def _holds_arrays(value: Any) -> bool:
-    """Return whether a value is, or contains, an array that is not a scalar; its list is then not one of numbers."""
+    """Return whether a value is, or contains, an array that is not a scalar."""
     if isinstance(value, list | tuple | Mapping):
         return any(map(_holds_arrays, value.values() if isinstance(value, Mapping) else value))
     return isinstance(value, SparseTensor | IndexedRows) or len(getattr(value, "shape", ())) > 0
 
 
-class _Owned:
-    """Gives each gradient memory of its own, because callers may write to it."""
+class _Unshared:
+    """Copies gradients that share memory, because callers may write to them."""
 
     def __init__(self, cotangents: Any) -> None:
-        given = cotangents if isinstance(cotangents, tuple | list) else (cotangents,)
-        self._taken = {_memory(y) for y in given}
+        self._in_use = {_memory(y) for y in (cotangents if isinstance(cotangents, tuple | list) else (cotangents,))}
 
     def array(self, gradient: Any) -> Any:
         """Return an array, copied if its memory is in use; traced arrays, which are immutable, unchanged."""
         if not isinstance(gradient, np.ndarray):
             return gradient
-        if _memory(gradient) in self._taken:
+        if _memory(gradient) in self._in_use:
             gradient = gradient.copy()
-        self._taken.add(_memory(gradient))
+        self._in_use.add(_memory(gradient))
         return gradient
 
     def gradient(self, gradient: Any) -> Any:
@@ -246,17 +242,17 @@ def _memory(array: Any) -> int:
     return id(array)
 
 
-def _collect(gradients: dict[int, list[Any]], value: Any, owned: _Owned) -> Any:
+def _collect(gradients: dict[int, list[Any]], value: Any, unshared: _Unshared) -> Any:
     if isinstance(value, SparseTensor | IndexedRows):
-        return _collect(gradients, value.values, owned)
+        return _collect(gradients, value.values, unshared)
     if isinstance(value, list | tuple | Mapping):
         if not _holds_traced(value):
             return None
         if isinstance(value, Mapping):
-            return {k: _collect(gradients, v, owned) for k, v in value.items()}
-        items = [_collect(gradients, v, owned) for v in value]
+            return {k: _collect(gradients, v, unshared) for k, v in value.items()}
+        items = [_collect(gradients, v, unshared) for v in value]
         return tuple(items) if isinstance(value, tuple) else items
-    return owned.gradient(_sum(gradients.get(id(value), []))) if isinstance(value, Traced) else None
+    return unshared.gradient(_sum(gradients.get(id(value), []))) if isinstance(value, Traced) else None
 
 
 def _holds_traced(value: Any) -> bool:
@@ -272,14 +268,14 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, list[Any]]
     for result in results:
         if not hasattr(result, "dtype") or isinstance(result, IndexedRows):
             kind = type(result).__name__
-            raise TypeError(f"vjp: the function must return arrays, got {kind}; densify() makes rows an array")
-    given = cotangents if isinstance(cotangents, tuple | list) else (cotangents,)
-    if len(given) != len(results):
-        raise make_error("lengths_match", argument="cotangents", value=len(given), bound=len(results)).in_call(
+            raise TypeError(f"vjp: the function must return arrays, got {kind}; convert rows with rowgrad.densify")
+    upstream = cotangents if isinstance(cotangents, tuple | list) else (cotangents,)
+    if len(upstream) != len(results):
+        raise make_error("lengths_match", argument="cotangents", value=len(upstream), bound=len(results)).in_call(
             "vjp", None, f"{len(results)} outputs"
         )
     gradients: dict[int, list[Any]] = {}
-    for k, (result, y) in enumerate(zip(results, given, strict=True)):
+    for k, (result, y) in enumerate(zip(results, upstream, strict=True)):
         if y is None:
             continue
         if is_differentiable(result):
@@ -287,7 +283,7 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, list[Any]]
         if isinstance(result, Traced) and result.tape is tape:
             gradients.setdefault(id(result), []).append(y)  # one value may be returned twice
     while tape.nodes:
-        op, arguments, made, produced = tape.nodes.pop()
+        op, arguments, recorded, produced = tape.nodes.pop()
         ys = [_sum(gradients.pop(id(r), [])) for r in produced]
         if op.adjoint is None or all(y is None for y in ys):
             continue
@@ -295,8 +291,8 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, list[Any]]
         wanted = [_is_wanted(tape, arguments[n]) for n in op.differentiable]
         if not any(wanted):
             continue
-        made.wanted = frozenset(n for n, is_wanted in zip(op.differentiable, wanted, strict=True) if is_wanted)
-        contributions = op.adjoint(OPS, made, *ys)
+        recorded.wanted = frozenset(n for n, is_wanted in zip(op.differentiable, wanted, strict=True) if is_wanted)
+        contributions = op.adjoint(OPS, recorded, *ys)
         for name, is_wanted, gradient in zip(op.differentiable, wanted, contributions, strict=True):
             if not is_wanted or gradient is None:
                 continue
@@ -335,11 +331,11 @@ def _cotangent(k: int, result: Traced, y: Any) -> Any:
     return y
 
 
-def _number(given: Any, argument: str, dtype: Any) -> Any:
-    """Convert a Python number to an array of a dtype that can hold it."""
-    array = as_array(given, argument, dtype.name)
-    if is_inexact(array.dtype) and not np.isfinite(array).all() and np.isfinite(np.asarray(given)).all():
-        raise make_error("integer_does_not_fit", argument=argument, value=repr(given), bound=dtype)
+def _number(value: Any, argument: str, dtype: Any) -> Any:
+    """Convert a Python number to an array of this dtype; raise if it overflows."""
+    array = as_array(value, argument, dtype.name)
+    if is_inexact(array.dtype) and not np.isfinite(array).all() and np.isfinite(np.asarray(value)).all():
+        raise make_error("integer_does_not_fit", argument=argument, value=repr(value), bound=dtype)
     return array
 
 
@@ -353,7 +349,7 @@ def _zero(result: Any) -> Any:
 
 
 def _sum(parts: list[Any]) -> Any:
-    """Add the gradients of a value: rows are concatenated as in TensorFlow, others summed. An empty list gives None."""
+    """Add the gradients of a value: rows are concatenated as in TensorFlow, others summed. None for an empty list."""
     if len(parts) < 2:
         return parts[0] if parts else None
     if len({part.dtype for part in parts}) > 1:  # Python numbers got the dtypes of other arguments
@@ -366,7 +362,18 @@ def _sum(parts: list[Any]) -> Any:
 
 
 def densify(gradient: Any) -> Any:
-    """Return a gradient as a dense array; rows with the same index are added in order."""
+    """Return a gradient as a dense array; rows with the same index are added in order.
+
+    Args:
+        gradient: An `IndexedRows`, or an array, which is returned unchanged.
+
+    Returns:
+        An array with the shape of the table.
+
+    >>> import numpy as np, rowgrad as rg
+    >>> rg.densify(rg.IndexedRows(np.array([[1.0], [2.0]]), np.array([2, 2]), num_rows=3)).ravel().tolist()
+    [0.0, 0.0, 3.0]
+    """
     if isinstance(gradient, IndexedRows):
         return OPS["ScatterRows"](gradient.values, gradient.indices, gradient.num_rows)
     return gradient

@@ -1,4 +1,4 @@
-"""The dense layer's ops as functions, under TensorFlow's names, their aliases and the snake_case form of both."""
+"""Every dense op of the catalogue as a function, under TensorFlow's names, their aliases, and snake_case variants."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def SumLike(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """x summed over what broadcasting repeats of `like` to give it the shape of x: the transpose of that."""
+    """x summed to the shape of `like`, which broadcasts to the shape of x: the transpose of `BroadcastLike`."""
 
 sum_like = SumLike
 
@@ -35,7 +35,7 @@ def BroadcastLike(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """x repeated so that it has the shape of `like`."""
+    """x broadcast to the shape of `like`."""
 
 broadcast_like = BroadcastLike
 
@@ -118,7 +118,7 @@ def Mod(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """What is left of x after division by y towards zero: it has the sign of x."""
+    """The remainder of x / y rounded towards zero: it has the sign of x."""
 
 mod = Mod
 TruncateMod = Mod
@@ -131,7 +131,7 @@ def FloorMod(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """What is left of x after division by y rounded down: it has the sign of y."""
+    """The remainder of x / y rounded down: it has the sign of y."""
 
 floor_mod = FloorMod
 
@@ -196,7 +196,7 @@ def AddN(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The sum of arrays of one shape, added in their order."""
+    """The sum of arrays of the same shape, added in order."""
 
 add_n = AddN
 
@@ -228,7 +228,7 @@ def Sign(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """−1, 0 or 1, by the sign of x; flat."""
+    """−1, 0 or 1, by the sign of x; no gradient."""
 
 sign = Sign
 
@@ -360,7 +360,7 @@ def Softplus(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """log(1 + exp(x)), elementwise; neither end overflows."""
+    """log(1 + exp(x)), elementwise, without overflow."""
 
 softplus = Softplus
 
@@ -370,7 +370,7 @@ def Floor(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """x rounded down, elementwise; flat."""
+    """x rounded down, elementwise; no gradient."""
 
 floor = Floor
 
@@ -380,7 +380,7 @@ def Ceil(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """x rounded up, elementwise; flat."""
+    """x rounded up, elementwise; no gradient."""
 
 ceil = Ceil
 
@@ -390,7 +390,7 @@ def Round(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """x rounded to the nearest whole number, halves to the even one; flat."""
+    """x rounded to the nearest integer, halves to even; no gradient."""
 
 round = Round
 
@@ -550,7 +550,7 @@ def Cast(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """x in the dtype the attribute names."""
+    """x converted to the dtype `DstT`."""
 
 cast = Cast
 
@@ -571,7 +571,7 @@ def Identity(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The array as it is."""
+    """The array unchanged."""
 
 identity = Identity
 
@@ -581,7 +581,7 @@ def StopGradient(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The array as it is, through which no gradient flows."""
+    """The array unchanged, without a gradient."""
 
 stop_gradient = StopGradient
 
@@ -591,7 +591,7 @@ def ZerosLike(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """Zeros in the shape and dtype of x; flat."""
+    """Zeros in the shape and dtype of x; no gradient."""
 
 zeros_like = ZerosLike
 
@@ -601,7 +601,7 @@ def OnesLike(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """Ones in the shape and dtype of x; flat."""
+    """Ones in the shape and dtype of x; no gradient."""
 
 ones_like = OnesLike
 
@@ -612,7 +612,7 @@ def FullLike(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The number `value`, which the dtype must hold, in the shape and dtype of x; flat."""
+    """An array in the shape and dtype of x, filled with the number `value`, which must fit the dtype; no gradient."""
 
 full_like = FullLike
 
@@ -638,7 +638,7 @@ def Mean(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The mean along dimensions; of no elements, NaN."""
+    """The mean along dimensions; NaN if there are no elements."""
 
 mean = Mean
 ReduceMean = Mean
@@ -666,7 +666,7 @@ def Max(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The largest along dimensions; of no elements, −∞ or the dtype's lowest."""
+    """The largest element along dimensions; −∞ or the dtype's lowest if there are none."""
 
 max = Max
 ReduceMax = Max
@@ -680,7 +680,7 @@ def Min(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The smallest along dimensions; of no elements, ∞ or the dtype's highest."""
+    """The smallest element along dimensions; ∞ or the dtype's highest if there are none."""
 
 min = Min
 ReduceMin = Min
@@ -694,7 +694,7 @@ def All(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """Whether all are true along dimensions; of no elements, true."""
+    """Whether all elements along dimensions are true; true if there are none."""
 
 all = All
 ReduceAll = All
@@ -708,7 +708,7 @@ def Any(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """Whether one is true along dimensions; of no elements, false."""
+    """Whether any element along dimensions is true; false if there are none."""
 
 any = Any
 ReduceAny = Any
@@ -724,7 +724,7 @@ def SpreadLike(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The transpose of `Sum`, and with `mean` of `Mean`."""
+    """The transpose of `Sum`, or with `mean=True` of `Mean`: x broadcast along `axis` to the shape of `like`."""
 
 spread_like = SpreadLike
 
@@ -735,7 +735,7 @@ def ProdOthers(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """For every element of `inputs[0]` the product of all others along dimensions: the derivative of `Prod`."""
+    """For each element of `inputs[0]` the product of all others along dimensions: the derivative of `Prod`."""
 
 prod_others = ProdOthers
 
@@ -747,7 +747,7 @@ def ArgMax(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The position of the largest element along a dimension; of equals, the first."""
+    """The position of the largest element along a dimension; the first of equal ones."""
 
 arg_max = ArgMax
 
@@ -759,7 +759,7 @@ def ArgMin(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The position of the smallest element along a dimension; of equals, the first."""
+    """The position of the smallest element along a dimension; the first of equal ones."""
 
 arg_min = ArgMin
 
@@ -862,7 +862,7 @@ def TransposeBack(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """What `Transpose` with this `perm` was made of: its inverse and its transpose."""
+    """The inverse, and the transpose, of `Transpose` with the same `perm`."""
 
 transpose_back = TransposeBack
 
@@ -873,7 +873,7 @@ def Reshape(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The same elements in another shape; one dimension may be −1 and is what is left for it."""
+    """The same elements in another shape; one size may be −1 and is computed from the others."""
 
 reshape = Reshape
 
@@ -895,7 +895,7 @@ def MergeDims(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The first `count` dimensions as one; with none, a dimension of size 1 is put in front."""
+    """The first `count` dimensions merged into one; with `count=0`, a dimension of size 1 is inserted in front."""
 
 merge_dims = MergeDims
 
@@ -906,7 +906,7 @@ def ExpandDims(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """A dimension of size 1 put in at position `dim`; −1 is behind the last."""
+    """The array with a dimension of size 1 inserted at position `dim`; −1 is after the last."""
 
 expand_dims = ExpandDims
 
@@ -917,7 +917,7 @@ def Squeeze(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """Without the dimensions of size 1, or only those that `axis` names."""
+    """The array without its dimensions of size 1, or without those in `axis`."""
 
 squeeze = Squeeze
 
@@ -928,7 +928,7 @@ def Concat(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """Arrays one behind the other along a dimension; the other dimensions agree."""
+    """Arrays concatenated along a dimension; the other dimensions are equal."""
 
 concat = Concat
 ConcatV2 = Concat
@@ -943,7 +943,7 @@ def ConcatPart(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The part of x that `values[index]` is when `Concat` makes x of `values`: one part of its transpose."""
+    """The part of x at the place of `values[index]` in `Concat(values)`: one output of the transpose of `Concat`."""
 
 concat_part = ConcatPart
 
@@ -954,7 +954,7 @@ def Pack(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """Arrays of one shape as the parts of one that has a dimension more."""
+    """Arrays of the same shape stacked along a new dimension."""
 
 pack = Pack
 Stack = Pack
@@ -968,7 +968,7 @@ def PartAt(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The part of x at one index along a dimension, which is gone then."""
+    """The part of x at one index along a dimension, which is dropped."""
 
 part_at = PartAt
 
@@ -981,7 +981,7 @@ def PlaceAt(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The transpose of `PartAt`: x at one index along a dimension of zeros in the shape of `like`."""
+    """The transpose of `PartAt`: zeros in the shape of `like`, with x at one index along a dimension."""
 
 place_at = PlaceAt
 
@@ -1004,7 +1004,7 @@ def Slice(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The block of `size` that starts at `begin`; a size of −1 is all that is left of a dimension."""
+    """The block of `size` that starts at `begin`; a size of −1 is the rest of the dimension."""
 
 slice = Slice
 
@@ -1028,7 +1028,7 @@ def PadLike(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The transpose of `Slice`: x at `begin` among zeros in the shape of `like`."""
+    """The transpose of `Slice`: zeros in the shape of `like`, with x at `begin`."""
 
 pad_like = PadLike
 
@@ -1065,7 +1065,7 @@ def Where(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The coordinates of what is true, one row each, in order."""
+    """The coordinates of true elements, one row each, in row-major order."""
 
 where = Where
 
@@ -1075,7 +1075,7 @@ def Flatnonzero(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The positions of what is true in a vector, ascending."""
+    """The positions of true elements in a vector, ascending."""
 
 flatnonzero = Flatnonzero
 
@@ -1129,7 +1129,7 @@ def Fill(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """One value in every element of a shape, which is a vector of sizes or, for a vector, one size."""
+    """An array of shape `dims` filled with one value; a single size means a vector."""
 
 fill = Fill
 
@@ -1141,7 +1141,7 @@ def Range(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`start`, `start` + `delta`, … up to but without `limit`."""
+    """`start`, `start` + `delta`, … up to but excluding `limit`."""
 
 range = Range
 
@@ -1151,7 +1151,7 @@ def Positions(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """0, 1, 2, … as many as there are ids."""
+    """0, 1, 2, …: the position of each id."""
 
 positions = Positions
 
@@ -1162,7 +1162,7 @@ def MaskRows(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The rows, with zeros (whatever stood there, NaN too) where `mask` is true."""
+    """The rows, with zeros where `mask` is true, even in place of NaN."""
 
 mask_rows = MaskRows
 
@@ -1190,7 +1190,7 @@ def SplitRows(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> SplitRowsResult:
-    """The transpose of `ConcatRows`: as many rows as x has, then as many as y."""
+    """The transpose of `ConcatRows`: the first rows, as many as x has, and the others, as many as y has."""
 
 split_rows = SplitRows
 
@@ -1212,7 +1212,7 @@ def MaskBelow(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """1 where x >= bound, else 0: the slope of `AtLeast`, and flat itself."""
+    """1 where x >= bound, else 0: the derivative of `AtLeast`. It has no gradient itself."""
 
 mask_below = MaskBelow
 

@@ -125,14 +125,14 @@ class OpError(Exception):
 
 
 def _restore(kind: type[OpError], args: tuple[Any, ...]) -> OpError:
-    """A copy of an error whose constructor takes other arguments, without calling that constructor."""
+    """Return a copy of an error without calling its constructor, which takes other arguments."""
     error = kind.__new__(kind, *args)
     error.args = args
     return error
 
 
 def with_notes(error: BaseException) -> str:
-    """`str(error)` and the notes of the error, one per line: for errors that are passed on as text."""
+    """Return `str(error)` and the notes of the error, one per line, for errors that are passed on as text."""
     return "\n".join((str(error), *getattr(error, "__notes__", ())))
 
 
@@ -177,7 +177,7 @@ class ShardError(InvalidArgumentError):
 
 
 def shape_text(shape: tuple[int | None, ...]) -> str:
-    """TensorFlow's notation for a shape: [2,3], with ? for an unknown dimension."""
+    """Return a shape in TensorFlow's notation: [2,3], with ? for an unknown dimension."""
     return "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"
 
 

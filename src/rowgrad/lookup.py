@@ -38,7 +38,7 @@ def combiner_suffix(combiner: str) -> str:
 
 
 def tensorflow_combiner_suffix(combiner: str | None) -> str:
-    """Do the same for TensorFlow's lookups: None means the mean, and the error message is TensorFlow's."""
+    """Return the suffix of a combiner's ops for TensorFlow's lookups: None is "mean", errors are TensorFlow's."""
     kind = COMBINERS.get("mean" if combiner is None else combiner) if isinstance(combiner, str | None) else None
     if kind is None:
         raise ValueError(f"combiner must be one of 'mean', 'sqrtn' or 'sum', got {combiner}")
@@ -79,7 +79,7 @@ def row_number(argument: str, row: int | None, rows: int) -> int | None:
 
 
 def check_default_id(default_id: int | None, dtype: Any) -> None:
-    """Raise if ids of this dtype cannot hold the default."""
+    """Raise if `default_id` does not fit the dtype of the ids."""
     limits = np.iinfo(dtype)
     if default_id is not None and not limits.min <= default_id <= limits.max:
         raise make_error("integer_does_not_fit", argument="default_id", value=default_id, bound=dtype)
@@ -88,13 +88,13 @@ def check_default_id(default_id: int | None, dtype: Any) -> None:
 def shards_of(params: Any, argument: str) -> list[Any]:
     """Return the shards of a table as arrays. Only a list is a list of shards; everything else is one table."""
     if getattr(params, "is_list", False):  # under vjp; otherwise it would be a list of shards
-        raise make_error("not_an_array", argument=argument, value="a list of numbers; write numpy.array(…) around it")
+        raise make_error("not_an_array", argument=argument, value="a list of numbers; convert it with numpy.array")
     shards = params if isinstance(params, list) else [params]
     if not isinstance(params, list | tuple) and not hasattr(params, "dtype") and hasattr(params, "__iter__"):
         items = () if hasattr(params, "__array__") else tuple(params)
         if items and all(hasattr(item, "dtype") for item in items):  # torch's ParameterList, say
-            items_of = f"{type(params).__name__} of {len(items)} arrays; a list of shards is a Python list: list(…)"
-            raise make_error("not_an_array", argument=argument, value=items_of)
+            value = f"{type(params).__name__} of {len(items)} arrays; pass shards as a Python list: list(…)"
+            raise make_error("not_an_array", argument=argument, value=value)
     if not shards:
         raise ValueError("Length of params is currently 0. Need at least one param.")
     arrays = [s if hasattr(s, "dtype") else plain_array(s, argument) for s in shards]
@@ -168,7 +168,7 @@ _OUTER_ARGUMENTS = {"indices": _IDS, "segment_ids": _IDS, "dense_shape": _IDS, "
 
 
 def _named_in_errors(function: F) -> F:
-    """Make errors of the inner ops name the lookup that the caller wrote, and its arguments."""
+    """Make errors of the inner ops name the lookup and its arguments."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -176,11 +176,11 @@ def _named_in_errors(function: F) -> F:
         try:
             return function(*args, **kwargs)
         except OpError as error:
-            given = signature.bind_partial(*args, **kwargs).arguments
-            outer = (name for name in _OUTER_ARGUMENTS.get(error.argument or "", ()) if name in given)
+            arguments = signature.bind_partial(*args, **kwargs).arguments
+            outer = (name for name in _OUTER_ARGUMENTS.get(error.argument or "", ()) if name in arguments)
             error.argument = next(outer, error.argument)
-            call = ", ".join(f"{k}={describe_value(v)}" for k, v in given.items() if k != "name")
-            error.replace_call(function.__name__, given.get("name"), call)
+            call = ", ".join(f"{k}={describe_value(v)}" for k, v in arguments.items() if k != "name")
+            error.replace_call(function.__name__, arguments.get("name"), call)
             raise
 
     return wrapper  # type: ignore[return-value]
@@ -364,10 +364,10 @@ def safe_embedding_lookup_sparse(
 
 def _compiler(ids: SparseTensor, weights: SparseTensor | None) -> Any:
     """Return the runner that traces ids or weights; None if their values are known."""
-    given = [ids.values, ids.indices]
+    arrays = [ids.values, ids.indices]
     if weights is not None and is_traced(weights.values):
-        given.append(weights.values > 0)  # known if only a gradient traces the weights: comparisons have none
-    return next((load_runner(type(x)) for x in given if is_traced(x)), None)
+        arrays.append(weights.values > 0)  # known if only a gradient traces the weights: comparisons have no gradient
+    return next((load_runner(type(x)) for x in arrays if is_traced(x)), None)
 
 
 def _bags(op: str, rows: Any, ids: Array, segments: Array, *weights: Any, **options: Any) -> Any:

@@ -1,7 +1,7 @@
 """Optimizer steps on tables, in place.
 
-A table and its slots are NumPy arrays or `Memory` of another library; so are gradients and ids. Updated arrays are
-never copied, and a call that raises writes nothing. docs/optimizers.md has the formulas.
+Tables, slots, gradients and ids are NumPy arrays or `Memory` of another library. Updated arrays are never copied, and a
+call that raises writes nothing. docs/optimizers.md has the formulas.
 """
 
 from __future__ import annotations
@@ -99,18 +99,18 @@ class UpdateCall:
 
     def state(self, rule: str, table: Any, slots: Sequence[Any]) -> list[tuple[str, Any, Memory]]:
         """Validate the table and the slots of the rule; return them as (name, array, memory)."""
-        wanted = rule_named(rule).slots
+        rule_slots = rule_named(rule).slots
         if isinstance(slots, tuple | list) and not isinstance(slots, Memory):
             slots = tuple(slots)  # read once: another thread may change a list
         self.table = _check_updated("table", table, None)
         self._check_table(self.table)
-        listed = isinstance(slots, tuple) and not isinstance(slots, Memory)
-        if not listed or len(slots) != len(wanted):
-            names = ", ".join(s.name for s in wanted) or "none"
-            count = len(slots) if listed else type(slots).__name__
-            raise make_error("slot_count", value=count, bound=f"{len(wanted)}, {names}")
+        is_list = isinstance(slots, tuple) and not isinstance(slots, Memory)
+        if not is_list or len(slots) != len(rule_slots):
+            names = ", ".join(s.name for s in rule_slots) or "none"
+            count = len(slots) if is_list else type(slots).__name__
+            raise make_error("slot_count", value=count, bound=f"{len(rule_slots)}, {names}")
         state = [("table", table, self.table)]
-        for slot, array, shape in zip(wanted, slots, slot_shapes(rule, self.table.shape), strict=True):
+        for slot, array, shape in zip(rule_slots, slots, slot_shapes(rule, self.table.shape), strict=True):
             aval = Memory(0, slot_dtype(self.table.dtype), shape)
             state.append((slot.name, array, _check_updated(slot.name, array, aval)))
         return state
@@ -132,7 +132,7 @@ class UpdateCall:
 
     def rows(self, name: str, value: Any) -> Memory:
         """Validate a gradient: the dtype and row shape of the table."""
-        grad = self._take(name, value)
+        grad = self._add_input(name, value)
         if grad.dtype != self.table.dtype:
             raise make_error(
                 "dtype_expected", argument=name, value=grad.dtype, bound=self.table.dtype, why=", as the table"
@@ -147,7 +147,7 @@ class UpdateCall:
         """Validate a vector of int32 or int64."""
         if isinstance(value, list | tuple) and not isinstance(value, Memory):
             value = np.zeros(0, np.int64) if len(value) == 0 else plain_array(value, name)
-        ids = self._take(name, value)
+        ids = self._add_input(name, value)
         if ids.dtype not in _INTEGERS:
             raise make_error("dtype_not_allowed", argument=name, value=ids.dtype, bound=", ".join(_INTEGERS))
         if len(ids.shape) != 1:
@@ -158,7 +158,7 @@ class UpdateCall:
         """Validate weights, if given: one per id, of any float dtype."""
         if value is None:
             return
-        weights = self._take("weights", value)
+        weights = self._add_input("weights", value)
         if weights.dtype not in _FLOATS:
             raise make_error("dtype_not_allowed", argument="weights", value=weights.dtype, bound=", ".join(_FLOATS))
         if weights.shape != (ids,):
@@ -178,7 +178,7 @@ class UpdateCall:
         rows = parts["num_rows"]
         if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or not 0 <= (count := int(rows)) < 1 << 63:
             raise make_error("count_unfit", argument="num_rows", value=value_text(rows), bound=0)
-        self._take("num_rows", np.array(count, np.int64))
+        self._add_input("num_rows", np.array(count, np.int64))
 
     def prepare(
         self, state: list[tuple[str, Any, Memory]], rule: str, step: Step, constants: Sequence[int] = ()
@@ -201,7 +201,7 @@ class UpdateCall:
                 if _overlap(memory, second):
                     raise make_error("updated_overlaps", argument=name, value=other)
         if self.table.device is None:
-            self._take("numbers", scalars)
+            self._add_input("numbers", scalars)
         return partial(self._launch, state, rule, step, constants, attrs)
 
     def _launch(
@@ -219,7 +219,7 @@ class UpdateCall:
                 key, position, value, bound = fault
                 raise make_error(key, has=self.names, position=position, value=value, bound=bound)
 
-    def _take(self, name: str, value: Any) -> Memory:
+    def _add_input(self, name: str, value: Any) -> Memory:
         if not isinstance(value, Memory):
             array = canonical(plain_array(value, name), name)
             if not (is_ndarray(value) and (array is value or array.base is not None)):
@@ -233,7 +233,7 @@ class UpdateCall:
         return memory
 
 
-def _check_updated(name: str, value: Any, wanted: Memory | None) -> Memory:
+def _check_updated(name: str, value: Any, expected: Memory | None) -> Memory:
     """Validate an array that is updated in place: it cannot be converted."""
     if is_masked(value):
         raise make_error("updated_unfit", argument=name, value="a masked array, whose mask would be lost", bound=_GOOD)
@@ -244,12 +244,12 @@ def _check_updated(name: str, value: Any, wanted: Memory | None) -> Memory:
     elif not isinstance(value, Memory):
         raise make_error("updated_unfit", argument=name, value=type(value).__name__, bound="an array")
     memory = describe(value, name)
-    if wanted is not None and (memory.dtype, memory.shape) != (wanted.dtype, wanted.shape):
+    if expected is not None and (memory.dtype, memory.shape) != (expected.dtype, expected.shape):
         raise make_error(
             "updated_unfit",
             argument=name,
             value=f"{memory.dtype}{shape_text(memory.shape)}",
-            bound=f"{wanted.dtype}{shape_text(wanted.shape)}",
+            bound=f"{expected.dtype}{shape_text(expected.shape)}",
         )
     return memory
 
@@ -536,8 +536,8 @@ def apply_bags(
     >>> table.ravel().tolist()
     [0.5, 1.0, 1.0, -1.5]
     """
-    how = {"combiner": combiner, "weights": weights, "accumulate": accumulate, "order": order}
-    prepare_bags(rule, table, slots, grad, indices, segment_ids, step, **how)()
+    options = {"combiner": combiner, "weights": weights, "accumulate": accumulate, "order": order}
+    prepare_bags(rule, table, slots, grad, indices, segment_ids, step, **options)()
 
 
 def prepare_bags(
@@ -550,7 +550,7 @@ def prepare_bags(
     step: Step,
     *,
     weights: Any = None,
-    **how: Any,
+    **options: Any,
 ) -> Callable[[], None]:
     """Validate the arguments of `apply_bags`; return a function that runs the kernel."""
     with UpdateCall(
@@ -562,7 +562,7 @@ def prepare_bags(
         if segments.shape != ids.shape:
             raise make_error("segments_match_indices")
         call.weights(weights, ids.shape[0])
-        return call.prepare(state, rule, step, _bag_constants(weights, **how))
+        return call.prepare(state, rule, step, _bag_constants(weights, **options))
 
 
 def apply_planned(
@@ -602,8 +602,8 @@ def apply_planned(
     >>> table.ravel().tolist()
     [0.5, 1.0, 1.0, 0.0]
     """
-    how = {"combiner": combiner, "weights": weights, "accumulate": accumulate, "order": order}
-    prepare_planned(rule, table, slots, grad, plan, step, **how)()
+    options = {"combiner": combiner, "weights": weights, "accumulate": accumulate, "order": order}
+    prepare_planned(rule, table, slots, grad, plan, step, **options)()
 
 
 def prepare_planned(
@@ -615,7 +615,7 @@ def prepare_planned(
     step: Step,
     *,
     weights: Any = None,
-    **how: Any,
+    **options: Any,
 ) -> Callable[[], None]:
     """Validate the arguments of `apply_planned`; return a function that runs the kernel."""
     with UpdateCall("apply_planned", table=table, grad=grad, plan=plan, weights=weights) as call:
@@ -631,7 +631,7 @@ def prepare_planned(
                 raise make_error("should_be_vector", argument=name)
         call.weights(weights, parts["segments"].shape[0])
         call.plan(parts)
-        return call.prepare(state, rule, step, _bag_constants(weights, **how))
+        return call.prepare(state, rule, step, _bag_constants(weights, **options))
 
 
 def _bag_constants(

@@ -1,4 +1,4 @@
-"""Plan: the ids of a batch sorted by row once, for every gradient that needs them."""
+"""Plan: the ids of a batch, sorted by row once and reused by every gradient."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Plan:
             object.__setattr__(self, name, part)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a Plan does not change; make another one to have another {name}")
+        raise AttributeError(f"a Plan is immutable; create another one to change {name}")
 
     @property
     def num_ids(self) -> int:
@@ -114,5 +114,5 @@ def _restore(*parts: Any) -> Plan:
     try:
         plan.ids()
     except OpError as error:
-        raise ValueError(f"this is not an intact Plan: {error}") from None
+        raise ValueError(f"the pickle is not an intact Plan: {error}") from None
     return plan

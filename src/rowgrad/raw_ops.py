@@ -1,9 +1,8 @@
-"""Every kernel op of the catalogue as a function, under TensorFlow's name and its snake_case form.
+"""Every kernel op of the catalogue as a function, under TensorFlow's name and its snake_case variant.
 
-`raw_ops.SparseSegmentMeanGrad(grad=…, indices=…, segment_ids=…, output_dim0=…)`; arguments go by keyword or by
-position, `name=` appears in error messages, `out=` takes arrays to write into, `plan=` a Plan in place of ids.
-One output comes back as it is, several as a named tuple. The type stub beside this file is generated from the same
-records.
+`raw_ops.SparseSegmentMeanGrad(grad=…, indices=…, segment_ids=…, output_dim0=…)`: arguments are passed by keyword or by
+position, `name=` appears in error messages, `out=` takes arrays to write into, `plan=` takes a Plan in place of ids. An
+op with several outputs returns a named tuple. The type stub of this module is generated from the same records.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ._runtime.dispatch import invoke
 
 
 def keywords(op: Op) -> tuple[str, ...]:
-    """What a call takes besides arguments and attributes."""
+    """Return the keyword arguments of an op besides its inputs and attributes."""
     return (*(("plan",) if op.planned else ()), *(("size", "fill_id") if op.padded else ()), "name", "out")
 
 
@@ -44,7 +43,7 @@ def _function(op: Op) -> Callable[..., Any]:
 
 
 class OpTable(Mapping[str, Callable[..., Any]]):
-    """Functions by op name, over all ops that compute: what adjoints are handed. Aliases are found, not listed."""
+    """The functions of all ops except graph blocks, by name; adjoints receive it. Aliases are found, but not listed."""
 
     def __init__(self) -> None:
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -56,7 +55,7 @@ class OpTable(Mapping[str, Callable[..., Any]]):
             if op is None or op.layer == "graph":
                 raise KeyError(name)
             function = _function(op) if op.name == name else self[op.name]
-            function = self._functions.setdefault(name, function)  # of two threads' the first, for both
+            function = self._functions.setdefault(name, function)  # another thread may have been first
         return function
 
     def __iter__(self) -> Iterator[str]:

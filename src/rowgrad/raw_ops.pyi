@@ -44,7 +44,7 @@ def SparseSegmentSumWithNumSegments(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`SparseSegmentSum` with the number of output rows given: segments without ids give rows of zeros."""
+    """`SparseSegmentSum` with `num_segments` output rows; rows of segments without ids are zero."""
 
 @overload
 def SparseSegmentSumWithNumSegments(
@@ -58,7 +58,7 @@ def SparseSegmentSumWithNumSegments(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`SparseSegmentSum` with the number of output rows given: segments without ids give rows of zeros."""
+    """`SparseSegmentSum` with `num_segments` output rows; rows of segments without ids are zero."""
 
 sparse_segment_sum_with_num_segments = SparseSegmentSumWithNumSegments
 
@@ -140,7 +140,7 @@ def PaddedSparseSegmentSumGradV2(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> PaddedSparseSegmentSumGradV2Result:
-    """`SparseSegmentSumGradV2` in `size` rows, however many are named: for compilers of fixed shapes."""
+    """`SparseSegmentSumGradV2` padded to `size` rows, for compilers that need static shapes."""
 
 padded_sparse_segment_sum_grad_v2 = PaddedSparseSegmentSumGradV2
 
@@ -153,7 +153,7 @@ def SparseSegmentSumGradGrad(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The transpose of `SparseSegmentSumGrad`: what a gradient of that gradient needs."""
+    """The transpose of `SparseSegmentSumGrad`, needed for second derivatives."""
 
 sparse_segment_sum_grad_grad = SparseSegmentSumGradGrad
 
@@ -182,7 +182,7 @@ def SparseSegmentMeanWithNumSegments(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`SparseSegmentMean` with the number of output rows given: segments without ids give rows of zeros."""
+    """`SparseSegmentMean` with `num_segments` output rows; rows of segments without ids are zero."""
 
 @overload
 def SparseSegmentMeanWithNumSegments(
@@ -196,7 +196,7 @@ def SparseSegmentMeanWithNumSegments(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`SparseSegmentMean` with the number of output rows given: segments without ids give rows of zeros."""
+    """`SparseSegmentMean` with `num_segments` output rows; rows of segments without ids are zero."""
 
 sparse_segment_mean_with_num_segments = SparseSegmentMeanWithNumSegments
 
@@ -278,7 +278,7 @@ def PaddedSparseSegmentMeanGradV2(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> PaddedSparseSegmentMeanGradV2Result:
-    """`SparseSegmentMeanGradV2` in `size` rows, however many are named: for compilers of fixed shapes."""
+    """`SparseSegmentMeanGradV2` padded to `size` rows, for compilers that need static shapes."""
 
 padded_sparse_segment_mean_grad_v2 = PaddedSparseSegmentMeanGradV2
 
@@ -291,7 +291,7 @@ def SparseSegmentMeanGradGrad(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The transpose of `SparseSegmentMeanGrad`: what a gradient of that gradient needs."""
+    """The transpose of `SparseSegmentMeanGrad`, needed for second derivatives."""
 
 sparse_segment_mean_grad_grad = SparseSegmentMeanGradGrad
 
@@ -320,7 +320,7 @@ def SparseSegmentSqrtNWithNumSegments(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`SparseSegmentSqrtN` with the number of output rows given: segments without ids give rows of zeros."""
+    """`SparseSegmentSqrtN` with `num_segments` output rows; rows of segments without ids are zero."""
 
 @overload
 def SparseSegmentSqrtNWithNumSegments(
@@ -334,7 +334,7 @@ def SparseSegmentSqrtNWithNumSegments(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`SparseSegmentSqrtN` with the number of output rows given: segments without ids give rows of zeros."""
+    """`SparseSegmentSqrtN` with `num_segments` output rows; rows of segments without ids are zero."""
 
 sparse_segment_sqrt_n_with_num_segments = SparseSegmentSqrtNWithNumSegments
 
@@ -416,7 +416,7 @@ def PaddedSparseSegmentSqrtNGradV2(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> PaddedSparseSegmentSqrtNGradV2Result:
-    """`SparseSegmentSqrtNGradV2` in `size` rows, however many are named: for compilers of fixed shapes."""
+    """`SparseSegmentSqrtNGradV2` padded to `size` rows, for compilers that need static shapes."""
 
 padded_sparse_segment_sqrt_n_grad_v2 = PaddedSparseSegmentSqrtNGradV2
 
@@ -429,7 +429,7 @@ def SparseSegmentSqrtNGradGrad(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The transpose of `SparseSegmentSqrtNGrad`: what a gradient of that gradient needs."""
+    """The transpose of `SparseSegmentSqrtNGrad`, needed for second derivatives."""
 
 sparse_segment_sqrt_n_grad_grad = SparseSegmentSqrtNGradGrad
 
@@ -449,7 +449,7 @@ def SparseFillEmptyRows(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> SparseFillEmptyRowsResult:
-    """Gives every row without a value one entry holding `default_value`."""
+    """The entries, and one entry with `default_value` for every row without any."""
 
 sparse_fill_empty_rows = SparseFillEmptyRows
 
@@ -465,7 +465,7 @@ def SparseFillEmptyRowsGrad(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> SparseFillEmptyRowsGradResult:
-    """The gradient of `SparseFillEmptyRows`: each value's own entry, and the sum of the filled ones for the default."""
+    """The gradients of `SparseFillEmptyRows` for the values, and for the default: the sum over added entries."""
 
 sparse_fill_empty_rows_grad = SparseFillEmptyRowsGrad
 
@@ -478,7 +478,7 @@ def SparseFillEmptyRowsGradGrad(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The transpose of `SparseFillEmptyRowsGrad`: entries named by the map get their values, all others the default."""
+    """The transpose of `SparseFillEmptyRowsGrad`: values at the positions in the map, the default elsewhere."""
 
 sparse_fill_empty_rows_grad_grad = SparseFillEmptyRowsGradGrad
 
@@ -498,7 +498,7 @@ def RaggedFillEmptyRows(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> RaggedFillEmptyRowsResult:
-    """Gives every row without a value one entry holding `default_value`."""
+    """The entries, and one entry with `default_value` for every row without any."""
 
 ragged_fill_empty_rows = RaggedFillEmptyRows
 
@@ -514,7 +514,7 @@ def RaggedFillEmptyRowsGrad(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> RaggedFillEmptyRowsGradResult:
-    """The gradient of `RaggedFillEmptyRows`: each value's own entry, and the sum of the filled ones for the default."""
+    """The gradients of `RaggedFillEmptyRows` for the values, and for the default: the sum over added entries."""
 
 ragged_fill_empty_rows_grad = RaggedFillEmptyRowsGrad
 
@@ -527,7 +527,7 @@ def RaggedFillEmptyRowsGradGrad(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The transpose of `RaggedFillEmptyRowsGrad`: entries named by the map get their values, all others the default."""
+    """The transpose of `RaggedFillEmptyRowsGrad`: values at the positions in the map, the default elsewhere."""
 
 ragged_fill_empty_rows_grad_grad = RaggedFillEmptyRowsGradGrad
 
@@ -560,7 +560,7 @@ def SparseSliceGrad(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The gradient of `SparseSlice` for `values`: entries inside the slice get theirs, all others 0."""
+    """The gradient of `SparseSlice` for `values`: 0 for entries outside of the slice."""
 
 sparse_slice_grad = SparseSliceGrad
 
@@ -627,7 +627,7 @@ def SparseAddGradGrad(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The transpose of `SparseAddGrad`: every entry of the sum collects from the entries it came from."""
+    """The transpose of `SparseAddGrad`: for each entry of the sum, the values of its entries of a and b, added."""
 
 sparse_add_grad_grad = SparseAddGradGrad
 
@@ -703,7 +703,7 @@ def WeightedSparseSegmentSumWithNumSegments(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`WeightedSparseSegmentSum` with the number of output rows given; segment ids come in any order."""
+    """`WeightedSparseSegmentSum` with `num_segments` output rows, for segment ids in any order."""
 
 @overload
 def WeightedSparseSegmentSumWithNumSegments(
@@ -719,7 +719,7 @@ def WeightedSparseSegmentSumWithNumSegments(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`WeightedSparseSegmentSum` with the number of output rows given; segment ids come in any order."""
+    """`WeightedSparseSegmentSum` with `num_segments` output rows, for segment ids in any order."""
 
 weighted_sparse_segment_sum_with_num_segments = WeightedSparseSegmentSumWithNumSegments
 
@@ -810,7 +810,7 @@ def WeightedSparseSegmentMeanWithNumSegments(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`WeightedSparseSegmentMean` with the number of output rows given; segment ids come in any order."""
+    """`WeightedSparseSegmentMean` with `num_segments` output rows, for segment ids in any order."""
 
 @overload
 def WeightedSparseSegmentMeanWithNumSegments(
@@ -826,7 +826,7 @@ def WeightedSparseSegmentMeanWithNumSegments(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`WeightedSparseSegmentMean` with the number of output rows given; segment ids come in any order."""
+    """`WeightedSparseSegmentMean` with `num_segments` output rows, for segment ids in any order."""
 
 weighted_sparse_segment_mean_with_num_segments = WeightedSparseSegmentMeanWithNumSegments
 
@@ -917,7 +917,7 @@ def WeightedSparseSegmentSqrtNWithNumSegments(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`WeightedSparseSegmentSqrtN` with the number of output rows given; segment ids come in any order."""
+    """`WeightedSparseSegmentSqrtN` with `num_segments` output rows, for segment ids in any order."""
 
 @overload
 def WeightedSparseSegmentSqrtNWithNumSegments(
@@ -933,7 +933,7 @@ def WeightedSparseSegmentSqrtNWithNumSegments(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`WeightedSparseSegmentSqrtN` with the number of output rows given; segment ids come in any order."""
+    """`WeightedSparseSegmentSqrtN` with `num_segments` output rows, for segment ids in any order."""
 
 weighted_sparse_segment_sqrt_n_with_num_segments = WeightedSparseSegmentSqrtNWithNumSegments
 
@@ -969,7 +969,7 @@ def RowPlan(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> RowPlanResult:
-    """The ids of a batch sorted by the row they name: what `Plan` keeps."""
+    """The ids of a batch sorted by row: the arrays of a `Plan`."""
 
 row_plan = RowPlan
 
@@ -989,7 +989,7 @@ def PlannedIds(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> PlannedIdsResult:
-    """The ids a plan was made of, in their order: RowPlan undone."""
+    """The ids of a plan in the order of the batch: the inverse of `RowPlan`."""
 
 planned_ids = PlannedIds
 
@@ -1067,7 +1067,7 @@ def SparseSegmentSumWithPlan(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`SparseSegmentSumWithNumSegments` that brings along the plan of its ids, for its gradient."""
+    """`SparseSegmentSumWithNumSegments` with the plan of its ids, which its gradient uses."""
 
 sparse_segment_sum_with_plan = SparseSegmentSumWithPlan
 
@@ -1089,7 +1089,7 @@ def WeightedSparseSegmentSumWithPlan(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`WeightedSparseSegmentSumWithNumSegments` that brings along the plan of its ids, for its gradient."""
+    """`WeightedSparseSegmentSumWithNumSegments` with the plan of its ids, which its gradient uses."""
 
 weighted_sparse_segment_sum_with_plan = WeightedSparseSegmentSumWithPlan
 
@@ -1167,7 +1167,7 @@ def SparseSegmentMeanWithPlan(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`SparseSegmentMeanWithNumSegments` that brings along the plan of its ids, for its gradient."""
+    """`SparseSegmentMeanWithNumSegments` with the plan of its ids, which its gradient uses."""
 
 sparse_segment_mean_with_plan = SparseSegmentMeanWithPlan
 
@@ -1189,7 +1189,7 @@ def WeightedSparseSegmentMeanWithPlan(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`WeightedSparseSegmentMeanWithNumSegments` that brings along the plan of its ids, for its gradient."""
+    """`WeightedSparseSegmentMeanWithNumSegments` with the plan of its ids, which its gradient uses."""
 
 weighted_sparse_segment_mean_with_plan = WeightedSparseSegmentMeanWithPlan
 
@@ -1267,7 +1267,7 @@ def SparseSegmentSqrtNWithPlan(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`SparseSegmentSqrtNWithNumSegments` that brings along the plan of its ids, for its gradient."""
+    """`SparseSegmentSqrtNWithNumSegments` with the plan of its ids, which its gradient uses."""
 
 sparse_segment_sqrt_n_with_plan = SparseSegmentSqrtNWithPlan
 
@@ -1289,7 +1289,7 @@ def WeightedSparseSegmentSqrtNWithPlan(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """`WeightedSparseSegmentSqrtNWithNumSegments` that brings along the plan of its ids, for its gradient."""
+    """`WeightedSparseSegmentSqrtNWithNumSegments` with the plan of its ids, which its gradient uses."""
 
 weighted_sparse_segment_sqrt_n_with_plan = WeightedSparseSegmentSqrtNWithPlan
 
@@ -1312,7 +1312,7 @@ def GatherRows(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The rows of `params` named by `indices`, bit for bit."""
+    """The rows of `params` at `indices`."""
 
 gather_rows = GatherRows
 
@@ -1335,7 +1335,7 @@ def RowPositions(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """Where each id stands in a list of distinct ascending ids, such as GradV2's `sorted_unique_indices`."""
+    """The position of each id in a list of distinct ascending ids, such as GradV2's `sorted_unique_indices`."""
 
 row_positions = RowPositions
 
@@ -1371,7 +1371,7 @@ def SegmentIdsFromOffsets(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The segment of every id, for bags given by where they begin: `offsets[b]` is the first id of bag b."""
+    """The segment of each id, for bags defined by offsets: `offsets[b]` is the position of the first id of bag b."""
 
 segment_ids_from_offsets = SegmentIdsFromOffsets
 
@@ -1391,6 +1391,6 @@ def StackBags(
     name: str | None = None,
     out: Sequence[_Array] | None = None,
 ) -> StackBagsResult:
-    """Ids of many features as ids of one stacked table, so that one lookup serves them all."""
+    """Ids of many features as ids of one stacked table, so that one lookup is enough for all features."""
 
 stack_bags = StackBags

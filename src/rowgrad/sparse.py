@@ -49,13 +49,13 @@ class SparseTensor:
         if is_traced(dense_shape):
             raise make_error("host_traced", argument="dense_shape")
         try:
-            self._take(indices, values, dense_shape)
+            self._set_parts(indices, values, dense_shape)
         except OpError as error:
-            given = {"indices": indices, "values": values, "dense_shape": dense_shape}
-            got = ", ".join(f"{name}={describe_value(part)}" for name, part in given.items())
-            raise error.in_call("SparseTensor", None, got) from None
+            parts = {"indices": indices, "values": values, "dense_shape": dense_shape}
+            call = ", ".join(f"{name}={describe_value(part)}" for name, part in parts.items())
+            raise error.in_call("SparseTensor", None, call) from None
 
-    def _take(self, indices: Any, values: Any, dense_shape: Any) -> None:
+    def _set_parts(self, indices: Any, values: Any, dense_shape: Any) -> None:
         object.__setattr__(self, "indices", _integers(indices, "indices"))
         object.__setattr__(self, "dense_shape", _integers(dense_shape, "dense_shape"))
         is_array = hasattr(values, "shape") and hasattr(values, "dtype")
@@ -69,8 +69,8 @@ class SparseTensor:
         shapes = {"indices": self.indices.shape, "values": self.values.shape, "dense_shape": self.dense_shape.shape}
         for name, rank in (("indices", 2), ("values", 1), ("dense_shape", 1)):
             if len(shapes[name]) != rank:
-                wanted = "a matrix" if rank == 2 else "a vector"
-                raise make_error("same_shape", argument=name, value=shape_text(shapes[name]), bound=wanted)
+                bound = "a matrix" if rank == 2 else "a vector"
+                raise make_error("same_shape", argument=name, value=shape_text(shapes[name]), bound=bound)
         if shapes["values"][0] != shapes["indices"][0]:
             raise make_error("lengths_match", argument="values", value=shapes["values"][0], bound=shapes["indices"][0])
         if shapes["dense_shape"][0] != shapes["indices"][1]:
@@ -133,7 +133,7 @@ class SparseTensor:
         if not len(values):
             return dense
         strides = np.cumprod([1, *self.shape[:0:-1]], dtype=np.int64)[::-1]
-        places, first, which = np.unique(
+        places, first, place_of = np.unique(
             np.asarray(self.indices) @ strides[: len(self.shape)], return_index=True, return_inverse=True
         )
         if dtype == "string":
@@ -145,7 +145,7 @@ class SparseTensor:
             wide = np.dtype(np.float32) if dtype in ("float16", "bfloat16") else values.dtype
             # Adding to -0.0 changes no number, not even -0.0.
             sums = np.full(len(places), -np.zeros((), wide) if is_inexact(wide) else 0, wide)
-            np.add.at(sums, which.reshape(-1), values.astype(wide, copy=False))
+            np.add.at(sums, place_of.reshape(-1), values.astype(wide, copy=False))
         with np.errstate(over="ignore"):
             dense.reshape(-1)[places] = sums.astype(values.dtype, copy=False)
         return dense
@@ -190,24 +190,24 @@ def _default(value: Any, values: Array) -> Any:
         raise make_error(
             "dtype_expected", argument="default_value", value=type(value).__name__, bound="a string", why=""
         )
-    given = as_array(value, "default_value", dtype)
-    if given.ndim:
-        raise make_error("same_shape", argument="default_value", value=shape_text(given.shape), bound="[]")
-    kinds = given.dtype.kind, values.dtype.kind
+    array = as_array(value, "default_value", dtype)
+    if array.ndim:
+        raise make_error("same_shape", argument="default_value", value=shape_text(array.shape), bound="[]")
+    kinds = array.dtype.kind, values.dtype.kind
     if kinds[0] in "iu" and kinds[1] in "iu":
-        return fit(given, "default_value", values.dtype)
-    is_number = given.dtype.kind in "iu" or is_inexact(given.dtype)
-    if given.dtype == values.dtype or (kinds[1] == "b" and given in (0, 1)):
-        return given
+        return fit(array, "default_value", values.dtype)
+    is_number = array.dtype.kind in "iu" or is_inexact(array.dtype)
+    if array.dtype == values.dtype or (kinds[1] == "b" and array in (0, 1)):
+        return array
     if is_number and is_inexact(values.dtype) and (kinds[0] != "c" or kinds[1] == "c"):
-        return given
-    raise make_error("dtype_expected", argument="default_value", value=given.dtype, bound=dtype, why=", as the values")
+        return array
+    raise make_error("dtype_expected", argument="default_value", value=array.dtype, bound=dtype, why=", as the values")
 
 
-def _integers(given: Any, argument: str) -> Any:
+def _integers(value: Any, argument: str) -> Any:
     """Return indices or a shape as an int64 NumPy array; traced arrays are unchanged."""
-    traced = is_traced(given)
-    array = given if traced else plain_array(given, argument)
+    traced = is_traced(value)
+    array = value if traced else plain_array(value, argument)
     if array.dtype.kind not in "iu" and (traced or array.size or array.dtype.kind != "f"):  # [] becomes float64
         raise make_error("dtype_expected", argument=argument, value=array.dtype, bound="int64", why="")
     if traced:
@@ -232,7 +232,19 @@ def _sparse(value: Any, argument: str) -> SparseTensor:
 
 
 def slice(sp_input: SparseTensor, start: Any, size: Any, name: str | None = None) -> SparseTensor:
-    """Return the entries inside the box at `start` of `size`, moved to the origin.
+    """Return the entries inside a box, moved to the origin.
+
+    Args:
+        sp_input: A sparse tensor.
+        start: The coordinates of the box.
+        size: The size of the box along each dimension.
+        name: A name for errors.
+
+    Returns:
+        A sparse tensor of at most this size.
+
+    Raises:
+        InvalidArgumentError: If `start` or `size` does not fit the tensor.
 
     >>> import rowgrad as rg
     >>> part = rg.sparse.slice(rg.SparseTensor.from_dense([[0, 5], [7, 0]]), [1, 0], [1, 2])
@@ -245,6 +257,17 @@ def slice(sp_input: SparseTensor, start: Any, size: Any, name: str | None = None
 
 def fill_empty_rows(sp_input: SparseTensor, default_value: Any, name: str | None = None) -> Filled:
     """Add an entry to every empty row: `default_value` in column 0.
+
+    Args:
+        sp_input: A sparse tensor.
+        default_value: The value of added entries.
+        name: A name for errors.
+
+    Returns:
+        The filled tensor, and for each row whether it was empty.
+
+    Raises:
+        InvalidArgumentError: If an entry is outside of the dense shape.
 
     >>> import numpy as np, rowgrad as rg
     >>> filled = rg.sparse.fill_empty_rows(rg.SparseTensor([[1, 0]], np.array([5]), [2, 1]), 9)
@@ -259,6 +282,18 @@ def fill_empty_rows(sp_input: SparseTensor, default_value: Any, name: str | None
 
 def add(a: SparseTensor, b: SparseTensor, threshold: Any = 0, name: str | None = None) -> SparseTensor:
     """Add two sparse tensors. Where both have an entry, sums below `threshold` in magnitude are dropped.
+
+    Args:
+        a: A sparse tensor.
+        b: A sparse tensor of the same shape.
+        threshold: A real number.
+        name: A name for errors.
+
+    Returns:
+        The sum, sorted by index.
+
+    Raises:
+        InvalidArgumentError: If the shapes or dtypes differ.
 
     >>> import rowgrad as rg
     >>> one = rg.SparseTensor.from_dense([0.0, 5.0])
@@ -293,6 +328,12 @@ def segment_sum(
         num_segments: The number of segments; by default the last segment id plus one.
         name: A name for errors.
         sparse_gradient: Return row-sparse gradients for `data`.
+
+    Returns:
+        One row for each segment.
+
+    Raises:
+        InvalidArgumentError: If an index is out of range, or segment ids are not sorted.
 
     >>> import numpy as np, rowgrad as rg
     >>> rg.sparse.segment_sum(np.array([[1.0], [2.0], [4.0]]), [0, 2, 1], [0, 0, 1]).tolist()

@@ -1,4 +1,4 @@
-"""The tour: a small day at a recommender, every operator on it, every gradient beside it."""
+"""The tour: print the result and the gradient of every operator, on the data of a small recommender."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .lookup import safe_embedding_lookup_sparse
 from .raw_ops import OPS
 from .sparse import SparseTensor
 
-# Three visitors and the films they watched; visitor 2 is new and has none.
+# Four visitors and the films they watched; visitor 2 is new and has not watched any.
 FILMS = ["Alien", "Brazil", "Casablanca", "Dune", "Eraserhead"]
 WATCHED = SparseTensor([[0, 0], [0, 1], [1, 0], [3, 0], [3, 1], [3, 2]], np.array([0, 3, 2, 3, 3, 4]), [4, 3])
 MINUTES = np.array([1.0, 3.0, 2.0, 1.0, 1.0, 2.0], np.float32)
@@ -58,11 +58,11 @@ def _segments(out: TextIO) -> None:
         x = {"data": TABLE, "indices": films, "segment_ids": visitors}
         _print(out, f"SparseSegment{kind}: one row per visitor", OPS[f"SparseSegment{kind}"](**x))
         known = OPS[f"SparseSegment{kind}WithNumSegments"](**x, num_segments=5)
-        _print(out, f"SparseSegment{kind}WithNumSegments: room for a fifth visitor", known)
+        _print(out, f"SparseSegment{kind}WithNumSegments: with a row for a fifth visitor", known)
         grad = OPS[f"SparseSegment{kind}Grad"](upstream, films, visitors, output_dim0=len(TABLE))
         _print(out, f"SparseSegment{kind}Grad: the whole table", grad, FILMS)
         rows, ids = OPS[f"SparseSegment{kind}GradV2"](upstream, films, visitors, dense_output_dim0=len(TABLE))
-        _print(out, f"SparseSegment{kind}GradV2: only films somebody watched", rows, [FILMS[i] for i in ids])
+        _print(out, f"SparseSegment{kind}GradV2: only films that were watched", rows, [FILMS[i] for i in ids])
         again = vjp(f"SparseSegment{kind}Grad", (upstream, films, visitors, len(TABLE)), TABLE)[0]
         _print(out, "… and the gradient of that gradient, which TensorFlow does not have", again)
 

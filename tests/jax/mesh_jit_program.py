@@ -157,7 +157,7 @@ def test_flat_ids_are_gathered_with_a_warning() -> None:
             warnings.simplefilter("always")
             check(f, given, (WHOLE, X, X), [None])
         assert "gathered on every device" in str(said[0].message), said
-        assert "pass ids as a matrix" in str(said[0].message), said
+        assert "Pass ids to embedding_bag as a matrix" in str(said[0].message), said
         check(f, given, (WHOLE, WHOLE, WHOLE), [None])
         check(f, given, (BY_COLUMNS, WHOLE, WHOLE), [BY_COLUMNS if MODE != "explicit" else None])
         for specs in ((X, WHOLE, WHOLE), (X, X, X)):

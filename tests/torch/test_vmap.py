@@ -435,7 +435,7 @@ def test_shapes_and_dtypes_are_those_of_an_item() -> None:
         ("SparseSegmentSumGradV2", "use SparseSegmentSumGrad"),
         ("WeightedSparseSegmentSqrtN", "use WeightedSparseSegmentSqrtNWithNumSegments"),
         ("PlannedSparseSegmentSumGrad", "use the op that takes ids"),
-        ("SparseFillEmptyRows", "decides how many rows come out"),
+        ("SparseFillEmptyRows", "determines the number of output rows"),
         ("SparseAdd", "the values determine which sums"),
         ("SparseSliceGrad", "subtract it"),
     ],

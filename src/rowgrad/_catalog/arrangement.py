@@ -15,42 +15,42 @@ from .spec import ALL_DTYPES, EVERYTHING, INDEX, NUMBERS, Call, Known, Shape
 CATEGORY = "Arrangement"
 
 
-def filled(given: tuple[Any, ...], wanted: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the wanted shape with −1 replaced by the remaining size; beside a size of 0, sizes of 0 are ignored."""
-    if -1 not in wanted:
-        return wanted
+def filled(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the new shape with −1 replaced by the remaining size; if it contains 0, sizes of 0 are ignored."""
+    if -1 not in new:
+        return new
     size = rest = 1
-    for n in given:
-        size = size * n if n != 0 or 0 not in wanted else size
-    for n in wanted:
+    for n in old:
+        size = size * n if n != 0 or 0 not in new else size
+    for n in new:
         rest = rest * n if n not in (-1, 0) else rest
-    return tuple(size // rest if n == -1 else n for n in wanted)
+    return tuple(size // rest if n == -1 else n for n in new)
 
 
 def _reshape(x: Known) -> tuple[Shape, ...]:
-    given, (wanted, count) = x.shape("tensor"), sizes(x, "shape")
-    if wanted is None:
+    old, (new, count) = x.shape("tensor"), sizes(x, "shape")
+    if new is None:
         return ((None,) * count,)
-    unknown = [i for i, n in enumerate(wanted) if n == -1]
-    for i, n in enumerate(wanted):
+    unknown = [i for i, n in enumerate(new) if n == -1]
+    for i, n in enumerate(new):
         if n < -1:
             raise make_error("size_negative", argument="shape", position=i, value=n, bound=0)
     if len(unknown) > 1:
-        raise make_error("two_unknown", argument="shape", position=unknown[1], value=shape_text(wanted))
-    if None in given:
-        return (tuple(None if n == -1 else n for n in wanted),)
-    dims = tuple(n for n in given if n is not None)
-    made = filled(dims, wanted)
-    # The size for −1 beside sizes of 0 may be rounded down, because there are no elements.
-    if math.prod(made) != math.prod(dims):
-        raise make_error("elements_match", argument="tensor", value=shape_text(given), bound=shape_text(wanted))
-    return (made,)
+        raise make_error("two_unknown", argument="shape", position=unknown[1], value=shape_text(new))
+    if None in old:
+        return (tuple(None if n == -1 else n for n in new),)
+    dims = tuple(n for n in old if n is not None)
+    complete = filled(dims, new)
+    # With sizes of 0, the size for −1 may be rounded down, because there are no elements.
+    if math.prod(complete) != math.prod(dims):
+        raise make_error("elements_match", argument="tensor", value=shape_text(old), bound=shape_text(new))
+    return (complete,)
 
 
 def _reshape_like(x: Known) -> tuple[Shape, ...]:
-    given, like = x.shape("x"), x.shape("like")
-    if None not in given and None not in like and math.prod(map(int, given)) != math.prod(map(int, like)):  # type: ignore[arg-type]
-        raise make_error("elements_match", argument="x", value=shape_text(given), bound=shape_text(like))
+    old, like = x.shape("x"), x.shape("like")
+    if None not in old and None not in like and math.prod(map(int, old)) != math.prod(map(int, like)):  # type: ignore[arg-type]
+        raise make_error("elements_match", argument="x", value=shape_text(old), bound=shape_text(like))
     return (like,)
 
 
@@ -76,11 +76,11 @@ def _squeeze(x: Known) -> tuple[Shape, ...]:
         if None in shape:
             raise make_error("squeeze_unknown", argument="axis", value=shape_text(shape))
         return (tuple(n for n in shape if n != 1),)
-    gone = {axis_in(a, len(shape), "axis", i) for i, a in enumerate(axis)}
-    for i in gone:
+    dropped = {axis_in(a, len(shape), "axis", i) for i, a in enumerate(axis)}
+    for i in dropped:
         if differ(shape[i], 1):
             raise make_error("not_one", argument="input", position=i, value=shape[i])
-    return (tuple(n for i, n in enumerate(shape) if i not in gone),)
+    return (tuple(n for i, n in enumerate(shape) if i not in dropped),)
 
 
 def _as(name: str) -> Any:
@@ -97,8 +97,8 @@ dense(
     differentiable=("tensor",),
     linear=("tensor",),
     adjoint=_as("tensor"),
-    doc="The same elements in another shape; one dimension may be −1 and is what is left for it.\n\nWhere another size"
-    " is 0, what is left is counted without the sizes of 0: [0, 3] in shape [0, −1] is [0, 3].",
+    doc="The same elements in another shape; one size may be −1 and is computed from the others.\n\nIf another size is"
+    " 0, it is computed without the sizes of 0: [0, 3] reshaped to [0, −1] is [0, 3].",
     example="Reshape(np.arange(4.), shape=[2, -1])",
 )
 dense(
@@ -125,7 +125,7 @@ dense(
     linear=("x",),
     adjoint=_as("x"),
     tensorflow=False,
-    doc="The first `count` dimensions as one; with none, a dimension of size 1 is put in front.",
+    doc="The first `count` dimensions merged into one; with `count=0`, a dimension of size 1 is inserted in front.",
     example="MergeDims(np.zeros((2, 2, 1)), count=2)",
 )
 dense(
@@ -137,7 +137,7 @@ dense(
     differentiable=("input",),
     linear=("input",),
     adjoint=_as("input"),
-    doc="A dimension of size 1 put in at position `dim`; −1 is behind the last.",
+    doc="The array with a dimension of size 1 inserted at position `dim`; −1 is after the last.",
     example="ExpandDims(np.array([1., 2.]), dim=0)",
 )
 dense(
@@ -150,7 +150,7 @@ dense(
     differentiable=("input",),
     linear=("input",),
     adjoint=_as("input"),
-    doc="Without the dimensions of size 1, or only those that `axis` names.",
+    doc="The array without its dimensions of size 1, or without those in `axis`.",
     example="Squeeze(np.array([[[1.], [2.]]]))",
 )
 
@@ -205,7 +205,7 @@ dense(
     linear=("values",),
     adjoint=_concat_adjoint,
     aliases=("ConcatV2",),
-    doc="Arrays one behind the other along a dimension; the other dimensions agree.",
+    doc="Arrays concatenated along a dimension; the other dimensions are equal.",
     example="Concat([np.array([[1., 2.]]), np.array([[3., 4.], [5., 6.]])], axis=0)",
 )
 dense(
@@ -219,7 +219,7 @@ dense(
     linear=("x",),
     adjoint=_concat_part_adjoint,
     tensorflow=False,
-    doc="The part of x that `values[index]` is when `Concat` makes x of `values`: one part of its transpose.",
+    doc="The part of x at the place of `values[index]` in `Concat(values)`: one output of the transpose of `Concat`.",
     example="ConcatPart(np.array([1., 2., 3.]), 0, [np.zeros(1), np.zeros(2)], index=1)",
 )
 
@@ -247,7 +247,7 @@ dense(
     linear=("values",),
     adjoint=_pack_adjoint,
     aliases=("Stack",),
-    doc="Arrays of one shape as the parts of one that has a dimension more.",
+    doc="Arrays of the same shape stacked along a new dimension.",
     example="Pack([np.array([1., 2.]), np.array([3., 4.])], axis=1)",
 )
 
@@ -288,7 +288,7 @@ dense(
     attrs={"axis": 0, "index": 0},
     shape=lambda x: (_at(x, "x", x.attrs["axis"], x.attrs["index"]),),
     adjoint=lambda ops, c, y: (ops["PlaceAt"](y, c.x, **c.attrs),),
-    doc="The part of x at one index along a dimension, which is gone then.",
+    doc="The part of x at one index along a dimension, which is dropped.",
     example="PartAt(np.array([[1., 2.], [3., 4.]]), axis=1, index=1)",
     **_PART,
 )
@@ -298,7 +298,7 @@ dense(
     attrs={"axis": 0, "index": 0},
     shape=_place_rule,
     adjoint=lambda ops, c, y: (ops["PartAt"](y, **c.attrs),),
-    doc="The transpose of `PartAt`: x at one index along a dimension of zeros in the shape of `like`.",
+    doc="The transpose of `PartAt`: zeros in the shape of `like`, with x at one index along a dimension.",
     example="PlaceAt(np.array([1., 2.]), like=np.zeros((2, 2)), axis=1, index=1)",
     **_PART,
 )
@@ -329,7 +329,7 @@ def _lengths(x: Known, name: str, dims: int) -> tuple[int, ...] | None:
 def _slice(x: Known) -> tuple[Shape, ...]:
     shape = x.shape("input")
     begin, sizes = _lengths(x, "begin", len(shape)), _lengths(x, "size", len(shape))
-    made: list[int | None] = []
+    lengths: list[int | None] = []
     for i, n in enumerate(shape):
         start, size = None if begin is None else begin[i], None if sizes is None else sizes[i]
         if start is not None and (start < 0 or (n is not None and start > n)):
@@ -338,8 +338,8 @@ def _slice(x: Known) -> tuple[Shape, ...]:
             size = None if n is None or start is None else n - start
         elif size is not None and (size < 0 or (n is not None and start is not None and start + size > n)):
             raise make_error("slice_outside", argument="size", position=i, value=size, bound="?" if n is None else n)
-        made.append(size)
-    return (tuple(made),)
+        lengths.append(size)
+    return (tuple(lengths),)
 
 
 def _inside(x: Known, small: str, large: str) -> None:
@@ -372,7 +372,7 @@ dense(
     differentiable=("input",),
     linear=("input",),
     adjoint=lambda ops, c, y: (ops["PadLike"](y, c.begin, c.input),),
-    doc="The block of `size` that starts at `begin`; a size of −1 is all that is left of a dimension.",
+    doc="The block of `size` that starts at `begin`; a size of −1 is the rest of the dimension.",
     example="Slice(np.array([[1., 2., 3.], [4., 5., 6.]]), begin=[0, 1], size=[-1, 2])",
 )
 _LIKE: dict[str, Any] = {
@@ -396,7 +396,7 @@ dense(
     "x: T, begin: host Index, like: T -> output: T",
     shape=_pad_like,
     adjoint=lambda ops, c, y: (ops["SliceLike"](y, c.begin, c.x),),
-    doc="The transpose of `Slice`: x at `begin` among zeros in the shape of `like`.",
+    doc="The transpose of `Slice`: zeros in the shape of `like`, with x at `begin`.",
     example="PadLike(np.array([1., 2.]), [1], like=np.zeros(4))",
     **_LIKE,
 )

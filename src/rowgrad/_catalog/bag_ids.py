@@ -1,4 +1,4 @@
-"""Segment ids from offsets, and bags of many features in one stacked table: what modules do before a lookup."""
+"""Segment ids from offsets, and ids of many features as ids of one stacked table; modules call them before a lookup."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ declare(
     category=CATEGORY,
     rows=no_rows,
     tensorflow=False,
-    doc="""The segment of every id, for bags given by where they begin: `offsets[b]` is the first id of bag b.
+    doc="""The segment of each id, for bags defined by offsets: `offsets[b]` is the position of the first id of bag b.
 
-Offsets begin at 0 and never fall; equal ones make an empty bag. With `include_last_offset` the last one is `num_ids`
-and begins no bag.""",
+Offsets begin at 0 and do not decrease; two equal ones mean an empty bag. With `include_last_offset` the last offset is
+`num_ids` and not the start of a bag.""",
     example="""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.SegmentIdsFromOffsets(offsets=[0, 2, 2], num_ids=5)
@@ -63,13 +63,13 @@ declare(
     category=CATEGORY,
     rows=lambda inputs: enumerate(range(len(inputs["indices"]))),
     tensorflow=False,
-    doc="""Ids of many features as ids of one stacked table, so that one lookup serves them all.
+    doc="""Ids of many features as ids of one stacked table, so that one lookup is enough for all features.
 
-Bags come feature by feature: bag b of feature f (of F, each with B bags) begins at `offsets[f * B + b]`, and the last
-offset is the number of ids. Feature f reads the `feature_rows[f]` rows that begin at row `feature_first[f]` of the
-stacked table; an id outside them is refused. The result is ordered by example: bag b of feature f is segment
-`b * F + f`. With `positions=True` the third output says where each id stood, for what belongs to it (a weight);
-without, it is empty.""",
+Bags are ordered by feature: bag b of feature f (of F, each with B bags) begins at `offsets[f * B + b]`, and the last
+offset is the number of ids. Feature f has the `feature_rows[f]` rows that begin at row `feature_first[f]` of the
+stacked table; an id out of this range is an error. The result is ordered by example: bag b of feature f is segment
+`b * F + f`. With `positions=True` the third output is the input position of each id, to reorder its weight; otherwise
+it is empty.""",
     example="""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.StackBags(indices=[0, 2, 1, 0, 0], offsets=[0, 1, 2, 4, 5], feature_rows=[3, 2], feature_first=[0, 3],

@@ -61,15 +61,15 @@ _PARTS = {"complex64": "float32", "complex128": "float64"}
 def check_number(x: Known, name: str, dtype: str) -> None:
     """Raise unless an attribute is a number that fits a dtype; floats may be rounded."""
     value = x.attrs[name]
-    if isinstance(value, numbers.Complex) and _holds(dtype, value):
+    if isinstance(value, numbers.Complex) and _fits(dtype, value):
         return
     raise make_error("number_unfit", argument=name, value=value_text(value), bound=_range_text(dtype))
 
 
-def _holds(dtype: str, value: Any) -> bool:
-    """Whether a number fits a dtype; NaN and infinities fit floats only."""
+def _fits(dtype: str, value: Any) -> bool:
+    """Return whether a number fits a dtype; NaN and infinities fit floats only."""
     if dtype in _PARTS:
-        return all(_holds(_PARTS[dtype], part) for part in (value.real, value.imag))
+        return all(_fits(_PARTS[dtype], part) for part in (value.real, value.imag))
     is_real = isinstance(value, numbers.Real)
     if not is_real:
         return False
@@ -95,8 +95,7 @@ def _range_text(dtype: str) -> str:
 
 def summed(ops: Any, y: Any, x: Any) -> Any:
     """Return the gradient of a broadcast argument: y summed over the repeated dimensions."""
-    made, given = getattr(y, "shape", None), getattr(x, "shape", None)
-    shapes = [s for s in (made, given) if s is not None and None not in s]
+    shapes = [s for s in (getattr(a, "shape", None) for a in (y, x)) if s is not None and None not in s]
     if len(shapes) == 2 and tuple(shapes[0]) == tuple(shapes[1]):
         return y
     return ops["SumLike"](y, x)
@@ -124,7 +123,7 @@ dense(
     "x: T, like: T -> output: T",
     shape=_sum_like,
     adjoint=lambda ops, c, y: (ops["BroadcastLike"](y, c.x),),
-    doc="""x summed over what broadcasting repeats of `like` to give it the shape of x: the transpose of that.
+    doc="""x summed to the shape of `like`, which broadcasts to the shape of x: the transpose of `BroadcastLike`.
 
 16-bit floats are summed in float32 and rounded once.""",
     example="SumLike(np.array([[1., 2.], [3., 4.]]), like=np.zeros(2))",
@@ -135,7 +134,7 @@ dense(
     "x: T, like: T -> output: T",
     shape=_broadcast_like,
     adjoint=lambda ops, c, y: (ops["SumLike"](y, c.x),),
-    doc="x repeated so that it has the shape of `like`.",
+    doc="x broadcast to the shape of `like`.",
     example="BroadcastLike(np.array([1., 2.]), like=np.zeros((2, 2)))",
     **_LIKE,
 )
@@ -250,7 +249,7 @@ def _binary(
 
 _LINEAR: dict[str, Any] = {"linear": ("x", "y")}
 _WHOLE = "np.array([7., -7., 7.]), np.array([2., 2., -2.])"
-_ZERO = "An integer divided by 0 is refused."
+_ZERO = "Integer division by 0 is an error."
 _binary("Add", _add, "x + y, elementwise; the arrays broadcast.", NUMBERS, aliases=("AddV2",), **_LINEAR)
 _binary("Sub", _sub, "x − y, elementwise; the arrays broadcast.", NUMBERS, aliases=("Subtract",), **_LINEAR)
 _binary("Mul", _mul, "x · y, elementwise; the arrays broadcast.", aliases=("Multiply",))
@@ -273,7 +272,7 @@ _binary("DivNoNan", _div_no_nan, "x / y, elementwise; 0 where y is 0. The arrays
 _binary(
     "Mod",
     _mod,
-    f"What is left of x after division by y towards zero: it has the sign of x.\n\nThe arrays broadcast. {_ZERO}",
+    f"The remainder of x / y rounded towards zero: it has the sign of x.\n\nThe arrays broadcast. {_ZERO}",
     (*FLOATS, "int32", "int64"),
     _WHOLE,
     aliases=("TruncateMod",),
@@ -281,7 +280,7 @@ _binary(
 _binary(
     "FloorMod",
     _floor_mod,
-    f"What is left of x after division by y rounded down: it has the sign of y.\n\nThe arrays broadcast. {_ZERO}",
+    f"The remainder of x / y rounded down: it has the sign of y.\n\nThe arrays broadcast. {_ZERO}",
     REALS,
     _WHOLE,
 )
@@ -290,19 +289,21 @@ _binary(
     "Pow",
     _pow,
     "x to the power y, elementwise; the arrays broadcast.\n\nThe gradient for y is 0 where x is not positive, but NaN"
-    " where the power is. Integers have no negative powers: those are refused.",
+    " where the power is NaN. Negative powers of integers are an error.",
     (*FLOATS, *SIGNED),
     "np.array([1., 2., 3.]), np.array([2., 3., .5])",
 )
 _binary(
     "Maximum",
     _extreme("GreaterEqual"),
-    "The larger of x and y, elementwise; the arrays broadcast.\n\nOf equals, x has the gradient; NaN is above all.",
+    "The larger of x and y, elementwise; the arrays broadcast.\n\nIf both are equal, x gets the gradient. If one is"
+    " NaN, the result is NaN.",
 )
 _binary(
     "Minimum",
     _extreme("LessEqual"),
-    "The smaller of x and y, elementwise; the arrays broadcast.\n\nOf equals, x has the gradient; NaN is below all.",
+    "The smaller of x and y, elementwise; the arrays broadcast.\n\nIf both are equal, x gets the gradient. If one is"
+    " NaN, the result is NaN.",
 )
 _binary(
     "SquaredDifference",
@@ -328,7 +329,7 @@ dense(
     differentiable=("inputs",),
     linear=("inputs",),
     adjoint=lambda ops, c, y: ([y] * len(c.inputs),),
-    doc="The sum of arrays of one shape, added in their order.\n\n16-bit floats are added in float32 and rounded once.",
+    doc="The sum of arrays of the same shape, added in order.\n\n16-bit floats are added in float32 and rounded once.",
     example="AddN([np.array([1., 2.]), np.array([3., 4.]), np.array([5., 6.])])",
 )
 
@@ -399,7 +400,7 @@ _unary(
     (*FLOATS, *SIGNED),
     _SOME,
 )
-_unary("Sign", None, "−1, 0 or 1, by the sign of x; flat.", (*FLOATS, *SIGNED), _SOME)
+_unary("Sign", None, "−1, 0 or 1, by the sign of x; no gradient.", (*FLOATS, *SIGNED), _SOME)
 _unary("Square", _times(lambda ops, x, z: ops["Add"](x, x)), "x², elementwise.", REALS)
 kernel("sqrt", vmap="elements", fuzz="rows")
 _unary("Sqrt", _sqrt, "The square root, elementwise; its gradient at 0 is 0.", kernel="sqrt")
@@ -434,13 +435,13 @@ _unary(
 _unary(
     "Softplus",
     _times(lambda ops, x, z: ops["Sigmoid"](x)),
-    "log(1 + exp(x)), elementwise; neither end overflows.",
+    "log(1 + exp(x)), elementwise, without overflow.",
     FLOATS,
     _SOME,
 )
-_unary("Floor", None, "x rounded down, elementwise; flat.", FLOATS, _SOME)
-_unary("Ceil", None, "x rounded up, elementwise; flat.", FLOATS, _SOME)
-_unary("Round", None, "x rounded to the nearest whole number, halves to the even one; flat.", (*FLOATS, *SIGNED), _SOME)
+_unary("Floor", None, "x rounded down, elementwise; no gradient.", FLOATS, _SOME)
+_unary("Ceil", None, "x rounded up, elementwise; no gradient.", FLOATS, _SOME)
+_unary("Round", None, "x rounded to the nearest integer, halves to even; no gradient.", (*FLOATS, *SIGNED), _SOME)
 dense(
     "Relu",
     "features: T -> activations: T",
@@ -547,9 +548,9 @@ dense(
     differentiable=("x",),
     linear=("x",),
     adjoint=lambda ops, c, y: (ops["CastLike"](y, c.x),),
-    doc="x in the dtype the attribute names.\n\nFloats become integers by losing their fraction; complex numbers lose"
-    " their imaginary part; a real part that is not 0 becomes true. What an integer dtype cannot hold, NaN too, becomes"
-    " some integer.",
+    doc="x converted to the dtype `DstT`.\n\nFloats are truncated towards zero to integers; complex numbers lose their"
+    " imaginary part; as bool, a real part other than 0 is true. Numbers that do not fit an integer dtype, and NaN,"
+    " become unspecified integers.",
     example="Cast(np.array([1.75, -1.75]), DstT='float16')",
 )
 dense(
@@ -574,7 +575,7 @@ dense(
     differentiable=("input",),
     linear=("input",),
     adjoint=lambda ops, c, y: (y,),
-    doc="The array as it is.",
+    doc="The array unchanged.",
     example="Identity(np.array([1., 2.]))",
 )
 dense(
@@ -583,7 +584,7 @@ dense(
     types={"T": ALL_DTYPES},
     shape=same("input"),
     category=CONVERSION_CATEGORY,
-    doc="The array as it is, through which no gradient flows.",
+    doc="The array unchanged, without a gradient.",
     example="StopGradient(np.array([1., 2.]))",
 )
 for _name_conversion, _number in (("ZerosLike", "Zeros"), ("OnesLike", "Ones")):
@@ -593,7 +594,7 @@ for _name_conversion, _number in (("ZerosLike", "Zeros"), ("OnesLike", "Ones")):
         types={"T": _VALUES},
         shape=same("x"),
         category=CONVERSION_CATEGORY,
-        doc=f"{_number} in the shape and dtype of x; flat.",
+        doc=f"{_number} in the shape and dtype of x; no gradient.",
         example=f"{_name_conversion}(np.array([1., 2.]))",
     )
 
@@ -611,6 +612,6 @@ dense(
     attrs={"value": 0.0},
     category=CONVERSION_CATEGORY,
     tensorflow=False,
-    doc="The number `value`, which the dtype must hold, in the shape and dtype of x; flat.",
+    doc="An array in the shape and dtype of x, filled with the number `value`, which must fit the dtype; no gradient.",
     example="FullLike(np.zeros((2, 2)), value=3.)",
 )

@@ -41,7 +41,7 @@ class Rounding(IntEnum):
 
 
 class Fault(IntEnum):
-    """What a kernel found wrong with its data. The messages are in `rowgrad.errors`, under these names."""
+    """A problem that a kernel found in its data. `rowgrad._error_messages` has the messages, under these names."""
 
     none = 0
     out_of_memory = 1

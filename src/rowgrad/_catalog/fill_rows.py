@@ -87,10 +87,10 @@ def _ragged_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
     return _fill_pairs([int(r) for r in inputs["value_rowids"]], int(inputs["nrows"]))
 
 
-_DOC = """Gives every row without a value one entry holding `default_value`.
+_DOC = """The entries, and one entry with `default_value` for every row without any.
 
-Entries come out grouped by row, in input order inside a row; a filled entry stands in column 0.
-`empty_row_indicator` says which rows were empty, `reverse_index_map` where each input entry went."""
+The result is sorted by row, in input order within a row; an added entry is in column 0. `empty_row_indicator` is true
+for rows that were empty; `reverse_index_map` is the position of each input entry in the result."""
 
 for _family in ("Sparse", "Ragged"):
     _ragged = _family == "Ragged"
@@ -135,10 +135,10 @@ for _family in ("Sparse", "Ragged"):
         linear=("grad_values",),
         adjoint=lambda ops, c, v, d, name=_name: (ops[f"{name}GradGrad"](c.reverse_index_map, v, d, c.grad_values),),
         rows=_map_pairs,
-        doc=f"""The gradient of `{_name}`: each value's own entry, and the sum of the filled ones for the default.
+        doc=f"""The gradients of `{_name}` for the values, and for the default: the sum over added entries.
 
-`d_values[i] = grad_values[reverse_index_map[i]]`; `d_default_value` sums the entries that the map does not name,
-ascending, in T itself: 16-bit floats round at every add, as in TensorFlow.""",
+`d_values[i] = grad_values[reverse_index_map[i]]`; `d_default_value` is the sum of the entries that are not in the map,
+in ascending order and in T: 16-bit floats are rounded at every addition, as in TensorFlow.""",
         example=f"""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.{_name}Grad(reverse_index_map=[0, 1, 3], grad_values=np.array([1., 2., 4., 8., 16.]))
@@ -156,9 +156,9 @@ rg.raw_ops.{_name}Grad(reverse_index_map=[0, 1, 3], grad_values=np.array([1., 2.
         adjoint=lambda ops, c, y, name=_name: ops[f"{name}Grad"](c.reverse_index_map, y),
         rows=_back_pairs,
         tensorflow=False,
-        doc=f"""The transpose of `{_name}Grad`: entries named by the map get their values, all others the default.
+        doc=f"""The transpose of `{_name}Grad`: values at the positions in the map, the default elsewhere.
 
-Of `grad_values` only the length counts.""",
+Only the length of `grad_values` matters.""",
         example=f"""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.{_name}GradGrad([0, 1, 3], np.array([1., 2., 4.]), 9., grad_values=np.zeros(5))

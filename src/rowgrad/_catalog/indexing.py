@@ -41,7 +41,7 @@ dense(
     aliases=("GatherV2",),
     doc="""Rows of `params` by index; `indices` may have any shape.
 
-The gradient adds up rows named more than once, in input order.""",
+The gradient sums the rows of equal indices in input order.""",
     example="Gather(np.array([[1., 2.], [3., 4.]]), np.array([[1, 0], [1, 1]]))",
 )
 
@@ -81,8 +81,8 @@ dense(
     adjoint=_one_hot_adjoint,
     doc="""`on_value` at the index, `off_value` elsewhere, along a new dimension.
 
-It has size `depth` and stands at position `axis`, behind the others for −1. An index outside [0, depth) gives
-`off_value` only.""",
+The new dimension has size `depth` and is inserted at position `axis`; −1 is after the last. For an index outside of
+[0, depth) all values are `off_value`.""",
     example="OneHot(np.array([1, -1]), 3, 1., 0.)",
 )
 dense(
@@ -91,7 +91,7 @@ dense(
     types={},
     shape=lambda x: ((None, len(x.shape("condition"))),),
     category=CATEGORY,
-    doc="The coordinates of what is true, one row each, in order.",
+    doc="The coordinates of true elements, one row each, in row-major order.",
     example="Where(np.array([[True, False], [True, True]]))",
 )
 
@@ -108,7 +108,7 @@ dense(
     shape=_vector,
     category=CATEGORY,
     tensorflow=False,
-    doc="The positions of what is true in a vector, ascending.",
+    doc="The positions of true elements in a vector, ascending.",
     example="Flatnonzero(np.array([True, False, True]))",
 )
 
@@ -120,7 +120,7 @@ _ANY = {"T": ALL_DTYPES}
 _OUT: dict[str, Any] = {"attrs": {"out_type": "int32"}, "choices": {"out_type": INDEX}}
 
 
-def _reaches(x: Known, count: int | None) -> None:
+def _check_fits(x: Known, count: int | None) -> None:
     """Raise unless a number fits the dtype of the result."""
     if x.attrs["out_type"] == "int32" and isinstance(count, int) and count >= 1 << 31:
         raise make_error("out_type_too_narrow", argument="input", value=count, bound="int32")
@@ -128,14 +128,14 @@ def _reaches(x: Known, count: int | None) -> None:
 
 def _sizes(x: Known) -> tuple[Shape, ...]:
     for n in x.shape("input"):
-        _reaches(x, n)
+        _check_fits(x, n)
     return ((len(x.shape("input")),),)
 
 
 def _count(x: Known) -> tuple[Shape, ...]:
     shape = x.shape("input")
     if all(isinstance(n, int) for n in shape):
-        _reaches(x, prod(n for n in shape if n is not None))
+        _check_fits(x, prod(n for n in shape if n is not None))
     return ((),)
 
 
@@ -213,7 +213,7 @@ dense(
     differentiable=("value",),
     linear=("value",),
     adjoint=_fill_adjoint,
-    doc="One value in every element of a shape, which is a vector of sizes or, for a vector, one size.",
+    doc="An array of shape `dims` filled with one value; a single size means a vector.",
     example="Fill([2, 2], 7.)",
 )
 
@@ -235,7 +235,7 @@ dense(
     types={"Tidx": INDEX},
     shape=_range,
     category=SIZES_CATEGORY,
-    doc="`start`, `start` + `delta`, … up to but without `limit`.",
+    doc="`start`, `start` + `delta`, … up to but excluding `limit`.",
     example="Range(3, 18, 5)",
 )
 
@@ -257,7 +257,7 @@ dense(
     shape=_positions,
     category=DENSE_ROWS_CATEGORY,
     tensorflow=False,
-    doc="0, 1, 2, … as many as there are ids.",
+    doc="0, 1, 2, …: the position of each id.",
     example="Positions(np.array([7, 7, 9]))",
 )
 
@@ -302,7 +302,7 @@ dense(
     differentiable=("rows",),
     linear=("rows",),
     adjoint=lambda ops, c, y: (ops["MaskRows"](y, c.mask),),
-    doc="The rows, with zeros (whatever stood there, NaN too) where `mask` is true.",
+    doc="The rows, with zeros where `mask` is true, even in place of NaN.",
     example="MaskRows(np.array([[1., 2.], [3., 4.]]), np.array([True, False]))",
     **_ROWS,
 )
@@ -326,7 +326,7 @@ dense(
     differentiable=("rows",),
     linear=("rows",),
     adjoint=lambda ops, c, a, b: (ops["ConcatRows"](a, b),),
-    doc="The transpose of `ConcatRows`: as many rows as x has, then as many as y.",
+    doc="The transpose of `ConcatRows`: the first rows, as many as x has, and the others, as many as y has.",
     example="SplitRows(np.array([[1., 2.], [3., 4.]]), np.zeros((1, 2)), np.zeros((1, 2)))",
     **_ROWS,
 )
@@ -356,7 +356,7 @@ dense(
 dense(
     "MaskBelow",
     "x: T -> output: T",
-    doc="1 where x >= bound, else 0: the slope of `AtLeast`, and flat itself.",
+    doc="1 where x >= bound, else 0: the derivative of `AtLeast`. It has no gradient itself.",
     example="MaskBelow(np.array([1., 4., 9.]), bound=4.)",
     **_BOUND,
 )

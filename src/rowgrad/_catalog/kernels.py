@@ -18,7 +18,7 @@ PARAMETERS: dict[str, type[IntEnum] | None] = {
     "reduction": Reduction,
     "order": Order,
     "accumulate": Rounding,
-    "sized": None,  # the number of output rows is an argument; segment ids may come in any order then, where it says so
+    "sized": None,  # the number of output rows is an argument
     "unique": None,  # the output has only the rows that ids name
     "ragged": None,
     "include_last_offset": None,
@@ -27,15 +27,15 @@ PARAMETERS: dict[str, type[IntEnum] | None] = {
 
 
 class Stacking(NamedTuple):
-    """How vmap stacks an argument or output of a batch of calls. Letters are kinds of rows: V for those of a table."""
+    """How vmap stacks an argument or output of a batch of calls. Letters are kinds of rows: V for rows of a table."""
 
-    rows: str  # what its first dimension counts, or for a size: what it is the number of
-    into: str  # what its values are numbers of; "#": coordinates, which the item's number precedes
+    rows: str  # the kind of its rows; for a size, the kind of rows that it counts
+    into: str  # the kind of rows that its values refer to; "#": coordinates, to which the item's number is prepended
     shared: bool  # only looked up, so that one shared by all items need not be repeated
 
 
 class Layout(NamedTuple):
-    """The stacking of every argument and output of a kernel; an op has those of the arguments it has."""
+    """The stacking of every argument and output of a kernel, for all ops that use it."""
 
     arguments: Mapping[str, Stacking]
     outputs: tuple[Stacking, ...]
@@ -46,8 +46,8 @@ class MeshDims(NamedTuple):
 
     arguments: Mapping[str, str]
     result: str
-    splits_ids: bool = False  # ids may stay split, and their results with them
-    gathers_ids: bool = False  # split ids are gathered, which deserves a warning
+    splits_ids: bool = False  # ids and their results may stay split
+    gathers_ids: bool = False  # split ids are gathered, with a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class KernelSpec:
     Args:
         name: Its name in C++ (`cpp/kernels/kernels.cpp`) and in every runner's table.
         parameters: The numbers it reads, in its order: names of `PARAMETERS`.
-        vmap: Its rule in `rowgrad._runtime.vmap`; empty where a batch of calls cannot be one call.
-        no_vmap: What to do instead, where it has no rule.
-        shared_ids: Why all items of a batch have to share their ids; empty where they need not.
+        vmap: Its rule in `rowgrad._runtime.vmap`; empty if a batch of calls cannot be one call.
+        no_vmap: What to do instead, if it has no rule.
+        shared_ids: Why all items of a batch must share their ids; empty if they need not.
         layout: How rows of arguments and outputs are stacked; see `parse_layout`.
         columnwise: Whether columns do not depend on each other, not even in the order of their sums.
-        data_sized: Whether data decides how many rows come out: always, or where a parameter has a value.
-        writes_named_rows: Whether only the rows that ids name are written, so that a GradBuffer may hold the output.
+        data_sized: Whether the number of output rows depends on data: always, or if parameters have these values.
+        writes_named_rows: Whether it writes only the rows that ids name, so that the output can be a GradBuffer.
         mesh: How JAX splits it over a mesh; None for kernels whose operands are small.
         devices: Where it runs.
         fuzz: Its target in `cpp/fuzz`.
@@ -83,7 +83,7 @@ class KernelSpec:
     fuzz: str = ""
 
     def is_data_sized(self, constants: tuple[int, ...]) -> bool:
-        """Whether only data can tell how large the outputs of an op with these constants are."""
+        """Return whether the output sizes of an op with these constants depend on data."""
         if isinstance(self.data_sized, bool):
             return self.data_sized
         values = dict(zip(self.parameters, constants, strict=False))
@@ -92,7 +92,7 @@ class KernelSpec:
 
 KERNELS: dict[str, KernelSpec] = {}
 
-# Kernels that change tables in place (`rowgrad.optim`), and the numbers they read besides those of a step.
+# Kernels that update tables in place (`rowgrad.optim`), and the numbers they read besides those of a step.
 _STEP = ("rule", "rows", "lazy", "stochastic_rounding", "seed", "step")
 _BAGS = ("reduction", "weighted", "accumulate", "order")
 UPDATE_KERNELS = {
@@ -107,7 +107,7 @@ def kernel(name: str, *, layout: str = "", **fields: object) -> KernelSpec:
     """Declare a kernel.
 
     Raises:
-        ValueError: If it is declared twice, or names a parameter that `PARAMETERS` does not have.
+        ValueError: If it is declared twice, or has a parameter that is not in `PARAMETERS`.
     """
     if name in KERNELS:
         raise ValueError(f"kernel {name} is declared twice")
@@ -123,15 +123,16 @@ _STACKING = re.compile(r"([\w.]+)(\??)(?:>([\w#]+))?")
 
 
 def parse_layout(text: str) -> Layout:
-    """`data: V?, indices: n>V -> S`: rows of data are V (`?`: shared if it is one for all), ids are n numbers of V.
+    """Parse a layout such as `data: V?, indices: n>V -> S`.
 
-    A dot stands for an argument that stays as it is.
+    Here data has rows of kind V (`?`: an array that all items share is not repeated), indices has n values that refer
+    to rows of kind V, and the output has rows of kind S. A dot means that an argument is not stacked.
     """
 
     def stacking(part: str) -> Stacking:
         match = _STACKING.fullmatch(part.strip())
         if match is None:
-            raise ValueError(f"not a stacking: {part!r}")
+            raise ValueError(f"invalid stacking: {part!r}")
         return Stacking(match[1], match[3] or "", bool(match[2]))
 
     arguments, outputs = text.split("->")

@@ -12,7 +12,7 @@ from .spec import EVERYTHING, FLOATS, INDEX, NUMBERS, Call, Known, Shape
 # -- Softmax, losses and biases ---------------------------------------------------------------------------------------
 
 CATEGORY = "Losses"
-_SHORT = "16-bit floats are worked on in float32 and rounded once."
+_SHORT = "16-bit floats are computed in float32 and rounded once."
 
 
 def _has_rows(x: Known) -> tuple[Shape, ...]:
@@ -92,8 +92,8 @@ dense(
     adjoint=_cross_entropy,
     doc=f"""The cross entropy of labels and softmax(features), row by row: −Σ labels · log softmax(features).
 
-`backprop` is softmax(features) − labels, the gradient where a row of labels sums to 1. The op's own gradient is that
-of the loss as it is, whatever the labels sum to. {_SHORT}""",
+`backprop` is softmax(features) − labels, which is the gradient if each row of labels sums to 1. The gradient of this
+op is correct for any labels. {_SHORT}""",
     example="SoftmaxCrossEntropyWithLogits(np.array([[1., 2., 3.]]), np.array([[0., 0., 1.]]))",
 )
 
@@ -234,7 +234,7 @@ dense(
     shape=_transposed_back,
     adjoint=lambda ops, c, y: (ops["Transpose"](y, c.perm),),
     tensorflow=False,
-    doc="What `Transpose` with this `perm` was made of: its inverse and its transpose.",
+    doc="The inverse, and the transpose, of `Transpose` with the same `perm`.",
     example="TransposeBack(np.array([[1., 4.], [2., 5.], [3., 6.]]), perm=[1, 0])",
     **_FIELDS,
 )

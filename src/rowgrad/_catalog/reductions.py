@@ -11,19 +11,20 @@ from .shapes import axes, axis_in, check_same, scalar
 from .spec import FLOATS, INDEX, NUMBERS, REALS, Aval, Call, Known, Shape
 
 CATEGORY = "Reduction"
-_MOST_WEIGHTS = 8  # of ProdOthers: each triples the work
+_MAX_WEIGHTS = 8  # of ProdOthers: each triples the work
 _AXIS = (
-    "`axis` is one dimension or an array of them, counted from the end where negative; with none, nothing is reduced."
+    "`axis` is a dimension or an array of dimensions; negative ones count from the end. If it is empty, nothing is"
+    " reduced."
 )
-_SHORT = "16-bit floats are worked on in float32 and rounded once."
+_SHORT = "16-bit floats are computed in float32 and rounded once."
 
 
 def _reduced(x: Known, shape: Shape, keep_dims: bool) -> Shape:
     """Return a shape after reducing dimensions."""
-    given = x.avals["axis"]
-    if len(given.shape) > 1:
-        count = None if None in given.shape else math.prod(given.shape)
-        x = Known({**x.avals, "axis": Aval(given.dtype, (count,))}, x.host, x.attrs)
+    axis = x.avals["axis"]
+    if len(axis.shape) > 1:
+        count = None if None in axis.shape else math.prod(axis.shape)
+        x = Known({**x.avals, "axis": Aval(axis.dtype, (count,))}, x.host, x.attrs)
     found = axes(x, "axis", len(shape))
     if found is not None:
         return tuple(1 if i in found else n for i, n in enumerate(shape) if keep_dims or i not in found)
@@ -80,8 +81,8 @@ _reduction("Sum", lambda ops, c, y: (_spread(ops, c, y),), f"The sum along dimen
 _reduction(
     "Mean",
     lambda ops, c, y: (_spread(ops, c, y, mean=True),),
-    f"The mean along dimensions; of no elements, NaN.\n\n{_SHORT} Integers are added up in 64 bits, and their means are"
-    " rounded towards zero.",
+    f"The mean along dimensions; NaN if there are no elements.\n\n{_SHORT} Integers are summed in 64 bits, and their"
+    " means are rounded towards zero.",
     **_T,
 )
 _reduction(
@@ -95,10 +96,13 @@ for _name, _word, _none in (
     ("Min", "smallest", "∞ or the dtype's highest"),
 ):
     _reduction(
-        _name, _extreme, f"The {_word} along dimensions; of no elements, {_none}.\n\nEquals share the gradient.", **_R
+        _name,
+        _extreme,
+        f"The {_word} element along dimensions; {_none} if there are none.\n\nEqual extremes share the gradient.",
+        **_R,
     )
-_reduction("All", None, "Whether all are true along dimensions; of no elements, true.", **_B)
-_reduction("Any", None, "Whether one is true along dimensions; of no elements, false.", **_B)
+_reduction("All", None, "Whether all elements along dimensions are true; true if there are none.", **_B)
+_reduction("Any", None, "Whether any element along dimensions is true; false if there are none.", **_B)
 
 
 def _spread_rule(x: Known) -> tuple[Shape, ...]:
@@ -124,17 +128,17 @@ dense(
     linear=("x",),
     adjoint=_spread_adjoint,
     tensorflow=False,
-    doc="""The transpose of `Sum`, and with `mean` of `Mean`.
+    doc="""The transpose of `Sum`, or with `mean=True` of `Mean`: x broadcast along `axis` to the shape of `like`.
 
-Every number of x stands wherever `like` has an element that the reduction along `axis` adds to it.""",
+With `mean=True` it is divided by the number of elements.""",
     example="SpreadLike(np.array([1., 2.]), axis=1, like=np.zeros((2, 3)))",
 )
 
 
 def _others_rule(x: Known) -> tuple[Shape, ...]:
     first, *others = x.shapes("inputs")
-    if len(others) > _MOST_WEIGHTS:
-        bound = f"an array and at most {_MOST_WEIGHTS} weights"
+    if len(others) > _MAX_WEIGHTS:
+        bound = f"an array and at most {_MAX_WEIGHTS} weights"
         raise make_error("value_unfit", argument="inputs", bound=bound, value=f"{len(others)} weights")
     for k, shape in enumerate(others, 1):
         check_same(shape, first, f"inputs[{k}]")
@@ -145,10 +149,10 @@ def _others_rule(x: Known) -> tuple[Shape, ...]:
 def _others_adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
     """Return the adjoint: a derivative of a product is a sum of products with one factor less and one weight more."""
     x, *weights = c.inputs
-    made = [ops["ProdOthers"]([x, *weights, y], c.axis)]
+    gradients = [ops["ProdOthers"]([x, *weights, y], c.axis)]
     for k in range(len(weights)):
-        made.append(ops["ProdOthers"]([x, *weights[:k], *weights[k + 1 :], y], c.axis))
-    return (made,)
+        gradients.append(ops["ProdOthers"]([x, *weights[:k], *weights[k + 1 :], y], c.axis))
+    return (gradients,)
 
 
 dense(
@@ -160,10 +164,10 @@ dense(
     differentiable=("inputs",),
     adjoint=_others_adjoint,
     tensorflow=False,
-    doc="""For every element of `inputs[0]` the product of all others along dimensions: the derivative of `Prod`.
+    doc="""For each element of `inputs[0]` the product of all others along dimensions: the derivative of `Prod`.
 
-Further arrays are weights: each takes the place of one more factor, and the products over all places are added up. So
-the derivatives of this op are calls of it with one weight more. There are at most 8.""",
+Further arrays are weights: each replaces one more factor, and the products are summed over all places where it can do
+so. The derivatives of this op are calls of it with one more weight. There can be at most 8 weights.""",
     example="ProdOthers([np.array([2., 0., 3.])], axis=0)",
 )
 
@@ -189,8 +193,8 @@ for _name, _word in (("ArgMax", "largest"), ("ArgMin", "smallest")):
         choices={"output_type": ("int64", "int32")},
         shape=_position,
         category=CATEGORY,
-        doc=f"The position of the {_word} element along a dimension; of equals, the first.\n\nNaN is passed over; where"
-        " all are NaN, the position is 0.",
+        doc=f"The position of the {_word} element along a dimension; the first of equal ones.\n\nNaN is ignored; if all"
+        " elements are NaN, the position is 0.",
         example=f"{_name}(np.array([[1., 5., 5.], [4., 2., 3.]]), dimension=1)",
     )
 dense(

@@ -33,7 +33,7 @@ kernel(
     "planned_weighted_grad",
     parameters=("reduction", "accumulate", "order"),
     vmap="rows",
-    # counts come first: a gradient may have rows beyond the plan's segments, which no kernel reads
+    # counts come first, so that S is the number of the plan's segments: grad may have more rows, which are not read
     layout="counts: S, grad: S, weights: n, rows: R>V, starts: R>n, segments: n>S, positions: n>n, num_rows: V -> V",
     columnwise=True,
     writes_named_rows=True,
@@ -118,11 +118,11 @@ declare(
     category=CATEGORY,
     rows=no_rows,
     tensorflow=False,
-    doc="""The ids of a batch sorted by the row they name: what `Plan` keeps.
+    doc="""The ids of a batch sorted by row: the arrays of a `Plan`.
 
 `rows` are the distinct rows, ascending; the entries of `rows[k]` begin at `starts[k]`. Entry i belongs to segment
-`segments[i]` and stood at `positions[i]` of the batch; inside a row positions ascend. `counts` says how many ids each
-segment has.""",
+`segments[i]` and has position `positions[i]` in the batch; positions ascend within a row. `counts` is the number of ids
+of each segment.""",
     example="""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.RowPlan(indices=[3, 0, 3], segment_ids=[0, 0, 1], num_rows=4, num_segments=2)
@@ -138,9 +138,9 @@ declare(
     category=CATEGORY,
     rows=no_rows,
     tensorflow=False,
-    doc="""The ids a plan was made of, in their order: RowPlan undone.
+    doc="""The ids of a plan in the order of the batch: the inverse of `RowPlan`.
 
-Every law a plan obeys is checked on the way, so it also tells whether arrays are a plan.""",
+It validates the arrays completely and raises if they are not a plan.""",
     example="""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.PlannedIds(rows=[0, 3], starts=[0, 1], segments=[0, 0, 1], positions=[1, 0, 2], counts=[2, 1], num_rows=4)
@@ -285,7 +285,7 @@ for _reduce in Reduction:
             adjoint=(_weighted_adjoint if _weighted else _forward_adjoint)(_kind),
             rows=sparse_segment.forward_pairs,
             tensorflow=False,
-            doc=f"""`{_name}WithNumSegments` that brings along the plan of its ids, for its gradient.
+            doc=f"""`{_name}WithNumSegments` with the plan of its ids, which its gradient uses.
 
 `{_name}WithNumSegments(data, indices, segment_ids{", weights" if _weighted else ""}, num_segments, plan=plan)` calls
 it. The plan must be that of these ids.""",

@@ -1,4 +1,4 @@
-"""IndexedRows: a gradient that names only the rows it touches."""
+"""IndexedRows: a row-sparse gradient."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from ..errors import make_error
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays compare by element
 class IndexedRows:
-    """Rows of a table of `num_rows`: `values[k]` belongs to row `indices[k]`; equal indices add up.
+    """A row-sparse gradient of a table: `values[k]` belongs to row `indices[k]`; equal indices are summed.
 
-    `is_unique` says that the indices are known to be distinct and ascending. The arrays are of whatever library the
-    call used.
+    A JAX array plus an IndexedRows adds the rows, like `rowgrad.jax.optim.apply_updates`. Other arithmetic raises: use
+    `rowgrad.jax.rows`, or make the gradient dense with `rowgrad.densify`.
 
-    A JAX array plus rows is that array with the rows added, as `rowgrad.jax.optim.apply_updates` does it. There is no
-    other arithmetic: see `rowgrad.jax.rows`, or make the gradient dense with `rowgrad.densify`.
+    Args:
+        values: The gradient rows, arrays of any library.
+        indices: The row of each of them.
+        num_rows: The number of rows of the table.
+        is_unique: Whether the indices are known to be distinct and ascending.
     """
 
     __array_ufunc__: ClassVar[None] = None  # NumPy leaves operators to this class
@@ -27,7 +30,7 @@ class IndexedRows:
     indices: Any
     num_rows: int
     is_unique: bool = False
-    # The ids as JAX's pytree holds them (jax/trees.py): flattening twice must give the same object.
+    # The ids as a leaf of JAX's pytree (jax/trees.py): flattening twice must return the same object.
     _leaf: Any = field(default=None, init=False, repr=False, compare=False)
 
     @property

@@ -29,8 +29,8 @@ NUMBERS = {
     "l2": "l2",
     "l2_shrinkage": "l2_shrinkage",
 }
-# The smallest doubles that round to infinity, and to 1.
-_ROUNDED_AWAY = {"float32": (2.0**128 - 2.0**103, 1 - 2.0**-25), "float64": (math.inf, 1.0)}
+# The smallest doubles that a dtype rounds to infinity, and to 1.
+_ROUNDING_LIMITS = {"float32": (2.0**128 - 2.0**103, 1 - 2.0**-25), "float64": (math.inf, 1.0)}
 
 
 class Slot(NamedTuple):
@@ -84,7 +84,7 @@ class RuleSpec:
         return "tuple[float, float]" if isinstance(value, tuple) else type(value).__name__
 
     def reads(self, number: str) -> bool:
-        """Whether the rule reads a number of the step."""
+        """Return whether the rule reads a number of the step."""
         return NUMBERS[number] in self.defaults
 
 
@@ -166,18 +166,18 @@ class Step:
 
     def numbers(self) -> list[float]:
         """Return the numbers that kernels read, in their order."""
-        own = [getattr(self, name) for name in _PLAIN_NUMBERS]
+        plain = [getattr(self, name) for name in _PLAIN_NUMBERS]
         return [
             float(self.lr),
             float(self.eps),
             float(self.weight_decay),
             *self.betas,
             self.corrected(),
-            *map(float, own),
+            *map(float, plain),
         ]
 
 
-_PLAIN_NUMBERS = list(NUMBERS)[list(NUMBERS).index("rate") + 1 :]  # those that are fields of a Step by their names
+_PLAIN_NUMBERS = list(NUMBERS)[list(NUMBERS).index("rate") + 1 :]  # those that are fields of a Step of the same name
 _CHECKED = (
     "eps", "weight_decay", "betas", "momentum", "nesterov", "lr_power", "l1", "l2", "l2_shrinkage", "lazy",
     "stochastic_rounding",
@@ -228,7 +228,7 @@ def check_count(name: str, value: Any, least: int = 0) -> None:
 def check_range(rule: str, numbers: Sequence[float], dtype: str) -> None:
     """Raise unless the numbers that a rule reads stay finite, and betas below 1, in the dtype it computes in."""
     spec = rule_named(rule)
-    most, one = _ROUNDED_AWAY[dtype]
+    most, one = _ROUNDING_LIMITS[dtype]
     for number, value in zip(NUMBERS, numbers, strict=True):
         if not spec.reads(number):
             continue
@@ -300,7 +300,7 @@ rule(
     defaults={**_ADAM, "weight_decay": 0.0},
     fades=True,
     formula="m ← m·β₁ + g·(1 − β₁); v ← v·β₂ + (g·g)·(1 − β₂); w ← w − (rate·m) / (√v + eps)",
-    doc="TensorFlow's sparse rule of Adam; rows without a gradient stay as they are, and so do their moments.",
+    doc="TensorFlow's sparse rule of Adam; rows without a gradient and their moments do not change.",
 )
 rule(
     "adamw",
@@ -318,7 +318,7 @@ rule(
     Slot("momentum_buffer"),
     defaults={"lr": 1e-3, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0},
     formula="a ← a·momentum + g; w ← w − lr·a; with `nesterov`: w ← w − (lr·g + (momentum·lr)·a)",
-    doc="SGD with momentum, also Nesterov's: TensorFlow's sparse rule. Rows without a gradient stay as they are.",
+    doc="SGD with momentum, optionally Nesterov's: TensorFlow's sparse rule. Rows without a gradient do not change.",
 )
 rule(
     "lion",
@@ -327,7 +327,7 @@ rule(
     defaults={"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.0},
     decay="decoupled",
     formula="w ← w − (lr·weight_decay)·w; w ← w − lr·sign(m·β₁ + g·(1 − β₁)); m ← m·β₂ + g·(1 − β₂)",
-    doc="Steps of equal length in the direction of the interpolated moment; rows without a gradient stay as they are.",
+    doc="Steps by the sign of the interpolated moment; rows without a gradient do not change.",
 )
 rule(
     "ftrl",

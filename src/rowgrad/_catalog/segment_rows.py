@@ -103,8 +103,8 @@ declare(
     rows=_segment_pairs,
     doc="""Row s of the output is the sum of the rows of `data` that belong to segment s.
 
-`segment_ids` are sorted, one per row of `data`; skipped ids give rows of zeros. 16-bit floats round at
-every add, as in TensorFlow; the SparseSegment ops do better.""",
+`segment_ids` are sorted, one per row of `data`; rows of skipped ids are zero. 16-bit floats are rounded at every
+addition, as in TensorFlow; the SparseSegment ops round once.""",
     example="""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.SegmentSum(np.array([[1., 2.], [3., 4.], [5., 6.]]), [0, 0, 2])
@@ -143,9 +143,9 @@ declare(
     adjoint=_gather_adjoint,
     rows=_gather_pairs,
     tensorflow=False,
-    doc="""The rows of `params` named by `indices`, bit for bit.
+    doc="""The rows of `params` at `indices`.
 
-The gradient is an `IndexedRows` (one row per id, duplicates kept), or with `gradient="dense"` a whole table.""",
+The gradient is an `IndexedRows` with one row per id (duplicates are not merged), or with `gradient="dense"` dense.""",
     example="""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.GatherRows(np.array([[1., 2.], [3., 4.], [5., 6.]]), [2, 0, 2])
@@ -182,7 +182,7 @@ declare(
     category=CATEGORY,
     rows=no_rows,
     tensorflow=False,
-    doc="""Where each id stands in a list of distinct ascending ids, such as GradV2's `sorted_unique_indices`.""",
+    doc="""The position of each id in a list of distinct ascending ids, such as GradV2's `sorted_unique_indices`.""",
     example="""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.RowPositions(sorted_ids=[2, 5, 9], ids=[9, 2, 2])
@@ -213,8 +213,8 @@ declare(
     tensorflow=False,
     doc="""For every id i the inner product of `grad[segment_ids[i]]` and `data[indices[i]]`.
 
-It is the gradient of a weighted sum for its weights. The order of the sum over columns is written in docs/orders.md;
-16-bit floats give a float32 result.""",
+It is the gradient of a weighted sum for its weights. docs/orders.md defines the order of the sum over columns. The
+result of 16-bit floats is float32.""",
     example="""\
 import numpy as np, rowgrad as rg
 grad = np.array([[1., 2.], [3., 4.]])

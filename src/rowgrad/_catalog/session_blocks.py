@@ -1,6 +1,6 @@
 """Graph blocks for state and sessions, which `rowgrad.graph` implements.
 
-Types here may also be `any` (whatever comes), `operation` (something to run, with no value), `feed` (a value for a
+Types here may also be `any` (any value), `operation` (something to run, without a value), `feed` (a value for a
 placeholder) and `sparse` (indices, values and shape in one wire)."""
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ STATE = "State"
 T_ANY = {"T": ALL_DTYPES}
 
 
-def _nothing(x: Known) -> tuple[Shape, ...]:
-    """No shape rule: `rowgrad.graph` replaces the block by other nodes."""
+def _no_shape_rule(x: Known) -> tuple[Shape, ...]:
+    """Raise: there is no shape rule, because `rowgrad.graph` replaces the block by other nodes."""
     raise NotImplementedError
 
 
 def _graph(name: str, signature: str, doc: str, example: str, category: str = CATEGORY, **fields: Any) -> None:
-    fields = {"types": {}, "shape": _nothing, **fields}
+    fields = {"types": {}, "shape": _no_shape_rule, **fields}
     example = "from rowgrad.graph import ClientSession, Const, Scope, ops\nroot = Scope.new_root_scope()\n" + example
     declare(name, signature, doc=doc, example=example, layer="graph", category=category, **fields)
 
@@ -32,7 +32,7 @@ _AT = {"dtype": "", "shape": None}
 _graph(
     "Const",
     "val: T -> output: T",
-    "A value that stays as it is; `shape` arranges it, and one number fills it.",
+    "A constant. With `shape`, the value is reshaped, or a single number fills the shape.",
     "ClientSession(root).run(Const(root, [[3.0, 2.0], [-1.0, 0.0]]))\n",
     types=T_ANY,
     attrs=_AT,
@@ -40,7 +40,7 @@ _graph(
 _graph(
     "Const_ex",
     "val: T -> output: T",
-    "A `Const` whose dtype is named: this is how int64 indices are typed.",
+    "A `Const` with an explicit dtype, for example for int64 indices.",
     'ClientSession(root).run(ops.Const_ex(root, [4, 7], dtype="int64"))\n',
     types=T_ANY,
     attrs=_AT,
@@ -58,7 +58,7 @@ _graph(
 _graph(
     "Input",
     "initvalues: T -> input: T",
-    "A value for an operator's input.",
+    "A value for an input of an op.",
     "ClientSession(root).run(ops.Input(root, [5, 3]))\n",
     types=T_ANY,
     attrs=_AT,
@@ -67,7 +67,7 @@ _graph(
 _graph(
     "Input_Initializer",
     "t: T -> output: T",
-    "A value, typed or wired, to begin with.",
+    "An initial value, entered or wired.",
     "ClientSession(root).run(ops.Input_Initializer(root, [1, 2]))\n",
     types=T_ANY,
     attrs=_AT,
@@ -76,14 +76,14 @@ _graph(
 _graph(
     "InputList",
     "outputlist: list any -> output: list any",
-    "Several wires as one list, in the order they were drawn.",
+    "Several wires as one list, in the order in which they were drawn.",
     "ClientSession(root).run(ops.AddN(root, ops.InputList(root, [Const(root, 1), Const(root, 2)])))\n",
     tensorflow=False,
 )
 _graph(
     "Output",
     "output_op: any -> output: any",
-    "One output of an operator: the wire it is given, or that of the same operator with this index.",
+    "One output of an op: the wired one, or the output `index` of the same op.",
     "ClientSession(root).run(ops.Output(root, Const(root, 3)))\n",
     attrs={"index": 0},
     tensorflow=False,
@@ -91,7 +91,7 @@ _graph(
 _graph(
     "Operation",
     "operation: operation -> output: operation",
-    "An operator to run for what it does, not for its value.",
+    "An op to run for its effect, not for its value.",
     """x = ops.Variable(root, 1.0)
 step = ops.Operation(root, ops.Assign(root, x, 2.0))
 session = ClientSession(root)
@@ -114,7 +114,7 @@ ClientSession(root).run_block("s")
 _graph(
     "ClientSession",
     "inputs: optional list feed, fetch_outputs: list any, run_outputs: optional list operation ->",
-    "What is run together: fetches, and operators to run besides, with values for placeholders.",
+    "A run: values to fetch, further ops to run, and values for placeholders.",
     'ops.ClientSession(root.with_op_name("s"), fetch_outputs=[Const(root, 3)])\nClientSession(root).run_block("s")\n',
     attrs={"device": "", "infinite_loop": False, "show_debug": False},
     runs=True,
@@ -123,10 +123,10 @@ _graph(
 _graph(
     "AddSymbolicGradients",
     "outputs: list any, inputs: list any, grad_inputs: optional list any -> grad_outputs: list any",
-    """The gradients of `outputs` for each of `inputs`, as nodes of the graph: values to fetch, wire and differentiate.
+    """The gradients of `outputs` for each of `inputs`, as nodes of the graph: to fetch, wire and differentiate.
 
-The gradient that flows into `outputs` is ones, or `grad_inputs`. An input no output depends on is refused, or has
-zeros with `unconnected_gradients="zero"`.""",
+The upstream gradient of `outputs` is `grad_inputs`, by default ones. An input that no output depends on is an error, or
+has a gradient of zeros with `unconnected_gradients="zero"`.""",
     """x = ops.Variable(root, [3.0, 4.0])
 (dx,) = ops.AddSymbolicGradients(root, [ops.L2Loss(root, x)], [x])
 ClientSession(root).run(dx)
@@ -138,7 +138,7 @@ ClientSession(root).run(dx)
 _graph(
     "SparseTensor",
     "indices: int64, values: T, dense_shape: int64 -> indices: int64, values: T, dense_shape: int64, tensor: sparse",
-    "A sparse tensor in one block. `tensor`, wired to an operator's indices, brings values and shape along.",
+    "A sparse tensor in one block. Wiring `tensor` to the indices of an op also wires its values and shape.",
     """a = ops.SparseTensor(root, [[0, 1], [2, 0]], [1.0, 2.0], [3, 4])
 ClientSession(root).run(ops.SparseAdd(root, a.tensor, a.tensor, 0.0).sum_values)
 """,
@@ -147,7 +147,7 @@ ClientSession(root).run(ops.SparseAdd(root, a.tensor, a.tensor, 0.0).sum_values)
 )
 _LOOKUP = """Rows of a table for the ids of every row of a sparse tensor, combined ("mean", "sum" or "sqrtn").
 
-`weights` are per id; `max_norm` first shrinks rows longer than it (0: none are)."""
+There is one weight per id. Rows longer than `max_norm` are first shrunk to this norm; 0 means no limit."""
 _graph(
     "EmbeddingLookupSparse",
     "params: T, ids: sparse, weights: optional any -> output: T",
@@ -167,8 +167,8 @@ _graph(
     _LOOKUP
     + """
 
-Negative ids, and unless the combiner is "sum" weights that are not positive, are dropped; rows without an id are zeros,
-or the row `default_id` where that is not negative.""",
+Negative ids are dropped, and unless the combiner is "sum" also ids whose weight is not positive. Rows without an id are
+zero, or the row `default_id` if that is not negative.""",
     """ids = ops.SparseTensor(root, [[0, 0], [0, 1], [2, 0]], [0, -1, 1], [3, 2]).tensor
 ClientSession(root).run(ops.SafeEmbeddingLookupSparse(root, [[1.0, 2.0], [3.0, 4.0]], ids))
 """,
@@ -181,7 +181,7 @@ ClientSession(root).run(ops.SafeEmbeddingLookupSparse(root, [[1.0, 2.0], [3.0, 4
 _graph(
     "Placeholder",
     "-> output: any",
-    "A value given when the session runs. Sizes of `shape` may be left open with -1; without it any shape will do.",
+    "A value that is fed when the session runs. Unknown sizes of `shape` are -1; without `shape` any shape is allowed.",
     """x = ops.Placeholder(root, dtype="float32", shape=[-1])
 ClientSession(root).run(ops.Square(root, x), {x: [1.0, 2.0]})
 """,
@@ -191,10 +191,10 @@ ClientSession(root).run(ops.Square(root, x), {x: [1.0, 2.0]})
 _graph(
     "Variable",
     "initvalues: T -> ref: T",
-    """A value kept from run to run.
+    """A value that persists between runs.
 
-`initvalues` are typed, or wired from constants and random numbers. Where it is one number and `shape` is given, all
-elements begin with it.""",
+`initvalues` are entered, or wired from constants and random numbers. With `shape`, a single number is the initial value
+of all elements.""",
     """x = ops.Variable(root, [1.0, 2.0])
 session = ClientSession(root)
 session.run(ops.Assign(root, x, ops.Add(root, x, x)))
@@ -210,9 +210,9 @@ def _same_as(first: str, *others: str) -> Any:
     def rule(x: Known) -> tuple[Shape, ...]:
         shape = x.shape(first)
         for name in others:
-            given = x.shape(name)
-            if len(given) != len(shape) or any(map(differ, given, shape)):
-                raise make_error("same_shape", argument=name, value=shape_text(given), bound=shape_text(shape))
+            other = x.shape(name)
+            if len(other) != len(shape) or any(map(differ, other, shape)):
+                raise make_error("same_shape", argument=name, value=shape_text(other), bound=shape_text(shape))
         return (shape,)
 
     return rule
@@ -236,13 +236,14 @@ def _update(
 
 _FLOATING = {"T": FLOATS}
 _STEP = "x = ops.Variable(root, [1.0, 2.0])\nsession = ClientSession(root)\n"
-for _name, _sign, _word in (("Assign", "", "takes"), ("AssignAdd", "+", "grows by"), ("AssignSub", "-", "falls by")):
+for _name, _change in (("Assign", "Set the Variable to"), ("AssignAdd", "Add to the Variable"),
+                       ("AssignSub", "Subtract from the Variable")):  # fmt: skip
     _update(
         _name,
         "ref: ref T, value: T -> output_ref: T",
         "ref",
         "value",
-        doc=f"The Variable {_word} `value` when the run ends; the output is what it will hold.",
+        doc=f"{_change} `value` when the run ends; the output is its new value.",
         example=_STEP + f"session.run(ops.{_name}(root, x, [5.0, 7.0]))\n",
         types=T_ANY if _name == "Assign" else {"T": NUMBERS},
         attrs={"use_locking": False, **({"validate_shape": True} if _name == "Assign" else {})},
@@ -253,7 +254,7 @@ _update(
     "var",
     "delta",
     scalars=("alpha",),
-    doc="var ← var − alpha · delta, when the run ends; the output is what var will hold.",
+    doc="var ← var − alpha · delta, when the run ends; the output is the new value of var.",
     example=_STEP + "session.run(ops.ApplyGradientDescent(root, x, 0.5, [2.0, 2.0]))\n",
     types=_FLOATING,
     attrs={"use_locking": False},
@@ -321,10 +322,10 @@ for _name, _what in (("RandomUniform", "in [0, 1)"), ("RandomNormal", "of mean 0
     _graph(
         _name,
         "shape: host Tshape -> output: any",
-        f"""Random numbers {_what}, others in every run of a session.
+        f"""Random numbers {_what}, new ones in every run of a session.
 
-They come from one counter (Philox 4x32, ten rounds) that `seed` and `seed2` begin and the session advances: a session
-that starts again produces the same numbers, on every engine.""",
+They come from a counter-based generator (Philox 4x32, ten rounds) with the seeds `seed` and `seed2`; the session
+advances the counter. A session that is restarted produces the same numbers, on every engine.""",
         f"ClientSession(root).run(ops.{_name}(root, [2, 2], seed=1))\n",
         category="Random",
         types={"Tshape": INDEX},
@@ -335,6 +336,6 @@ that starts again produces the same numbers, on every engine.""",
 _graph(
     "NoOp",
     "-> output: operation",
-    "Nothing; something to run where an operator is required.",
+    "An operation that does nothing, for places where an op is required.",
     "ClientSession(root).run([], run_outputs=[ops.NoOp(root)])\n",
 )

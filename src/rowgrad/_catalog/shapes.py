@@ -11,15 +11,15 @@ from .spec import Known, Shape
 INT64_LIMIT = 1 << 63
 
 
-def rank(x: Known, argument: str, wanted: int, fault: str, **facts: Any) -> None:
+def rank(x: Known, argument: str, expected: int, fault: str, **facts: Any) -> None:
     """Raise unless the argument has this rank."""
     shape = x.shape(argument)
-    if len(shape) != wanted:
+    if len(shape) != expected:
         raise make_error(fault, argument=argument, shape=shape_text(shape), **facts)
 
 
 def differ(a: int | None, b: int | None) -> bool:
-    """Whether two dimensions are known and not equal."""
+    """Return whether two dimensions are known and not equal."""
     return a is not None and b is not None and a != b
 
 
@@ -59,7 +59,7 @@ def check_dimensions(shape: tuple[int, ...], argument: str) -> None:
 
 
 def _is_out_of_line(shape: list[int]) -> bool:
-    """Whether TensorFlow stores a shape outside its 16 bytes: six 16-bit or three 32-bit dimensions fit inside."""
+    """Return whether TensorFlow stores a shape outside its 16 bytes; six 16-bit or three 32-bit sizes fit inside."""
     sixteen = len(shape) <= 6 and all(d < (1 << 16) - 2 for d in shape)
     return not sixteen and not (len(shape) <= 3 and all(d < (1 << 32) - 2 for d in shape))
 
@@ -130,10 +130,10 @@ def same(*names: str) -> Any:
     return rule
 
 
-def check_same(shape: Shape, wanted: Shape, argument: str) -> None:
+def check_same(shape: Shape, expected: Shape, argument: str) -> None:
     """Raise if two shapes differ in known dimensions."""
-    if len(shape) != len(wanted) or any(map(differ, shape, wanted)):
-        raise make_error("same_shape", argument=argument, value=shape_text(shape), bound=shape_text(wanted))
+    if len(shape) != len(expected) or any(map(differ, shape, expected)):
+        raise make_error("same_shape", argument=argument, value=shape_text(shape), bound=shape_text(expected))
 
 
 def broadcast(first: Shape, second: Shape, argument: str) -> Shape:
@@ -186,8 +186,7 @@ def axes(x: Known, name: str, dims: int) -> tuple[int, ...] | None:
     value = x.host.get(name)
     if value is None:
         return None
-    given = value if isinstance(value, tuple) else (value,)
-    found = tuple(axis_in(a, dims, name, i) for i, a in enumerate(given))
+    found = tuple(axis_in(a, dims, name, i) for i, a in enumerate(value if isinstance(value, tuple) else (value,)))
     for i, a in enumerate(found):
         if a in found[:i]:
             raise make_error("axis_twice", argument=name, position=i, value=a)

@@ -28,8 +28,8 @@ kernel("sparse_add_grad_grad", vmap="rows", layout=f"da: a, db: b, {_ADDED} -> k
 
 
 def _slice(x: Known) -> tuple[Shape, ...]:
-    for name, part, wanted in (("indices", "indices", 2), ("values", "values", 1), ("shape", "shape", 1)):
-        rank(x, name, wanted, "sparse_rank", part=part, bound=wanted, value=len(x.shape(name)))
+    for name, expected in (("indices", 2), ("values", 1), ("shape", 1)):
+        rank(x, name, expected, "sparse_rank", part=name, bound=expected, value=len(x.shape(name)))
     (count, columns), (length,), (dims,) = x.shape("indices"), x.shape("values"), x.shape("shape")
     if differ(count, length):
         raise make_error("values_match_indices", value=length, bound=count)
@@ -47,44 +47,44 @@ def _slice(x: Known) -> tuple[Shape, ...]:
 
 def _slice_sizes(shape: tuple[int, ...], start: tuple[int, ...], size: tuple[int, ...]) -> None:
     check_dimensions(shape, "shape")
-    kept = [
+    sizes = [
         extent if begin < wrap_int64(dim - extent) else wrap_int64(dim - begin) if begin < dim else 0
         for dim, begin, extent in zip(shape, start, size, strict=True)
     ]
-    check_replaced(shape, kept, "size")
+    check_replaced(shape, sizes, "size")
 
 
-def _slice_walk(x: Known, values: str) -> None:
-    given, wanted = x.shape("input_indices"), x.shape("output_indices")
-    if len(given) != 2 or len(wanted) != 2:
-        argument = "input_indices" if len(given) != 2 else "output_indices"
-        raise make_error("slice_matrices", argument=argument, value=shape_text(given), bound=shape_text(wanted))
+def _check_slice_grad(x: Known, values: str) -> None:
+    entries, sliced = x.shape("input_indices"), x.shape("output_indices")
+    if len(entries) != 2 or len(sliced) != 2:
+        argument = "input_indices" if len(entries) != 2 else "output_indices"
+        raise make_error("slice_matrices", argument=argument, value=shape_text(entries), bound=shape_text(sliced))
     if values == "backprop_val_grad":
         rank(x, values, 1, "backprop_vector")
     else:
         rank(x, values, 1, "must_be_vector")
-    if differ(given[1], wanted[1]):
-        raise make_error("slice_ranks", value=given[1], bound=wanted[1])
-    if given[0] is not None and wanted[0] is not None and wanted[0] > given[0]:
-        raise make_error("slice_more_rows", value=wanted[0], bound=given[0])
+    if differ(entries[1], sliced[1]):
+        raise make_error("slice_ranks", value=entries[1], bound=sliced[1])
+    if entries[0] is not None and sliced[0] is not None and sliced[0] > entries[0]:
+        raise make_error("slice_more_rows", value=sliced[0], bound=entries[0])
     length = x.shape(values)[0]
     if values == "backprop_val_grad":
-        if differ(length, wanted[0]):
-            raise make_error("slice_backprop_length", value=length, bound=wanted[0])
-    elif differ(length, given[0]):
-        raise make_error("lengths_match", argument=values, value=length, bound=given[0])
+        if differ(length, sliced[0]):
+            raise make_error("slice_backprop_length", value=length, bound=sliced[0])
+    elif differ(length, entries[0]):
+        raise make_error("lengths_match", argument=values, value=length, bound=entries[0])
     rank(x, "input_start", 1, "start_vector")
-    if differ(x.shape("input_start")[0], given[1]):
-        raise make_error("vector_length", argument="input_start", value=x.shape("input_start")[0], bound=given[1])
+    if differ(x.shape("input_start")[0], entries[1]):
+        raise make_error("vector_length", argument="input_start", value=x.shape("input_start")[0], bound=entries[1])
 
 
 def _slice_grad(x: Known) -> tuple[Shape, ...]:
-    _slice_walk(x, "backprop_val_grad")
+    _check_slice_grad(x, "backprop_val_grad")
     return (x.shape("input_indices")[:1],)
 
 
 def _slice_grad_grad(x: Known) -> tuple[Shape, ...]:
-    _slice_walk(x, "grad")
+    _check_slice_grad(x, "grad")
     return (x.shape("output_indices")[:1],)
 
 
@@ -92,9 +92,9 @@ def _texts(x: Known, *names: str) -> str:
     return " and ".join(shape_text(x.shape(n)) for n in names)
 
 
-def _all_rank(x: Known, wanted: int, fault: str, *names: str) -> None:
+def _all_rank(x: Known, expected: int, fault: str, *names: str) -> None:
     for name in names:
-        if len(x.shape(name)) != wanted:
+        if len(x.shape(name)) != expected:
             raise make_error(fault, argument=name, shapes=_texts(x, *names))
 
 
@@ -116,8 +116,8 @@ def _add(x: Known) -> tuple[Shape, ...]:
         raise make_error("add_empty")
     a, b = x.host["a_shape"], x.host["b_shape"]
     if differ(dims, x.shape("b_shape")[0]):
-        words = [" ".join(map(str, s)) if s is not None else "?" for s in (a, b)]
-        raise make_error("add_ranks", value=words[0], bound=words[1])
+        texts = [" ".join(map(str, s)) if s is not None else "?" for s in (a, b)]
+        raise make_error("add_ranks", value=texts[0], bound=texts[1])
     if a is not None and b is not None:
         for position, (p, q) in enumerate(zip(a, b, strict=True)):
             if p != q:
@@ -126,7 +126,7 @@ def _add(x: Known) -> tuple[Shape, ...]:
     return (None, columns), (None,), (dims,)
 
 
-def _add_walk(x: Known) -> None:
+def _check_add_indices(x: Known) -> None:
     _all_rank(x, 2, "add_matrices", "a_indices", "b_indices", "sum_indices")
 
 
@@ -137,17 +137,17 @@ def _add_ranks(x: Known) -> None:
 
 
 def _add_grad(x: Known) -> tuple[Shape, ...]:
-    _add_walk(x)
+    _check_add_indices(x)
     rank(x, "backprop_val_grad", 1, "backprop_vector")
     _add_ranks(x)
-    length, wanted = x.shape("backprop_val_grad")[0], x.shape("sum_indices")[0]
-    if differ(length, wanted):
-        raise make_error("add_backprop_length", value=length, bound=wanted)
+    length, expected = x.shape("backprop_val_grad")[0], x.shape("sum_indices")[0]
+    if differ(length, expected):
+        raise make_error("add_backprop_length", value=length, bound=expected)
     return x.shape("a_indices")[:1], x.shape("b_indices")[:1]
 
 
 def _add_grad_grad(x: Known) -> tuple[Shape, ...]:
-    _add_walk(x)
+    _check_add_indices(x)
     _add_ranks(x)
     for values, indices in (("da", "a_indices"), ("db", "b_indices")):
         rank(x, values, 1, "must_be_vector")
@@ -158,25 +158,25 @@ def _add_grad_grad(x: Known) -> tuple[Shape, ...]:
 
 def _slice_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
     box = [(int(s), int(s) + int(n)) for s, n in zip(inputs["start"], inputs["size"], strict=True)]
-    kept = (
+    inside = (
         i
         for i, row in enumerate(inputs["indices"])
         if all(low <= int(v) < high for v, (low, high) in zip(row, box, strict=True))
     )
-    return enumerate(kept)
+    return enumerate(inside)
 
 
 def _slice_grad_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
     start = [int(s) for s in inputs["input_start"]]
-    wanted = [tuple(int(v) + s for v, s in zip(row, start, strict=True)) for row in inputs["output_indices"]]
+    sliced = [tuple(int(v) + s for v, s in zip(row, start, strict=True)) for row in inputs["output_indices"]]
     j = 0
     for i, row in enumerate(inputs["input_indices"]):
-        if j < len(wanted) and tuple(map(int, row)) == wanted[j]:
+        if j < len(sliced) and tuple(map(int, row)) == sliced[j]:
             yield i, j
             j += 1
 
 
-def _swapped(pairs: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+def _swap(pairs: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
     return ((b, a) for a, b in pairs)
 
 
@@ -195,7 +195,7 @@ def _add_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
 
 
 def _add_grad_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
-    """(entry of a, or len(a) + entry of b; entry of the sum)."""
+    """Return (entry of a, or len(a) + entry of b; entry of the sum)."""
     place = _first_place(inputs["sum_indices"])
     merged = [tuple(map(int, r)) for r in (*inputs["a_indices"], *inputs["b_indices"])]
     return ((i, place[row]) for i, row in enumerate(merged) if row in place)
@@ -216,7 +216,7 @@ declare(
     rows=_slice_pairs,
     doc="""The entries of a sparse tensor inside the box `start` … `start + size`, moved to the origin.
 
-Input order is kept; a size that reaches past the shape is cut; a negative start shifts the indices.""",
+Entries stay in input order. A size that reaches past the shape is clipped; a negative start shifts the indices.""",
     example="""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.SparseSlice(indices=[[0, 0], [0, 3], [1, 2]], values=np.array([1., 2., 3.]), shape=[2, 4],
@@ -234,9 +234,9 @@ declare(
     linear=("backprop_val_grad",),
     adjoint=lambda ops, c, y: (ops["SparseSliceGradGrad"](y, c.input_indices, c.input_start, c.output_indices),),
     rows=_slice_grad_pairs,
-    doc="""The gradient of `SparseSlice` for `values`: entries inside the slice get theirs, all others 0.
+    doc="""The gradient of `SparseSlice` for `values`: 0 for entries outside of the slice.
 
-One pass over `input_indices` consumes `output_indices` in order; whatever is left over is an InternalError.""",
+One pass over `input_indices` matches `output_indices` in order; an unmatched one raises InternalError.""",
     example="""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.SparseSliceGrad(backprop_val_grad=np.array([5., 7.]), input_indices=[[0, 0], [0, 3], [1, 2]],
@@ -253,7 +253,7 @@ declare(
     differentiable=("grad",),
     linear=("grad",),
     adjoint=lambda ops, c, y: (ops["SparseSliceGrad"](y, c.input_indices, c.input_start, c.output_indices),),
-    rows=lambda inputs: _swapped(_slice_grad_pairs(inputs)),
+    rows=lambda inputs: _swap(_slice_grad_pairs(inputs)),
     tensorflow=False,
     doc="""The transpose of `SparseSliceGrad`: of one value per input entry, those inside the slice.""",
     example="""\
@@ -276,8 +276,8 @@ declare(
     rows=_add_pairs,
     doc="""The sum of two sparse tensors of one shape, in lexicographic order of their indices.
 
-Where both have an entry, the sum is kept if `thresh <= abs(sum)`, so NaN is dropped; entries of one side are always
-kept. `thresh` has the real dtype of the values.""",
+Where both have an entry, the result has their sum if `thresh <= abs(sum)`, so NaN is dropped. Entries of only one
+operand are never dropped. `thresh` has the real dtype of the values.""",
     example="""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.SparseAdd(a_indices=[[0, 0], [1, 1]], a_values=np.array([1., 2.]), a_shape=[2, 2],
@@ -312,9 +312,9 @@ declare(
     differentiable=("da", "db"),
     linear=("da", "db"),
     adjoint=lambda ops, c, y: ops["SparseAddGrad"](y, c.a_indices, c.b_indices, c.sum_indices),
-    rows=lambda inputs: _swapped(_add_grad_pairs(inputs)),
+    rows=lambda inputs: _swap(_add_grad_pairs(inputs)),
     tensorflow=False,
-    doc="""The transpose of `SparseAddGrad`: every entry of the sum collects from the entries it came from.""",
+    doc="""The transpose of `SparseAddGrad`: for each entry of the sum, the values of its entries of a and b, added.""",
     example="""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.SparseAddGradGrad(np.array([1., 2.]), np.array([3., 4.]), a_indices=[[0, 0], [1, 1]],

@@ -1,4 +1,4 @@
-"""SparseSegment{Sum,Mean,SqrtN}: forward, gradients, and the gradients' own transposes."""
+"""SparseSegment{Sum,Mean,SqrtN}: forward, gradients, and the transposes of the gradients."""
 
 from __future__ import annotations
 
@@ -142,12 +142,12 @@ def _padded(x: Known) -> tuple[Shape, ...]:
 
 
 def forward_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
-    """(segment, row of data) for every id."""
+    """Return (segment, row of data) for every id."""
     return zip(map(int, inputs["segment_ids"]), map(int, inputs["indices"]), strict=True)
 
 
 def gradient_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
-    """(row of the table, row of grad) for every id."""
+    """Return (row of the table, row of grad) for every id."""
     return zip(map(int, inputs["indices"]), map(int, inputs["segment_ids"]), strict=True)
 
 
@@ -180,7 +180,7 @@ def v2_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
     """Return the adjoint of a gradient by unique rows: the transpose, on positions of rows."""
 
     def adjoint(ops: Any, c: Call, y: Any, _ids: Any) -> tuple[Any, ...]:
-        if c.arguments.get("dense_output_dim0", 1) == 0:  # the gradient did not validate ids, so none may be looked up
+        if c.arguments.get("dense_output_dim0", 1) == 0:  # the gradient did not validate ids, so they may be invalid
             return (ops[f"SparseSegment{kind}GradGrad"](y, c.indices, c.segment_ids, c.grad.shape[0]),)
         positions = ops["RowPositions"](c.outputs[1], c.indices)
         return (ops[f"SparseSegment{kind}GradGrad"](y, positions, c.segment_ids, c.grad.shape[0]),)
@@ -228,9 +228,9 @@ for _reduce in Reduction:
         shape=_forward,
         doc=f"""Row s of the output is the {_rule} of the rows of `data` whose ids belong to segment s.
 
-`indices[i]` names a row of `data`, `segment_ids[i]` the output row it belongs to; segment ids are sorted and may
-skip numbers, which gives rows of zeros. The output has `segment_ids[-1] + 1` rows. 16-bit floats are summed in
-float32 and rounded once. `sparse_gradient=True` makes the gradient one of unique rows (`…GradV2`).""",
+`indices[i]` is a row of `data`, and `segment_ids[i]` the output row to which it belongs. Segment ids are sorted; rows
+of skipped numbers are zero. The output has `segment_ids[-1] + 1` rows. 16-bit floats are summed in float32 and rounded
+once. With `sparse_gradient=True` the gradient is row-sparse with unique rows (`…GradV2`).""",
         example=_EXAMPLE.format(kind=_kind, suffix="", extra=""),
         **_common,
     )
@@ -242,9 +242,9 @@ float32 and rounded once. `sparse_gradient=True` makes the gradient one of uniqu
         constants=(_reduce, 1),
         planned=f"SparseSegment{_kind}WithPlan",
         shape=_forward,
-        doc=f"""`SparseSegment{_kind}` with the number of output rows given: segments without ids give rows of zeros.
+        doc=f"""`SparseSegment{_kind}` with `num_segments` output rows; rows of segments without ids are zero.
 
-Use it where trailing empty bags must not be lost, and wherever the output's shape has to be known beforehand.""",
+Use it if the last bags may be empty, or if the output's shape must be known before the call.""",
         example=_EXAMPLE.format(kind=_kind, suffix="WithNumSegments", extra=", num_segments=4"),
         **_common,
     )
@@ -264,9 +264,9 @@ Use it where trailing empty bags must not be lost, and wherever the output's sha
         rows=gradient_pairs,
         doc=f"""The gradient of `SparseSegment{_kind}` for `data`, as a dense table of `output_dim0` rows.
 
-`output[indices[i]] += grad[segment_ids[i]]{_scale}, in the order of i; rows never named are
-zero. Segment ids need not be sorted. An empty batch gives zeros. `order="blocked"` adds up a row's ids as a tree of
-runs of 64 instead (docs/orders.md); `plan=` takes a `Plan` in place of the ids and the size.""",
+`output[indices[i]] += grad[segment_ids[i]]{_scale}, in the order of i; other rows are
+zero. Segment ids need not be sorted. For an empty batch all rows are zero. `order="blocked"` adds the ids of a row as a
+tree of runs of 64 instead (docs/orders.md); `plan=` takes a `Plan` in place of the ids and the size.""",
         example=_GRAD_EXAMPLE.format(kind=_kind, suffix="Grad", size="output_dim0"),
     )
     declare(
@@ -288,9 +288,9 @@ runs of 64 instead (docs/orders.md); `plan=` takes a `Plan` in place of the ids 
         rows=_v2_pairs,
         doc=f"""The gradient of `SparseSegment{_kind}` for `data`, only the rows that were looked up.
 
-`output[k]` is the gradient of row `sorted_unique_indices[k]`, bit for bit the row `SparseSegment{_kind}Grad` gives;
-the ids are distinct and ascending. `order` and `plan=` as there. `size=` makes the number of rows one that is known
-beforehand (`PaddedSparseSegment{_kind}GradV2`), as a compiler needs it.""",
+`output[k]` is the gradient of row `sorted_unique_indices[k]`, with the same bits as in `SparseSegment{_kind}Grad`; the
+ids are distinct and ascending. `order` and `plan=` are as there. `size=` fixes the number of output rows, which a
+compiler needs to know (`PaddedSparseSegment{_kind}GradV2`).""",
         example=_GRAD_EXAMPLE.format(kind=_kind, suffix="GradV2", size="dense_output_dim0"),
     )
     declare(
@@ -308,10 +308,10 @@ beforehand (`PaddedSparseSegment{_kind}GradV2`), as a compiler needs it.""",
         adjoint=v2_adjoint(_kind),
         rows=_v2_pairs,
         tensorflow=False,
-        doc=f"""`SparseSegment{_kind}GradV2` in `size` rows, however many are named: for compilers of fixed shapes.
+        doc=f"""`SparseSegment{_kind}GradV2` padded to `size` rows, for compilers that need static shapes.
 
-The rows that are named come first, with the same bits; after them come rows of zeros with the id `fill_id`, which is no
-row of the table, so that code that adds rows to a table can skip them. More than `size` rows are an error.
+Looked-up rows come first, with the same bits, followed by rows of zeros with the id `fill_id`, which is out of range
+for the table, so that code that adds rows to a table can skip them. More than `size` looked-up rows are an error.
 `SparseSegment{_kind}GradV2(…, size=…)` calls it with `fill_id = dense_output_dim0`.""",
         example=_GRAD_EXAMPLE.format(kind=_kind, suffix="GradV2", size="size=3, fill_id=4, dense_output_dim0").replace(
             "raw_ops.", "raw_ops.Padded"
@@ -330,7 +330,7 @@ row of the table, so that code that adds rows to a table can skip them. More tha
         adjoint=_grad_grad_adjoint(_kind),
         rows=forward_pairs,
         tensorflow=False,
-        doc=f"""The transpose of `SparseSegment{_kind}Grad`: what a gradient of that gradient needs.
+        doc=f"""The transpose of `SparseSegment{_kind}Grad`, needed for second derivatives.
 
 `SparseSegment{_kind}WithNumSegments` for segment ids in any order; with sorted ids the bits are the same.""",
         example=_EXAMPLE.format(kind=_kind, suffix="GradGrad", extra=", num_segments=4"),

@@ -29,8 +29,9 @@ class Aval:
 class Arg:
     """An input or output: its name, its type (a dtype, or a type variable such as T) and its role.
 
-    A *host* input's value decides shapes: torch sees a SymInt, jax a static int, an editor a field. `many`: a list of
-    tensors; `ref`: a Variable itself, not its value; `optional`: may be left out (both of graph ops only).
+    The value of a *host* input determines shapes: a SymInt in torch, a static int in JAX, a field in the editor.
+    `many`: a list of tensors; `ref`: a Variable itself, not its value; `optional`: may be omitted (both for graph
+    blocks only).
     """
 
     name: str
@@ -42,7 +43,7 @@ class Arg:
 
     @property
     def role(self) -> str:
-        """What a pin of this argument carries: `size`, `ids`, `shape` or `values`."""
+        """The kind of values: `size`, `ids`, `shape` or `values`."""
         if self.host:
             return "size" if self.type != "int64" or self.name == "nrows" else "shape"
         return "ids" if self.type in ("int64", "Tidx", "Tsegmentids") else "values"
@@ -50,9 +51,9 @@ class Arg:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A type variable that follows another: thresh's is the real type of T.
+    """A type variable that is determined by another: that of thresh is the real type of T.
 
-    `declared` is what TensorFlow lists for it, in its words and its order, where it lists more.
+    `declared` are the dtypes that TensorFlow lists for it, in TensorFlow's order, if it lists more.
     """
 
     of: str
@@ -125,7 +126,7 @@ class Call:
         self.wanted = wanted
 
     def wants(self, name: str) -> bool:
-        """Whether the gradient of this argument is requested; an adjoint may return None for others."""
+        """Return whether the gradient of this argument is requested; an adjoint may return None for others."""
         return self.wanted is None or name in self.wanted
 
     def on(self, **arguments: Any) -> Call:
@@ -225,7 +226,7 @@ def spread(op: Op, values: Mapping[str, Any]) -> tuple[tuple[Arg, ...], dict[str
             flat[arg.name] = value
             continue
         if not isinstance(value, list | tuple) or not value:
-            what = "none" if isinstance(value, list | tuple) else type(value).__name__
+            what = "an empty list" if isinstance(value, list | tuple) else type(value).__name__
             raise make_error("list_expected", argument=arg.name, value=what)
         for k, item in enumerate(value):
             args.append(Arg(f"{arg.name}[{k}]", arg.type))
@@ -246,7 +247,7 @@ def _parse_args(text: str) -> Iterator[Arg]:
     for part in filter(str.strip, text.split(",")):
         match = _ARG.fullmatch(part)
         if match is None:
-            raise ValueError(f"not an argument: {part!r}")
+            raise ValueError(f"invalid argument: {part!r}")
         marks = match[2].split()
         yield Arg(match[1], match[3], "host" in marks, "list" in marks, "ref" in marks, "optional" in marks)
 
@@ -263,8 +264,8 @@ def find_op(name: str) -> Op | None:
 def declare(name: str, signature: str, **fields: Any) -> Op:
     """Declare an op. Signature: `grad: T, output_dim0: host int32 -> output: T`.
 
-    A type may be marked `host`, `list`, `ref` or `optional`; `Arg` says what that means. An output's type may be the
-    name of an attribute, which then holds its dtype.
+    A type may be marked `host`, `list`, `ref` or `optional`, as described in `Arg`. An output's type may be the name of
+    an attribute whose value is the dtype.
     """
     inputs, outputs = signature.split("->")
     aliases: tuple[str, ...] = fields.get("aliases", ())
@@ -331,7 +332,7 @@ def value_text(value: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether the text of a value is informative; that of most objects is an address."""
+    """Return whether the text of a value is informative; that of most objects is an address."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, (numbers.Number, str, bytes))

@@ -75,12 +75,10 @@ def _grad_rows_pairs(inputs: Mapping[str, Any]) -> Iterable[tuple[int, int]]:
 
 
 def weights_gradient(ops: Any, kind: str, c: Call, grad: Any, data: Any, rows: int) -> Any:
-    """d⟨grad, bag(data, w)⟩ / dw, as a composition, so that it can be differentiated again; None if not requested.
+    """Return d⟨grad, bag(data, w)⟩ / dw, composed of ops, so that it can be differentiated; None if not requested.
 
-    `rows` is the number of rows of grad.
-
-    With a_i = ⟨grad[s_i], data[indices_i]⟩ and W the segment's divisor: a/W − w·Σ(w·a)/W³ for √Σw²,
-    a/W − Σ(w·a)/W² for Σw, and a for the plain sum. A divisor of 0 gives 0.
+    `rows` is the number of rows of grad. With a_i = ⟨grad[s_i], data[indices_i]⟩ and W the segment's divisor:
+    a/W − w·Σ(w·a)/W³ for √Σw², a/W − Σ(w·a)/W² for Σw, and a for the plain sum; 0 where the divisor is 0.
     """
     if not c.wants("weights"):
         return None
@@ -120,7 +118,7 @@ def _forward_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
 
 
 def planned_rows(ops: Any, kind: str, c: Call, y: Any, plan: tuple[Any, ...]) -> IndexedRows:
-    """Return the gradient of `data` by unique rows: a table of just those rows, renumbered by the plan."""
+    """Return the gradient of `data` as unique rows: the dense gradient of a table of just the plan's rows."""
     rows, *rest = plan
     unique = rows.shape[0]
     values = ops[f"PlannedWeightedSparseSegment{kind}Grad"](
@@ -142,7 +140,7 @@ def _sized_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
 
 
 def grad_adjoint(kind: str) -> Callable[..., tuple[Any, ...]]:
-    """⟨C, Grad(g, w)⟩ = ⟨bag(C, w), g⟩: the cotangent takes the place of the data."""
+    """Return the adjoint of a dense gradient: ⟨C, Grad(g, w)⟩ = ⟨bag(C, w), g⟩, so the cotangent replaces the data."""
 
     def adjoint(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
         to_grad = None
@@ -194,9 +192,9 @@ for _reduce in Reduction:
         tensorflow=False,
         doc=f"""Row s of the output is {TOTAL[_reduce]} over the ids of segment s, as in TensorFlow's weighted lookups.
 
-Segment ids are sorted; a divisor of 0 gives 0. Weights of any float dtype are brought to the accumulator's.
-`sparse_gradient=True` gives the gradient for `data` as one row per id; `accumulate` says how a dense gradient in
-16 bits adds up: `"float32"`, rounded once, or `"T"`, rounded at every add as TensorFlow does.""",
+Segment ids are sorted; where the divisor is 0, so is the result. Weights of any float dtype are converted to that of
+the sum. With `sparse_gradient=True` the gradient for `data` has one row per id. `accumulate` determines how a dense
+gradient in 16 bits is summed: in `"float32"`, rounded once, or `"T"`, rounded at every addition as in TensorFlow.""",
         example=_EXAMPLE.format(kind=_kind, suffix="", args="table, [0, 2, 1], [0, 0, 2], weights"),
     )
     declare(
@@ -254,10 +252,10 @@ The upstream row is divided by the segment's divisor, multiplied by the id's wei
         adjoint=_sized_adjoint(_kind),
         rows=forward_pairs,
         tensorflow=False,
-        doc=f"""`WeightedSparseSegment{_kind}` with the number of output rows given; segment ids come in any order.
+        doc=f"""`WeightedSparseSegment{_kind}` with `num_segments` output rows, for segment ids in any order.
 
-Segments without ids give rows of zeros. `sparse_gradient=True` makes the gradient for `data` one of unique rows, each
-bit for bit the row of the dense one.""",
+Rows of segments without ids are zero. With `sparse_gradient=True` the gradient for `data` has unique rows, with the
+same bits as the rows of the dense gradient.""",
         example=_EXAMPLE.format(
             kind=_kind, suffix="WithNumSegments", args="table, [0, 2, 1], [0, 0, 2], weights, num_segments=4"
         ),

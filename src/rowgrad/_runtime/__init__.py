@@ -1,1 +1,1 @@
-"""How calls run: validation, dispatch, the NumPy runner, the dense ops, vmap rules and memory."""
+"""Run calls of ops: dispatch, validation, the NumPy runner, the dense ops, vmap rules and memory."""

@@ -51,21 +51,21 @@ def copy_host_inputs(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     Host inputs are read several times: for validation, by the kernel, and for the cache key. All reads must agree.
     """
-    own = dict(arguments)
+    copies = dict(arguments)
     for arg in op.inputs:
-        value = own[arg.name]
+        value = copies[arg.name]
         if arg.host:
             if is_ndarray(value) and not is_masked(value):
-                own[arg.name] = _copied(np.asarray(value), arg.name)
+                copies[arg.name] = _copied(np.asarray(value), arg.name)
             elif isinstance(value, list):
-                own[arg.name] = list(value)
+                copies[arg.name] = list(value)
         elif arg.many and isinstance(value, list):
-            own[arg.name] = tuple(value)
-    return own
+            copies[arg.name] = tuple(value)
+    return copies
 
 
 def is_ndarray(value: Any) -> bool:
-    """Whether the type of a value is a NumPy array, whatever its `__class__` claims."""
+    """Return whether the type of a value is a NumPy array, whatever its `__class__` claims."""
     return issubclass(type(value), np.ndarray)
 
 
@@ -79,12 +79,12 @@ def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     An argument that is a list of arrays becomes a tuple.
     """
-    inputs, given = spread(op, arguments) if op.has_lists else (op.inputs, arguments)
+    inputs, values = spread(op, arguments) if op.has_lists else (op.inputs, arguments)
     arrays: dict[str, Array] = {}
     bound: dict[str, str] = {}
     weak: list[str] = []
     for arg in inputs:
-        value = given[arg.name]
+        value = values[arg.name]
         # NumPy scalars have their own dtype, although some are also Python floats or strings.
         if isinstance(value, _PYTHON) and not isinstance(value, np.generic):
             weak.append(arg.name)
@@ -94,16 +94,16 @@ def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
     for arg in inputs:
         if arg.name in weak:
             listed = op.types.get(arg.type)
-            wanted = arg.type if listed is None else bound.get(arg.type)
-            if wanted is None and isinstance(listed, Derived) and listed.of in bound:
-                wanted = listed[bound[listed.of]]
-            empty = "float32" if wanted is not None or "float32" in op.dtypes_of(arg.type) else "int32"
-            arrays[arg.name] = array = _weak(given[arg.name], arg.name, wanted, empty)
+            target_name = arg.type if listed is None else bound.get(arg.type)
+            if target_name is None and isinstance(listed, Derived) and listed.of in bound:
+                target_name = listed[bound[listed.of]]
+            empty = "float32" if target_name is not None or "float32" in op.dtypes_of(arg.type) else "int32"
+            arrays[arg.name] = array = _weak(values[arg.name], arg.name, target_name, empty)
             bound.setdefault(arg.type, aval_of(array).dtype)
         if arg.type not in op.types:
             arrays[arg.name] = _as_fixed(arrays[arg.name], arg.name, arg.type)
-    if not all(type(value) in _INERT for value in given.values()):
-        _reread_arrays(arrays, given)
+    if not all(type(value) in _INERT for value in values.values()):
+        _reread_arrays(arrays, values)
         for arg in inputs:
             if arg.type not in op.types:
                 arrays[arg.name] = _as_fixed(arrays[arg.name], arg.name, arg.type)
@@ -111,9 +111,9 @@ def admit(op: Op, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return regroup(op, ordered) if op.has_lists else ordered
 
 
-def _reread_arrays(arrays: dict[str, Array], given: Mapping[str, Any]) -> None:
+def _reread_arrays(arrays: dict[str, Array], values: Mapping[str, Any]) -> None:
     """Convert the caller's arrays again: code of other arguments (`__array__`, list items) may have changed them."""
-    for name, value in given.items():
+    for name, value in values.items():
         if is_ndarray(value) and (arrays[name] is value or arrays[name].base is not None):
             arrays[name] = canonical(np.asarray(value), name)
 
@@ -126,7 +126,7 @@ def _strong(value: Any, argument: str) -> Array:
 
 
 def is_masked(value: Any) -> bool:
-    """Whether a value is a masked array; does not import `numpy.ma`, which is slow."""
+    """Return whether a value is a masked array; does not import `numpy.ma`, which is slow."""
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
     return masked is not None and isinstance(value, masked)
 
@@ -160,7 +160,7 @@ def _check_storage(array: Array, storage: Any, argument: str) -> None:
 
 
 def is_aligned(array: Array) -> bool:
-    """Whether kernels may read an array in place. NumPy does not check structures, so check their address."""
+    """Return whether kernels may read an array in place. NumPy does not check structures, so check their address."""
     return array.flags.aligned and (array.dtype.names is None or array.ctypes.data % (array.itemsize or 1) == 0)
 
 
@@ -178,7 +178,7 @@ def canonical(array: Array, argument: str) -> Array:
     if array.dtype.kind == "O":
         for position, item in enumerate(array.reshape(-1)):
             if not isinstance(item, str | bytes):
-                what = f"an object array holding {type(item).__name__}"
+                what = f"an object array with an item of type {type(item).__name__}"
                 raise make_error("not_an_array", argument=argument, position=position, value=what)
         return array
     native = array.dtype.newbyteorder("=")
@@ -195,10 +195,10 @@ def _copied(array: Array, argument: str) -> Array:
         raise make_error("argument_memory", argument=argument, value=array.nbytes) from None
 
 
-def _weak(value: Any, argument: str, wanted: str | None, empty: str) -> Array:
-    """Convert Python numbers to the dtype `wanted`, or to float32 and int32 as TensorFlow does.
+def _weak(value: Any, argument: str, target_name: str | None, empty: str) -> Array:
+    """Convert Python numbers to the dtype `target_name`, or to float32 and int32 as TensorFlow does.
 
-    `empty` is the dtype of an empty list if `wanted` is None.
+    `empty` is the dtype of an empty list if `target_name` is None.
     """
     try:
         try:
@@ -206,24 +206,24 @@ def _weak(value: Any, argument: str, wanted: str | None, empty: str) -> Array:
         except UnicodeDecodeError:  # strings mixed with bytes that are not ASCII
             array = np.array(value, dtype=object)
         if array.dtype.kind in "SUfO" and not _holds_arrays(value):
-            array = _exact(np.array(value, dtype=object), array, argument, wanted)
+            array = _exact(np.array(value, dtype=object), array, argument, target_name)
     except OpError:
         raise
     except Exception as error:  # list items may be anything
         raise make_error("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from None
     if array.size == 0 and not _holds_arrays(value):
-        return np.zeros(array.shape, NUMPY_DTYPE.get(wanted or empty, NUMPY_DTYPE[empty]))
+        return np.zeros(array.shape, NUMPY_DTYPE.get(target_name or empty, NUMPY_DTYPE[empty]))
     kind = array.dtype.kind
     if _holds_arrays(value) or kind in "OSUb":
         return canonical(array, argument)
-    target = NUMPY_DTYPE.get(wanted) if wanted is not None else None
+    target = NUMPY_DTYPE.get(target_name) if target_name is not None else None
     if kind in "iu":
         if target is None or target.kind in "SUOb":
             fits = array.size == 0 or (array.min() >= _INT32.min and array.max() <= _INT32.max)
             target = np.dtype(np.int32) if fits else array.dtype
         elif target.kind in "iu":
             return fit(array, argument, target)
-        elif wanted in QUANTIZED:
+        elif target_name in QUANTIZED:
             return fit(array, argument, target[0]).view(target)
     elif kind == "f":
         target = target if target is not None and is_inexact(target) else np.dtype(np.float32)
@@ -233,13 +233,13 @@ def _weak(value: Any, argument: str, wanted: str | None, empty: str) -> Array:
         return canonical(array.astype(target), argument)
 
 
-def as_array(value: Any, argument: str, wanted: str | None = None, empty: str = "float32") -> Array:
-    """Convert one value: arrays keep their dtype, Python numbers take `wanted` if possible."""
+def as_array(value: Any, argument: str, target_name: str | None = None, empty: str = "float32") -> Array:
+    """Convert one value: arrays keep their dtype, Python numbers take `target_name` if possible."""
     is_weak = isinstance(value, _PYTHON) and not isinstance(value, np.generic)
-    return _weak(value, argument, wanted, empty) if is_weak else _strong(value, argument)
+    return _weak(value, argument, target_name, empty) if is_weak else _strong(value, argument)
 
 
-def _exact(items: Array, guess: Array, argument: str, wanted: str | None) -> Array:
+def _exact(items: Array, guess: Array, argument: str, target_name: str | None) -> Array:
     """Keep strings with trailing NULs, and integers that NumPy would convert to floats."""
     if guess.dtype.kind in "SU":
         return items
@@ -247,7 +247,7 @@ def _exact(items: Array, guess: Array, argument: str, wanted: str | None) -> Arr
         for position, i in enumerate(items.reshape(-1)):
             if i.bit_length() > 64:
                 raise make_error("integer_does_not_fit", argument=argument, position=position, value=integer_text(i),
-                                 bound=wanted or "int64")  # fmt: skip
+                                 bound=target_name or "int64")  # fmt: skip
         return items.astype(np.uint64 if max(items.reshape(-1)) > np.iinfo(np.int64).max else np.int64)
     return guess
 
@@ -258,7 +258,7 @@ def integer_text(value: int) -> str:
 
 
 def is_inexact(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype is real or complex floating point."""
+    """Return whether a dtype is real or complex floating point."""
     return dtype.kind in "fc" or dtype == NUMPY_DTYPE["bfloat16"]
 
 
@@ -268,9 +268,9 @@ def _holds_arrays(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic)
 
 
-def _as_fixed(array: Array, argument: str, wanted: str) -> Array:
+def _as_fixed(array: Array, argument: str, target_name: str) -> Array:
     """Convert integers for an argument with a fixed integer dtype; raise if one does not fit."""
-    target = NUMPY_DTYPE[wanted]
+    target = NUMPY_DTYPE[target_name]
     if array.dtype == target or array.dtype.kind not in "iu" or target.kind not in "iu":
         return array
     return fit(array, argument, target)

@@ -1,7 +1,7 @@
 """Read the bags of a lookup: ids, the bag of each id, the number of bags, and optional weights.
 
-`rowgrad.torch.bags` and `rowgrad.jax.bags` validate their own arrays and accept what only their library has; the rules
-that both share are here. `ops` are the raw ops, and `library` knows what differs between array libraries.
+`rowgrad.torch.bags` and `rowgrad.jax.bags` validate the arrays of their library; the rules that both share are here.
+`ops` are the raw ops, and `library` does what differs between array libraries.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class SparseIds(Protocol):
 
     @property
     def dense_shape(self) -> Any:
-        """The shape of the array it stands for."""
+        """The shape of the dense array."""
 
 
 class Library(Protocol):
-    """What an array library does in its own way."""
+    """The operations that differ between array libraries."""
 
     def integers(self, value: Any, argument: str) -> Any:
         """Return an array of int32 or int64; raise for anything else."""
@@ -49,7 +49,7 @@ class Library(Protocol):
         """Return validated segment ids of a vector of ids."""
 
     def count_bags(self, segment_ids: Any) -> Any:
-        """Return one more than the last segment id; raise where its value is unknown."""
+        """Return the last segment id plus one; raise if it is traced."""
 
     def flatten(self, matrix: Any, argument: str) -> Any:
         """Return the elements of a matrix as a vector."""
@@ -58,10 +58,10 @@ class Library(Protocol):
         """Return the row number of every element of a matrix, as a vector of the ids' dtype."""
 
     def sparse_rows(self, ids: SparseIds, values: Any) -> Any:
-        """Return the bag of each id of a sparse tensor, as an array beside its values."""
+        """Return the bag of each id of a sparse tensor, as an array on the device of its values."""
 
     def weights(self, weights: Any, ids: Any) -> Any:
-        """Return weights as an array beside the ids; None stays None."""
+        """Return weights as an array on the device of the ids; None stays None."""
 
     def select_weights(self, weights: Any, mask: Any) -> Any:
         """Return the weights where the mask is true; differentiable."""
@@ -147,7 +147,7 @@ def check_num_bags(num_bags: Any, bags: Any, why: str) -> None:
 
 
 def check_alone(offsets: Any, segment_ids: Any, what: str) -> None:
-    """Raise if offsets or segment ids are given beside ids that already say where their bags begin."""
+    """Raise if offsets or segment ids are passed with ids that define their bags already."""
     for argument, value in (("offsets", offsets), ("segment_ids", segment_ids)):
         if value is not None:
             bound = f"None, because {what} defines its own bags"
@@ -155,25 +155,25 @@ def check_alone(offsets: Any, segment_ids: Any, what: str) -> None:
 
 
 def check_sparse_weights(weights: SparseIds, sparse_ids: SparseIds | None, bags: Bags) -> None:
-    """Raise unless the entries of sparse weights match the ids: the same indices, or else the same bags.
+    """Raise unless the entries of sparse weights match the ids: the same indices, or the same bags.
 
-    Indices whose values only a compiled program will know are compared by shape alone.
+    Traced indices are compared by shape only.
     """
     facts: dict[str, Any] = {"argument": "per_sample_weights"}
     if sparse_ids is None:
         facts |= {"value": "a SparseTensor of other rows", "bound": "the same bags as ids"}
         matches = tuple(weights.dense_shape[:1]) == (bags.num_bags,)
-        found, wanted = weights.indices[:, 0], bags.segment_ids
+        found, expected = weights.indices[:, 0], bags.segment_ids
     else:
-        found, wanted = weights.indices, sparse_ids.indices
-        if tuple(found.shape) != tuple(wanted.shape):
+        found, expected = weights.indices, sparse_ids.indices
+        if tuple(found.shape) != tuple(expected.shape):
             raise make_error("same_shape", argument="per_sample_weights.indices", value=tuple(found.shape),
-                         bound=tuple(wanted.shape))  # fmt: skip
+                         bound=tuple(expected.shape))  # fmt: skip
         facts |= {"value": "a SparseTensor of other indices", "bound": "the indices of ids"}
         matches = np.array_equal(weights.dense_shape, sparse_ids.dense_shape)
-    if matches and not (is_traced(found) or is_traced(wanted)):
-        wanted = wanted.cpu() if hasattr(wanted, "cpu") else wanted
-        matches = np.array_equal(np.asarray(found), np.asarray(wanted))
+    if matches and not (is_traced(found) or is_traced(expected)):
+        expected = expected.cpu() if hasattr(expected, "cpu") else expected
+        matches = np.array_equal(np.asarray(found), np.asarray(expected))
     if not matches:
         raise make_error("bags_unfit", **facts)
 

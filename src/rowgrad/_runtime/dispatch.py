@@ -55,14 +55,14 @@ def planned(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
     if plan is None:
         return op
     if op.padded and (kwargs.pop("size", None), kwargs.pop("fill_id", None)) != (None, None):
-        raise TypeError(f"{op.name}: a plan knows how many rows there are; give it or size")
+        raise TypeError(f"{op.name}: a plan determines the number of rows; pass plan or size, not both")
     if not op.planned:
         raise TypeError(f"{op.name} takes no plan")
     twin = CATALOG[op.planned]
     replaced = [n for n in op.input_names if n not in twin.input_names]
     too_many = len(args) > len(twin.input_names) - len(PLAN) + len(twin.attrs)
     if replaced and (too_many or any(n in kwargs for n in replaced)):
-        raise TypeError(f"{op.name}: plan takes the place of {', '.join(replaced)}; give one or the other")
+        raise TypeError(f"{op.name}: plan takes the place of {', '.join(replaced)}; pass one or the other")
     parts = {n: getattr(plan, n, None) for n in PLAN}
     if any(part is None for part in parts.values()):
         raise make_error("not_a_plan", value=type(plan).__name__).in_call(op.name, kwargs.get("name"), "")
@@ -78,7 +78,7 @@ def padded(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, t
     if kwargs.get("size") is None:
         kwargs.pop("size", None)
         if kwargs.pop("fill_id", None) is not None:
-            raise TypeError(f"{op.name}: fill_id is for rows beyond the last, which size asks for; give both")
+            raise TypeError(f"{op.name}: fill_id is the id of padding rows, so it needs size")
         return op, args
     if kwargs.get("fill_id") is None:
         rows = "dense_output_dim0"
@@ -98,40 +98,40 @@ def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict
     names = op.input_names
     if len(args) > len(names) + len(op.attrs):
         raise TypeError(f"{op.name} takes {len(names) + len(op.attrs)} arguments, got {len(args)}")
-    given = dict(zip((*names, *op.attrs)[: len(args)], args, strict=True))
+    bound = dict(zip((*names, *op.attrs)[: len(args)], args, strict=True))
     for key, value in kwargs.items():
-        if key in given:
+        if key in bound:
             raise TypeError(f"{op.name} got argument {key!r} twice")
         if key not in names and key not in op.attrs:
             raise TypeError(f"{op.name} has no argument {key!r}; it takes {', '.join((*names, *op.attrs))}")
-        given[key] = value
-    missing = [n for n in names if n not in given]
+        bound[key] = value
+    missing = [n for n in names if n not in bound]
     if missing:
         raise TypeError(f"{op.name} needs {', '.join(missing)}")
-    arguments = {n: given[n] for n in names}
-    if len(given) == len(names):  # identity tells runners that no attribute was passed
+    arguments = {n: bound[n] for n in names}
+    if len(bound) == len(names):  # runners recognize by identity that no attribute was passed
         return arguments, op.attrs
-    return arguments, {k: given.get(k, default) for k, default in op.attrs.items()}
+    return arguments, {k: bound.get(k, default) for k, default in op.attrs.items()}
 
 
 def choose_runner(arguments: Mapping[str, Any]) -> str:
     """Return the runner of a call: NumPy's, unless an argument has another."""
-    chosen, because = NUMPY, ""
+    chosen, chosen_by = NUMPY, ""
     for name, value in arguments.items():
-        runner = runner_of(type(value))  # a constant for torch.compile, which must not see the table behind it
+        runner = runner_of(type(value))  # a constant for torch.compile, which must not trace the dict lookup
         if runner == NUMPY:
             continue
         if chosen not in (NUMPY, runner):
-            raise make_error("mixed_runners", argument=name, value=because, bound=type(value).__module__)
-        chosen, because = runner, type(value).__module__
+            raise make_error("mixed_runners", argument=name, value=chosen_by, bound=type(value).__module__)
+        chosen, chosen_by = runner, type(value).__module__
     return chosen
 
 
 _LOADED: dict[str, Any] = {}
 _RUNNER_OF: dict[type, str] = {}
 
-# Calls import modules under this lock, and a fork takes it first: a child forked in the middle of an import inherits a
-# locked module without the thread that would unlock it, and waits forever.
+# Imports during calls take this lock, and so does a fork: a child forked during an import would inherit a locked module
+# without the thread that unlocks it, and wait forever.
 _IMPORTS = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_IMPORTS.acquire, after_in_parent=_IMPORTS.release, after_in_child=_IMPORTS.release)
@@ -160,7 +160,7 @@ def load_runner(kind: type) -> Any:
 
 
 def is_traced(value: Any) -> bool:
-    """Whether a compiler or transform traces a value, so that it has a shape but no data."""
+    """Return whether a compiler or transform traces a value, so that it has a shape but no data."""
     check = getattr(load_runner(type(value)), "is_traced", None)
     return check is not None and check(value)
 

@@ -35,22 +35,30 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype[Any], zeros: bool) -> Arra
 _NUMBERS = tuple(NUMPY_DTYPE[name] for name in (*REALS, *COMPLEX))
 
 
-def _dtype(given: Any) -> np.dtype[Any]:
+def _dtype(value: Any) -> np.dtype[Any]:
     try:
-        dtype: np.dtype[Any] = np.dtype(given)
+        dtype: np.dtype[Any] = np.dtype(value)
     except TypeError:
         dtype = np.dtype(object)
     if dtype not in _NUMBERS:
-        raise TypeError(f"GradBuffer: dtype must be one of {', '.join(map(str, _NUMBERS))}; got {given!r}")
+        raise TypeError(f"GradBuffer: dtype must be one of {', '.join(map(str, _NUMBERS))}; got {value!r}")
     return dtype
 
 
 class GradBuffer:
-    """A dense gradient that remembers which rows it wrote and clears only those before the next one.
+    """A dense gradient that is reused between steps: each step clears only the rows that the last one wrote.
 
     Pass it as `out=` to an op that returns a dense table from ids: `SparseSegment*Grad`, `WeightedSparseSegment*Grad`,
-    `ScatterRows`. The cost of a step then depends on its batch, not on the table. `array` is the
-    gradient of the last step; it is the same array every time, valid until the next call.
+    `ScatterRows`. The cost of a step then depends on its batch, not on the table. `array` is the gradient of the last
+    step; it is the same array every time, valid until the next call.
+
+    Args:
+        shape: The shape of the table, rows first.
+        dtype: The dtype of the gradient.
+
+    Raises:
+        TypeError: If the shape or the dtype is invalid.
+        ResourceExhaustedError: If there is not enough memory.
 
     >>> import numpy as np, rowgrad as rg
     >>> buffer = rg.GradBuffer((4, 1), np.float64)
@@ -68,9 +76,9 @@ class GradBuffer:
         )
         if not good or math.prod(max(int(d), 1) for d in sizes) >= 1 << 59:  # more elements than can be addressed
             raise TypeError(f"GradBuffer: shape must be a tuple of sizes, rows first; got {shape!r}")
-        kind = _dtype(dtype)
+        array_dtype = _dtype(dtype)
         try:
-            self._array: Array = new_array(tuple(map(int, sizes)), kind, zeros=True)
+            self._array: Array = new_array(tuple(map(int, sizes)), array_dtype, zeros=True)
         except MemoryError as error:
             raise ResourceExhaustedError(f"OOM: {error}").in_call("GradBuffer", None, f"shape={shape!r}") from None
         self._written: Array = np.zeros(0, np.int64)

@@ -86,7 +86,7 @@ class Namespace:
 
     @staticmethod
     def sigmoid(x: Any) -> Any:
-        """1 / (1 + exp(−x))."""
+        """Return 1 / (1 + exp(−x))."""
         one = np.ones_like(x)
         return one / (one + np.exp(-x))
 
@@ -117,12 +117,12 @@ class Namespace:
 
     @staticmethod
     def all(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """Whether all are true."""
+        """Return whether all elements are true."""
         return np.all(x, axis=axis, keepdims=keepdims)
 
     @staticmethod
     def any(x: Any, axis: Axes, keepdims: Any) -> Any:
-        """Whether any is true."""
+        """Return whether any element is true."""
         return np.any(x, axis=axis, keepdims=keepdims)
 
     @staticmethod
@@ -161,10 +161,10 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     key = _key(op, arguments, attrs) if out is None else None
     prepared = _PREPARED.get(key)
     if prepared is not None:
-        given = list(arguments.values())
+        values = list(arguments.values())
         for i, value in prepared.host:
-            given[i] = value
-        return _run(prepared, given, attrs)
+            values[i] = value
+        return _run(prepared, values, attrs)
     arguments = copy_host_inputs(op, arguments)
     key = None if key is None else _key(op, arguments, attrs)
     arrays = admit(op, arguments)
@@ -173,10 +173,9 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
     outputs = infer(op, avals, host, attrs)
     for aval in outputs:
         check_size(aval)
-    values = {**arrays, **host}
-    places = tuple((i, host[a.name]) for i, a in enumerate(op.inputs) if a.host)
-    prepared = _Prepared(FUNCTIONS[op.name], places, host_dtypes(op.name, outputs))
-    results = _run(prepared, list(values.values()), attrs)
+    host_places = tuple((i, host[a.name]) for i, a in enumerate(op.inputs) if a.host)
+    prepared = _Prepared(FUNCTIONS[op.name], host_places, host_dtypes(op.name, outputs))
+    results = _run(prepared, list({**arrays, **host}.values()), attrs)
     if key is not None and all(d in _PLAIN for d in key if isinstance(d, np.dtype)):
         if len(_PREPARED) >= _MAX_PREPARED:
             _PREPARED.clear()
@@ -201,7 +200,7 @@ def _run(prepared: _Prepared, values: list[Any], attrs: Mapping[str, Any]) -> tu
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether `admit` would return the array itself. NumPy sums in memory order, so it must be C-contiguous."""
+    """Return whether `admit` would return the array itself. NumPy sums in memory order, so it must be C-contiguous."""
     return type(value) is np.ndarray and value.flags.c_contiguous
 
 

@@ -87,7 +87,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         return copy_to_out(op, _launch_strings(op, arrays, attrs, avals, outputs, texts), out, arrays)
     results = _launch(op, arrays, attrs, avals, outputs, out, buffer_out)
     if key is not None and _is_unconverted(op, arrays, arguments):
-        _remember(key, op, arrays, attrs, avals, outputs, results)
+        _cache_call(key, op, arrays, attrs, avals, outputs, results)
     return results
 
 
@@ -121,10 +121,10 @@ def _launch(
     sized = [Aval(o.dtype, tuple(job.rows if d is None else d for d in o.shape)) for o in outputs]
     for aval in sized:
         check_size(aval)
-    given = None if out is None else out_views(op, sized, out, arrays)
-    results = given or tuple(_allocate(a, job.fills) for a in sized)
+    views = None if out is None else out_views(op, sized, out, arrays)
+    results = views or tuple(_allocate(a, job.fills) for a in sized)
     stale = _NOTHING if buffer_out is None else _stale_rows(buffer_out)
-    zeros = buffer_out is not None or (given is None and not job.fills)
+    zeros = buffer_out is not None or (views is None and not job.fills)
     raise_fault(op, job.run(*_raw(results, sized), zeros, *stale))
     if buffer_out is not None and not (job.wrote_all and stale[0][0].shape[0] == results[0].shape[0]):
         buffer_out.buffer._remember(job.written())
@@ -136,7 +136,7 @@ def _stale_rows(buffer_out: _BufferOut) -> tuple[tuple[Array, ...], bytes]:
     rows = base_view(buffer_out.written) if is_ndarray(buffer_out.written) else None
     if rows is None or rows.ndim != 1 or rows.dtype not in (np.int32, np.int64) or not rows.flags.c_contiguous:
         raise make_error(
-            "out_unfit", argument="out", bound="an intact GradBuffer", value="one whose `written` is not a list of rows"
+            "out_unfit", argument="out", bound="an intact GradBuffer", value="one whose `written` is not row numbers"
         )
     return (rows,), bytes([CODE[rows.dtype.name]])
 
@@ -250,11 +250,11 @@ def call_key(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Any
 
 
 def _is_unconverted(op: Op, arrays: dict[str, Array], arguments: dict[str, Any]) -> bool:
-    """Whether no argument was converted: only then may later calls with this key skip `admit`."""
+    """Return whether no argument was converted: only then may later calls with this key skip `admit`."""
     return all(arg.host or arrays[arg.name] is arguments[arg.name] for arg in op.inputs)
 
 
-def _remember(
+def _cache_call(
     key: Any,
     op: Op,
     arrays: dict[str, Array],
@@ -268,7 +268,7 @@ def _remember(
     inputs, codes = _raw(arrays.values(), avals.values())
     views = tuple(None if i is a else i.dtype for i, a in zip(inputs, arrays.values(), strict=True))
     raw, out_codes = _raw(results, outputs)
-    made = zip(outputs, results, raw, strict=True)
+
     _PREPARED[key] = _Prepared(
         KERNEL[str(op.kernel)],
         constants_of(op, attrs),
@@ -276,18 +276,18 @@ def _remember(
         tuple((i, inputs[i].copy()) for i, arg in enumerate(op.inputs) if arg.host),
         codes,
         tuple(a.shape for a in avals.values()),
-        tuple((o.shape, r.dtype, None if v is r else v.dtype) for o, r, v in made),
+        tuple((o.shape, r.dtype, None if v is r else v.dtype) for o, r, v in zip(outputs, results, raw, strict=True)),
         out_codes,
     )
 
 
 def _run_prepared(op: Op, p: _Prepared, arguments: dict[str, Any]) -> tuple[Array, ...]:
-    given = list(arguments.values())
+    inputs = list(arguments.values())
     for i, array in p.host:
-        given[i] = array
+        inputs[i] = array
     if p.views is not None:
-        given = [a if v is None else a.view(v) for a, v in zip(given, p.views, strict=True)]
-    job = Job(p.kernel, p.constants, tuple(given), p.codes, p.shapes)
+        inputs = [a if v is None else a.view(v) for a, v in zip(inputs, p.views, strict=True)]
+    job = Job(p.kernel, p.constants, tuple(inputs), p.codes, p.shapes)
     if job.fault is not None:
         raise_fault(op, job.fault)
     results: list[Array] = []

@@ -44,26 +44,26 @@ def bind_types(op: Op, avals: Mapping[str, Any]) -> dict[str, str]:
     bound: dict[str, str] = {}
     inputs, flat = spread(op, avals) if op.has_lists else (op.inputs, avals)
     for arg in inputs:
-        given = flat[arg.name].dtype
+        dtype = flat[arg.name].dtype
         listed = op.types.get(arg.type)
         if listed is None:
-            if given != arg.type:
-                raise make_error("dtype_expected", argument=arg.name, value=given, bound=arg.type, why="")
+            if dtype != arg.type:
+                raise make_error("dtype_expected", argument=arg.name, value=dtype, bound=arg.type, why="")
         elif isinstance(listed, Derived):
-            wanted = listed[bound[listed.of]]
-            if listed.declared and given not in listed.declared:
-                names = [TENSORFLOW_NAME.get(d, d) for d in (given, *listed.declared)]
+            expected = listed[bound[listed.of]]
+            if listed.declared and dtype not in listed.declared:
+                names = [TENSORFLOW_NAME.get(d, d) for d in (dtype, *listed.declared)]
                 allowed = ", ".join(names[1:])
                 raise make_error("attr_dtype", argument=arg.name, attr=arg.type, value=names[0], bound=allowed)
-            if given != wanted:
+            if dtype != expected:
                 why = f", the type that goes with {listed.of} = {bound[listed.of]}"
-                raise make_error("dtype_expected", argument=arg.name, value=given, bound=wanted, why=why)
-        elif given not in listed:
+                raise make_error("dtype_expected", argument=arg.name, value=dtype, bound=expected, why=why)
+        elif dtype not in listed:
             key = "dtype_without_kernel" if arg.type in op.unlisted else "dtype_not_allowed"
-            raise make_error(key, argument=arg.name, value=given, bound=", ".join(listed))
-        elif bound.setdefault(arg.type, given) != given:
+            raise make_error(key, argument=arg.name, value=dtype, bound=", ".join(listed))
+        elif bound.setdefault(arg.type, dtype) != dtype:
             why = f", the {arg.type} of the arguments before it"
-            raise make_error("dtype_expected", argument=arg.name, value=given, bound=bound[arg.type], why=why)
+            raise make_error("dtype_expected", argument=arg.name, value=dtype, bound=bound[arg.type], why=why)
     for variable, listed in op.types.items():
         if isinstance(listed, Derived):
             bound[variable] = listed[bound[listed.of]]
@@ -91,7 +91,7 @@ def _validate_attr(op: Op, name: str, value: Any) -> Any:
             return value
     elif isinstance(default, int):
         if _is_whole(value):
-            return _of_64_bits(name, value)
+            return _to_int64(name, value)
     elif isinstance(default, float):
         if _is_whole(value):
             return int(value)
@@ -102,7 +102,7 @@ def _validate_attr(op: Op, name: str, value: Any) -> Any:
     elif value is None:
         return default
     elif isinstance(value, (list, tuple)) and all(map(_is_whole, value)):
-        return tuple(_of_64_bits(name, v) for v in value)
+        return tuple(_to_int64(name, v) for v in value)
     kind = "a list of whole numbers" if default is None else _KINDS[type(default)]
     raise make_error("attr_kind", argument=name, value=value_text(value), bound=kind)
 
@@ -114,7 +114,7 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, (int, numbers.Integral)) and not isinstance(value, bool)
 
 
-def _of_64_bits(name: str, value: Any) -> int:
+def _to_int64(name: str, value: Any) -> int:
     """Return an int; raise if it does not fit int64."""
     if not -(1 << 63) <= value < 1 << 63:
         raise make_error("integer_does_not_fit", argument=name, value=value_text(int(value)), bound="int64")
@@ -122,5 +122,5 @@ def _of_64_bits(name: str, value: Any) -> int:
 
 
 def _is_complex(op: Op) -> bool:
-    """Whether an op accepts complex numbers."""
+    """Return whether an op accepts complex numbers."""
     return any("complex64" in listed for listed in op.types.values() if not isinstance(listed, Derived))

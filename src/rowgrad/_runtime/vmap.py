@@ -113,7 +113,7 @@ def batch_rows(batch: Batch) -> Outputs:
 
 
 def _is_wide(batch: Batch) -> bool:
-    """Whether to use the wide layout: it must be valid, and transpose no more rows than there are ids."""
+    """Return whether to use the wide layout: it must be valid, and transpose no more rows than there are ids."""
     if not KERNELS[str(batch.op.kernel)].columnwise or batch.batched != set(batch.op.linear):
         return False
     (name,) = batch.batched
@@ -351,7 +351,7 @@ def _one_by_one(batch: Batch, first_error: OpError) -> Outputs:
 
 _FIXED = {
     **dict.fromkeys(PLAN, "use the op that takes ids in place of a plan"),
-    "sorted_ids": "it is the list all items share",
+    "sorted_ids": "it is the list that all items share",
     "input_start": "subtract it from input_indices, and pass zeros",
 }
 
@@ -378,10 +378,10 @@ def _reject_data_dependent_sizes(batch: Batch) -> None:
 
 def _advice(op: Op) -> str:
     if op.sized:
-        return f"use {op.sized}, whose number of output rows is given"
+        return f"use {op.sized}, which takes the number of output rows"
     if op.dense:
         return f"use {op.dense}, which returns all rows"
-    return "it decides how many rows come out"
+    return "it determines the number of output rows"
 
 
 # By the name in KernelSpec.vmap.

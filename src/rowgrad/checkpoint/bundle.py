@@ -32,7 +32,7 @@ def size_of(path: Path) -> int:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return facts of a data file that change when it is written or replaced."""
+    """Return inode, size and modification time of a data file, which change when it is written or replaced."""
     with _opened(path) as file:
         status = os.fstat(file.fileno())
     return status.st_ino, status.st_size, status.st_mtime_ns
@@ -65,7 +65,7 @@ def read_bytes(path: Path, begin: int, size: int) -> Array:
 
 
 def checksum(path: Path, begin: int, size: int) -> int:
-    """Return the checksum of bytes of a file, without holding all of them."""
+    """Return the checksum of bytes of a file, without reading all of them into memory."""
     octets = np.empty(min(size, _PIECE), np.uint8)
     found = 0
     with _opened(path) as file:
@@ -78,7 +78,7 @@ def checksum(path: Path, begin: int, size: int) -> int:
 
 
 def check_memory(size: int, file: object) -> None:
-    """Raise if a size, which a file claims, exceeds this machine's memory."""
+    """Raise if a size that a file claims exceeds this machine's memory."""
     bound = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if size > bound:
         raise make_error("checkpoint_memory", file=file, value=size, bound=bound)
@@ -95,7 +95,7 @@ def _fill(file: BinaryIO, octets: Array, path: Path) -> None:
 
 # -- String tensors ---------------------------------------------------------------------------------------------------
 
-# A string tensor is all lengths, their checksum, then all bytes.
+# A string tensor is stored as all lengths, their checksum, and all bytes.
 
 _SHORT = 1 << 32  # lengths below are checksummed as 4 bytes, others as 8
 
@@ -103,7 +103,7 @@ _SHORT = 1 << 32  # lengths below are checksummed as 4 bytes, others as 8
 def decode_strings(data: bytes, entry: Entry, path: Path, big_endian: bool, verify: bool) -> Array:
     """Return an array of bytes objects in the shape of the tensor. `path` is the data file, for errors."""
     cursor = Cursor(data, f"{path}: {entry.name}")
-    if entry.elements > len(data):  # each has a length of a byte at least
+    if entry.elements > len(data):  # each length takes at least a byte
         what, bound = f"number of strings in {entry.name}", f"at most {len(data)}"
         raise make_error("checkpoint_value", file=path, what=what, value=entry.elements, bound=bound)
     lengths = [cursor.varint() for _ in range(entry.elements)]
@@ -114,9 +114,9 @@ def decode_strings(data: bytes, entry: Entry, path: Path, big_endian: bool, veri
         raise make_error("checkpoint_value", file=path, what=what, value=sum(lengths), bound=cursor.left)
     if verify:
         order: Literal["big", "little"] = "big" if big_endian else "little"
-        of_lengths = crc32c(b"".join(n.to_bytes(4 if n < _SHORT else 8, order) for n in lengths))
-        check_checksum(of_lengths, int.from_bytes(stored, order), path, f"the lengths in {entry.name}")
-        check_checksum(crc32c(data[begin:], crc32c(stored, of_lengths)), entry.checksum, path, entry.name)
+        lengths_crc = crc32c(b"".join(n.to_bytes(4 if n < _SHORT else 8, order) for n in lengths))
+        check_checksum(lengths_crc, int.from_bytes(stored, order), path, f"the lengths in {entry.name}")
+        check_checksum(crc32c(data[begin:], crc32c(stored, lengths_crc)), entry.checksum, path, entry.name)
     strings = np.empty(entry.elements, object)
     for place, length in enumerate(lengths):
         strings[place] = cursor.take(length)
@@ -126,7 +126,7 @@ def decode_strings(data: bytes, entry: Entry, path: Path, big_endian: bool, veri
 # -- Finding a checkpoint: a prefix, its `.index` file, or a directory that names its latest --------------------------
 
 _STATE_FILE = "checkpoint"
-_STATE_SIZE = 1 << 20  # the latest is named in the first line
+_STATE_SIZE = 1 << 20  # bytes to read: the first line names the latest checkpoint
 _LATEST = re.compile(rb'^[ \t]*model_checkpoint_path[ \t]*:[ \t]*"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
 _INDEX = ".index"
@@ -134,14 +134,14 @@ _INDEX = ".index"
 
 def find_prefix(path: str | os.PathLike[str], follow_links: bool = False) -> Path:
     """Return the common prefix of a checkpoint's files; for a directory, inside of it unless `follow_links`."""
-    given = Path(path)
-    if given.name.endswith(_INDEX) and os.path.isfile(given):
-        return given.with_name(given.name.removesuffix(_INDEX))
-    if not _is_there(given) and os.path.isdir(given):
-        given = _latest(given, follow_links)
-    if not _is_there(given):
-        raise make_error("checkpoint_not_there", file=index_path(given))
-    return given
+    prefix = Path(path)
+    if prefix.name.endswith(_INDEX) and os.path.isfile(prefix):
+        return prefix.with_name(prefix.name.removesuffix(_INDEX))
+    if not _exists(prefix) and os.path.isdir(prefix):
+        prefix = _latest(prefix, follow_links)
+    if not _exists(prefix):
+        raise make_error("checkpoint_not_there", file=index_path(prefix))
+    return prefix
 
 
 def index_path(prefix: Path) -> Path:
@@ -150,7 +150,7 @@ def index_path(prefix: Path) -> Path:
 
 
 def data_path(prefix: Path, number: int, count: int) -> Path:
-    """Return the path of one of the files that hold the tensors' bytes."""
+    """Return the path of one of the data files, which contain the tensors' bytes."""
     return Path(f"{prefix}.data-{number:05}-of-{count:05}")
 
 
@@ -162,11 +162,11 @@ def _latest(directory: Path, follow_links: bool) -> Path:
         named = _LATEST.search(file.read(_STATE_SIZE))
     if named is None:
         raise make_error("checkpoint_state", file=state)
-    latest = directory / os.fsdecode(_ESCAPE.sub(_unescaped, named[1]))  # an absolute path stands for itself
+    latest = directory / os.fsdecode(_ESCAPE.sub(_unescaped, named[1]))  # an absolute path replaces the directory
     beside = directory / latest.name
     inside = follow_links or _is_inside(latest, directory)
-    # A directory that was moved still names the place where it was written.
-    if _is_there(beside) and not (inside and _is_there(latest)):
+    # In a directory that was moved, the file still has the old path.
+    if _exists(beside) and not (inside and _exists(latest)):
         return beside
     if not inside:
         raise make_error("checkpoint_elsewhere", file=state, value=repr(str(latest)))
@@ -181,8 +181,8 @@ def _is_inside(prefix: Path, directory: Path) -> bool:
         return False
 
 
-def _is_there(prefix: Path) -> bool:
-    return os.path.isfile(index_path(prefix))  # says no to names that no file can have; Path.is_file raises
+def _exists(prefix: Path) -> bool:
+    return os.path.isfile(index_path(prefix))  # False for invalid names, for which Path.is_file raises
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:
@@ -206,14 +206,14 @@ class Bundle:
         if header is None:
             raise make_error("checkpoint_value", file=self.file, what="first key", value="a name", bound="empty")
         self.header = Header.read(header, f"{self.file}: header")
-        self._verified: dict[bytes, Stamp] = {}  # tensors read by rows, and their data files when they were compared
+        self._verified: dict[bytes, Stamp] = {}  # tensors read by rows -> stamp of the data file when it was verified
 
     def entry(self, key: bytes, name: str) -> Entry:
         """Return the index entry of an existing key; `name` is for errors."""
         return Entry.read(self.values[key], self.file, name)
 
     def data_path(self, entry: Entry) -> Path:
-        """Return the data file of an entry; raise unless it holds all of its bytes."""
+        """Return the data file of an entry; raise unless it contains all bytes of the tensor."""
         files = self.header.data_files
         if not 0 <= entry.data_file < files:
             what, bound = "number of the data file", f"in [0, {files})"
@@ -257,7 +257,7 @@ class Bundle:
         """Return bytes as numbers in this machine's byte order."""
         dtype = entry.dtype
         if dtype == np.bool_:
-            return np.not_equal(octets, 0)  # NumPy counts on 0 and 1, a file may hold any byte
+            return np.not_equal(octets, 0)  # NumPy requires 0 and 1, a file may contain any byte
         if self.header.big_endian != (sys.byteorder == "big"):
             width = dtype.itemsize // (2 if dtype.kind == "c" else 1)
             octets = octets.view(f"u{width}").byteswap()

@@ -1,7 +1,7 @@
-"""CRC32C by the vector: the checksum of every block and tensor of a checkpoint.
+"""CRC32C checksums, vectorized with NumPy: every block and tensor of a checkpoint has one.
 
-A checksum without its initial and final complement is linear over bits. So the words of a block may be folded in any
-order, if each is moved past the bits that follow it: `sum(a, b) = moved(sum(a), bits of b) ^ sum(b)`.
+A CRC without its initial and final complement is linear over bits. So the words of a buffer may be combined in any
+order, if each is shifted past the bytes that follow it: `crc(a + b) = shift(crc(a), len(b)) ^ crc(b)`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Array = np.ndarray[Any, Any]
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, lowest bit first
 _ALL_ONES = 0xFFFFFFFF
 _MASK_DELTA = 0xA282EAD8
-_SHORT = 1 << 10  # bytes that Python has added up before NumPy has begun
-_LANES = 1 << 14  # words that are folded at once: a row and what it needs stay in a core's cache
-_PIECE = 1 << 22  # bytes of which a padded copy is made
+_SHORT = 1 << 10  # bytes for which a Python loop is faster than NumPy
+_LANES = 1 << 14  # words per vector: a row and its lookup tables fit into a core's cache
+_PIECE = 1 << 22  # bytes per padded copy
 
 
 def crc32c(data: Any, before: int = 0) -> int:
@@ -34,12 +34,12 @@ def crc32c(data: Any, before: int = 0) -> int:
         return state ^ _ALL_ONES
     for begin in range(0, len(octets), _PIECE):
         piece = octets[begin : begin + _PIECE]
-        state = _moved(state, len(piece)) ^ _linear_sum(piece)
+        state = _shift(state, len(piece)) ^ _linear_crc(piece)
     return state ^ _ALL_ONES
 
 
 def masked(checksum: int) -> int:
-    """Return the stored form of a checksum, rotated and offset so that checksums of checksums stay sound."""
+    """Return a checksum as files store it: rotated and offset, because the CRC of data with its own CRC is weak."""
     return ((checksum << 17 | checksum >> 15) + _MASK_DELTA) & _ALL_ONES
 
 
@@ -50,8 +50,8 @@ def check_checksum(checksum: int, stored: int, file: object, what: str) -> None:
         raise make_error("checkpoint_checksum", file=file, what=what, value=hex(found), bound=hex(stored))
 
 
-def _linear_sum(octets: Array) -> int:
-    """Return the checksum from state zero, to which leading zeros add nothing, so the front is padded."""
+def _linear_crc(octets: Array) -> int:
+    """Return the checksum from state 0. Leading zeros do not change it, so the front is padded."""
     count = -(-len(octets) // 4)
     lanes = min(_LANES, 1 << (count - 1).bit_length())
     words = np.zeros(-(-count // lanes) * lanes, "<u4")
@@ -66,10 +66,10 @@ def _linear_sum(octets: Array) -> int:
     while len(folded) > 1:
         folded = _apply(_columns(distance), folded[0::2]) ^ folded[1::2]
         distance *= 2
-    return _moved(int(folded[0]), 4)
+    return _shift(int(folded[0]), 4)
 
 
-def _moved(state: int, distance: int) -> int:
+def _shift(state: int, distance: int) -> int:
     """Return a state after `distance` zero bytes."""
     step = 1
     while distance:

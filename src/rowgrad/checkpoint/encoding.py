@@ -1,4 +1,4 @@
-"""Numbers and messages of TensorFlow's index files: the subset of Protocol Buffers that an index needs."""
+"""Decode varints and Protocol Buffers messages, as far as the index file of a checkpoint needs them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from ..errors import OpError, make_error
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_LONGEST_VARINT = 10
-_MOST_FIELDS = 1 << 20  # of one message: a tensor in slices has a few for each slice
+_MAX_VARINT_BYTES = 10
+_MAX_FIELDS = 1 << 20  # of one message: a tensor in slices has a few for each slice
 
 
 class Cursor:
-    """A cursor over bytes that never leaves them. `where` names the bytes in errors."""
+    """A cursor over bytes that raises instead of reading past the end. `where` names the bytes in errors."""
 
     def __init__(self, data: bytes, where: str) -> None:
         self.data, self.where, self.at = data, where, 0
@@ -25,7 +25,7 @@ class Cursor:
     def take(self, count: int) -> bytes:
         """Return the next `count` bytes."""
         if count > self.left:
-            raise self.fault(f"{count} bytes are wanted where {self.left} are left")
+            raise self.fault(f"{count} bytes are needed, but only {self.left} are left")
         self.at += count
         return self.data[self.at - count : self.at]
 
@@ -36,7 +36,7 @@ class Cursor:
     def varint(self) -> int:
         """Return an unsigned varint below 2**64."""
         value = 0
-        for place in range(_LONGEST_VARINT):
+        for place in range(_MAX_VARINT_BYTES):
             byte = self.take(1)[0]
             value |= (byte & 0x7F) << 7 * place
             if byte < 0x80 and not value >> 64:
@@ -63,18 +63,18 @@ class Message:
         fields = 0
         while cursor.left:
             fields += 1
-            if fields > _MOST_FIELDS:
-                raise cursor.fault(f"a message has more than {_MOST_FIELDS} fields")
+            if fields > _MAX_FIELDS:
+                raise cursor.fault(f"a message has more than {_MAX_FIELDS} fields")
             number, kind = divmod(cursor.varint(), 8)
             if kind == _BYTES:
                 self._parts.setdefault(number, []).append(cursor.sized())
             elif kind == _VARINT:
                 value = cursor.varint()
-                self._integers[number] = value - (value >> 63 << 64)  # negative numbers come as 64 bits
+                self._integers[number] = value - (value >> 63 << 64)  # negative numbers are stored as 64 bits
             elif kind in (_FIXED32, _FIXED64):
                 self._integers[number] = cursor.fixed(4 if kind == _FIXED32 else 8)
             else:
-                raise cursor.fault(f"a field of kind {kind} is not known")
+                raise cursor.fault(f"the wire type {kind} of a field is unknown")
 
     def __contains__(self, number: int) -> bool:
         return number in self._integers or number in self._parts

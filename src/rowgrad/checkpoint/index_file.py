@@ -18,14 +18,14 @@ from .snappy import decompress
 
 # -- The header and the entries ---------------------------------------------------------------------------------------
 
-_VERSION = 1  # of the format, as readers count it
-_MOST_DIMENSIONS = 64  # NumPy's
-_MOST_BYTES = 1 << 63
+_VERSION = 1  # of the format that this reader implements
+_MAX_DIMENSIONS = 64  # NumPy's
+_MAX_BYTES = 1 << 63
 
-_READ = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 8: "complex64",
+_SUPPORTED = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 8: "complex64",
          9: "int64", 10: "bool", 14: "bfloat16", 17: "uint16", 18: "complex128", 19: "float16", 22: "uint32",
          23: "uint64"}  # fmt: skip
-_REFUSED = {11: "qint8", 12: "quint8", 13: "qint32", 15: "qint16", 16: "quint16", 20: "resource", 21: "variant",
+_UNSUPPORTED = {11: "qint8", 12: "quint8", 13: "qint32", 15: "qint16", 16: "quint16", 20: "resource", 21: "variant",
             24: "float8_e5m2", 25: "float8_e4m3fn", 26: "float8_e4m3fnuz", 27: "float8_e4m3b11fnuz",
             28: "float8_e5m2fnuz", 29: "int4", 30: "uint4", 31: "int2", 32: "uint2",
             33: "float4_e2m1fn"}  # fmt: skip
@@ -37,7 +37,7 @@ Extents = tuple[tuple[int, int | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the index says about the whole checkpoint."""
+    """The header of the index: facts about the whole checkpoint."""
 
     data_files: int
     big_endian: bool
@@ -60,10 +60,10 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the index says about a tensor: dtype, shape, where its bytes are, or the slices it was saved in."""
+    """The entry of a tensor: dtype, shape, and the place of its bytes, or the slices in which it was saved."""
 
     file: str
-    name: str  # as errors have it
+    name: str  # for errors
     dtype_code: int
     shape: tuple[int, ...]
     data_file: int
@@ -92,10 +92,10 @@ class Entry:
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy's dtype, object for strings."""
-        name = _READ.get(self.dtype_code)
+        name = _SUPPORTED.get(self.dtype_code)
         if name is None:
-            given = _REFUSED.get(self.dtype_code, f"number {self.dtype_code}")
-            raise make_error("checkpoint_dtype", file=self.where, value=given)
+            dtype_name = _UNSUPPORTED.get(self.dtype_code, f"number {self.dtype_code}")
+            raise make_error("checkpoint_dtype", file=self.where, value=dtype_name)
         dtype: np.dtype[Any] = np.dtype(_NUMPY.get(name, name))
         return dtype
 
@@ -116,8 +116,8 @@ def _extents(message: Message) -> Extents:
 
 def _check_rank(shape: tuple[int, ...], where: str) -> None:
     """Raise if there are too many dimensions; called for each one, because the file may claim millions."""
-    if len(shape) > _MOST_DIMENSIONS:
-        bound = f"at most {_MOST_DIMENSIONS}"
+    if len(shape) > _MAX_DIMENSIONS:
+        bound = f"at most {_MAX_DIMENSIONS}"
         raise make_error("checkpoint_value", file=where, what="rank", value=f"{len(shape)} or more", bound=bound)
 
 
@@ -126,7 +126,7 @@ def _check_shape(entry: Entry) -> None:
     where, shape = entry.where, entry.shape
     if min(shape, default=0) < 0:
         raise make_error("checkpoint_value", file=where, what="shape", value=shape_text(shape), bound="fully known")
-    if math.prod(max(d, 1) for d in shape) * np.dtype(np.complex128).itemsize >= _MOST_BYTES:
+    if math.prod(max(d, 1) for d in shape) * np.dtype(np.complex128).itemsize >= _MAX_BYTES:
         what = "shape"
         raise make_error("checkpoint_value", file=where, what=what, value=shape_text(shape), bound="below 2**63 bytes")
 
@@ -135,32 +135,32 @@ def _check_shape(entry: Entry) -> None:
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48  # two handles, padding, the magic number
-_TRAILER = 5  # after a block: how it is compressed, and its checksum
+_TRAILER = 5  # after a block: its compression and checksum
 _PLAIN, _SNAPPY = 0, 1
-_LARGEST_INDEX = 1 << 28  # some millions of names
-_KEY_GROWTH = 32  # keys share beginnings, written in full every 16: more is no table but a bomb
-_MOST_UNFOLDED = 1 << 30  # bytes of all keys and values in memory
-_MOST_FROM_SNAPPY = 1 << 25  # of all compressed blocks; only small indices of early releases have any
-_ENTRY = 200  # bytes that Python needs for a key and a value besides their own
+_MAX_FILE_BYTES = 1 << 28  # some millions of names
+_KEY_GROWTH = 32  # keys share prefixes, but every 16th is stored in full; a larger ratio is a decompression bomb
+_MAX_TABLE_BYTES = 1 << 30  # bytes of all keys and values in memory
+_MAX_DECOMPRESSED_BYTES = 1 << 25  # of all compressed blocks; only small indices of early releases have any
+_ENTRY = 200  # bytes of Python's overhead for a key and a value
 
 
 def read_index(path: Path) -> dict[bytes, bytes]:
-    """Yield every key and its value, in the order of the keys."""
+    """Return every key and its value, in the order of the keys."""
     data = _contents(path)
     footer = Cursor(data[-_FOOTER:], f"{path}: footer")
-    _handle(footer)  # of a block about the table itself, which TensorFlow leaves empty
+    _handle(footer)  # the metaindex block, which TensorFlow leaves empty
     start, size = _handle(footer)
     table: dict[bytes, bytes] = {}
     last, free = None, 0
-    left = _Left(path)
-    for _, handle in _entries(_block(data, start, size, left), f"{path}: block at byte {start}", left):
+    budget = _Budget(path)
+    for _, handle in _entries(_block(data, start, size, budget), f"{path}: block at byte {start}", budget):
         begin, size = _handle(Cursor(handle, f"{path}: handle of a block"))
-        if begin < free:  # blocks that overlap could make a small file long
+        if begin < free:  # overlapping blocks would inflate a small file
             raise make_error(
                 "checkpoint_value", file=path, what="start of a block", value=begin, bound=f"at least {free}"
             )
         free = begin + size + _TRAILER
-        for key, value in _entries(_block(data, begin, size, left), f"{path}: block at byte {begin}", left):
+        for key, value in _entries(_block(data, begin, size, budget), f"{path}: block at byte {begin}", budget):
             if last is not None and key <= last:
                 raise make_error("checkpoint_value", file=path, what="key", value=key, bound=f"more than {last!r}")
             table[key] = value
@@ -168,20 +168,20 @@ def read_index(path: Path) -> dict[bytes, bytes]:
     return table
 
 
-class _Left:
-    """The number of bytes that an index may still decompress to."""
+class _Budget:
+    """The number of bytes that keys and values, and decompressed blocks, may still use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.unfolded, self.from_snappy = _MOST_UNFOLDED, _MOST_FROM_SNAPPY
+        self.table_bytes, self.decompressed_bytes = _MAX_TABLE_BYTES, _MAX_DECOMPRESSED_BYTES
 
     def take(self, size: int) -> None:
         """Count bytes before they are decompressed; raise if they are too many."""
-        self.unfolded -= size
-        if self.unfolded < 0:
-            what, value = "size of all keys and values in memory", f"more than {_MOST_UNFOLDED} bytes"
+        self.table_bytes -= size
+        if self.table_bytes < 0:
+            what, value = "size of all keys and values in memory", f"more than {_MAX_TABLE_BYTES} bytes"
             raise make_error(
-                "checkpoint_value", file=self.path, what=what, value=value, bound=f"at most {_MOST_UNFOLDED}"
+                "checkpoint_value", file=self.path, what=what, value=value, bound=f"at most {_MAX_TABLE_BYTES}"
             )
 
 
@@ -195,8 +195,8 @@ def _contents(path: Path) -> bytes:
         magic = int.from_bytes(file.read(8), "little")
         if magic != _MAGIC:
             raise make_error("checkpoint_value", file=path, what="magic number", value=hex(magic), bound=hex(_MAGIC))
-        if size > _LARGEST_INDEX:
-            raise make_error("checkpoint_value", file=path, what="size", value=size, bound=f"at most {_LARGEST_INDEX}")
+        if size > _MAX_FILE_BYTES:
+            raise make_error("checkpoint_value", file=path, what="size", value=size, bound=f"at most {_MAX_FILE_BYTES}")
         file.seek(0)
         return file.read(size)
 
@@ -206,9 +206,9 @@ def _handle(cursor: Cursor) -> tuple[int, int]:
     return cursor.varint(), cursor.varint()
 
 
-def _block(data: bytes, begin: int, size: int, left: _Left) -> bytes:
+def _block(data: bytes, begin: int, size: int, budget: _Budget) -> bytes:
     """Return the decompressed bytes of a block; raise if its checksum is wrong."""
-    path = left.path
+    path = budget.path
     end, bound = begin + size, len(data) - _FOOTER - _TRAILER
     if end > bound:
         raise make_error("checkpoint_outside", file=path, what="a block", begin=begin, value=end, bound=bound)
@@ -216,8 +216,8 @@ def _block(data: bytes, begin: int, size: int, left: _Left) -> bytes:
     check_checksum(crc32c(memoryview(data)[begin : end + 1]), stored, path, f"the block at byte {begin}")
     compression = data[end]
     if compression == _SNAPPY:
-        plain = decompress(data[begin:end], f"{path}: block at byte {begin}", left.from_snappy)
-        left.from_snappy -= len(plain)
+        plain = decompress(data[begin:end], f"{path}: block at byte {begin}", budget.decompressed_bytes)
+        budget.decompressed_bytes -= len(plain)
         return plain
     if compression != _PLAIN:
         what = "compression of a block"
@@ -225,25 +225,25 @@ def _block(data: bytes, begin: int, size: int, left: _Left) -> bytes:
     return data[begin:end]
 
 
-def _entries(block: bytes, where: str, left: _Left) -> list[tuple[bytes, bytes]]:
-    """Yield the keys and values of a block. A key shares a prefix with the one before."""
+def _entries(block: bytes, where: str, budget: _Budget) -> list[tuple[bytes, bytes]]:
+    """Return the keys and values of a block. A key shares a prefix with the one before."""
     if len(block) < 4:
-        raise Cursor(block, where).fault("a block has at least 4 bytes")
+        raise Cursor(block, where).fault(f"a block must have at least 4 bytes, got {len(block)}")
     restarts = int.from_bytes(block[-4:], "little")  # for binary search, not used here
     end = len(block) - 4 - 4 * restarts
     if end < 0:
-        raise Cursor(block, where).fault(f"{restarts} restarts do not fit")
+        raise Cursor(block, where).fault(f"{restarts} restart points do not fit into {len(block)} bytes")
     cursor = Cursor(block[:end], where)
     found: list[tuple[bytes, bytes]] = []
-    key, unfolded = b"", 0
+    key, key_bytes = b"", 0
     while cursor.left:
         shared, fresh, size = cursor.varint(), cursor.varint(), cursor.varint()
         if shared > len(key):
-            raise cursor.fault(f"a key shares {shared} bytes with one of {len(key)}")
-        left.take(shared + fresh + size + _ENTRY)
+            raise cursor.fault(f"a key shares {shared} bytes with the key before it, which has {len(key)}")
+        budget.take(shared + fresh + size + _ENTRY)
         key = key[:shared] + cursor.take(fresh)
-        unfolded += len(key)
-        if unfolded > _KEY_GROWTH * len(block):
-            raise cursor.fault(f"keys unfold to more than {_KEY_GROWTH} times their block")
+        key_bytes += len(key)
+        if key_bytes > _KEY_GROWTH * len(block):
+            raise cursor.fault(f"the keys have more than {_KEY_GROWTH} times the bytes of their block")
         found.append((key, cursor.take(size)))
     return found

@@ -18,7 +18,7 @@ from .index_file import Entry, Extents
 
 # -- Slices of partitioned variables: their keys, and whether they fit together ---------------------------------------
 
-SLICE_KEYS = b"\0"  # the prefix of the keys of slices, which no name has
+SLICE_KEYS = b"\0"  # the first byte of the keys of slices; names do not start with it
 _MAX_CELLS = 1 << 20  # of the grid below; an axis split into k parts makes k of them
 _SPECIAL = re.compile(rb"[\0\xff]")
 
@@ -26,7 +26,7 @@ Box = tuple[slice, ...]
 
 
 def slice_key(name: bytes, extents: Extents) -> bytes:
-    """Return the key of a slice: name and extents, encoded so that keys sort as they do."""
+    """Return the key of a slice: name and extents in TensorFlow's order-preserving encoding."""
     escaped = _SPECIAL.sub(lambda found: found[0] + bytes([255 - found[0][0]]), name)
     rank = bytes([1, len(extents)]) if extents else b"\0"
     numbers = b"".join(_sortable(start) + _sortable(-1 if length is None else length) for start, length in extents)
@@ -95,8 +95,8 @@ def read_slices(bundle: Bundle, key: bytes, entry: Entry, span: Span | None) -> 
     for (part, box), slice_entry in zip(parts, entries, strict=True):
         first, last = max(box[0].start, begin), min(box[0].stop, end)
         if first < last:
-            wanted = None if span is None else (first - box[0].start, last - box[0].start)
-            whole[first - begin : last - begin, *box[1:]] = bundle.read(part, slice_entry, wanted)
+            rows = None if span is None else (first - box[0].start, last - box[0].start)
+            whole[first - begin : last - begin, *box[1:]] = bundle.read(part, slice_entry, rows)
     return whole
 
 
@@ -117,10 +117,10 @@ def _slice_entry(bundle: Bundle, key: bytes, box: Box, whole: Entry) -> Entry:
 def _check_bytes(bundle: Bundle, whole: Entry, entries: list[Entry]) -> None:
     """Raise if the slices have more bytes than the files: overlapping slices would inflate a small file."""
     paths = {bundle.data_path(entry) for entry in entries}
-    wanted, there = sum(entry.size for entry in entries), sum(size_of(path) for path in paths)
-    if wanted > there:
+    needed, available = sum(entry.size for entry in entries), sum(size_of(path) for path in paths)
+    if needed > available:
         what = "number of bytes in all slices"
-        raise make_error("checkpoint_value", file=whole.where, what=what, value=wanted, bound=f"at most {there}")
+        raise make_error("checkpoint_value", file=whole.where, what=what, value=needed, bound=f"at most {available}")
 
 
 # -- Checkpoint -------------------------------------------------------------------------------------------------------
@@ -162,15 +162,15 @@ class Checkpoint(Mapping[str, Array]):
         return self._bundle.prefix
 
     def names(self) -> list[str]:
-        """The names of all tensors, sorted."""
+        """Return the names of all tensors, sorted."""
         return list(self._keys)
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        """The dtype of a tensor; object for strings."""
+        """Return the dtype of a tensor; object for strings."""
         return self._entry(self._key(name)).dtype
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor, the whole one if it was saved in slices."""
+        """Return the shape of a tensor; of the whole tensor if it was saved in slices."""
         return self._entry(self._key(name)).shape
 
     def read(self, name: str, rows: slice | None = None) -> Array:
@@ -178,6 +178,17 @@ class Checkpoint(Mapping[str, Array]):
 
         With `rows` only these rows are in memory, so a large table can be read in parts. The whole tensor is read once
         to verify its checksum before the first part, and again if the file changed since.
+
+        Args:
+            name: The name of the tensor.
+            rows: A slice with step 1; by default all rows.
+
+        Returns:
+            The tensor or its rows.
+
+        Raises:
+            TensorNotFoundError: If there is no tensor of this name.
+            CheckpointError: If the files are damaged.
         """
         key = self._key(name)
         entry = self._entry(key)
@@ -217,9 +228,9 @@ class Checkpoint(Mapping[str, Array]):
         short = [other.removesuffix(OBJECT_SUFFIX) for other in self._keys if len(other) <= _MAX_NAME][
             :_MAX_SUGGESTIONS
         ]
-        meant = [other for other in short if name in other][:3] or difflib.get_close_matches(name[:_MAX_NAME], short)
-        close = f"; near it: {', '.join(map(repr, meant))}" if meant else ""
-        return make_error("checkpoint_no_tensor", file=self._bundle.file, value=repr(name), bound=len(self), why=close)
+        similar = [other for other in short if name in other][:3] or difflib.get_close_matches(name[:_MAX_NAME], short)
+        why = f"; similar names: {', '.join(map(repr, similar))}" if similar else ""
+        return make_error("checkpoint_no_tensor", file=self._bundle.file, value=repr(name), bound=len(self), why=why)
 
 
 def _text(key: bytes) -> str:

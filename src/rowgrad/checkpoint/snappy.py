@@ -1,22 +1,22 @@
-"""Snappy blocks, in which some early releases of TensorFlow compressed their index files."""
+"""Decompress Snappy blocks, which some early releases of TensorFlow wrote into index files."""
 
 from __future__ import annotations
 
 from .encoding import Cursor
 
-_MOST_FROM_A_BYTE = 64  # no element gives more for each byte it takes
+_MAX_RATIO = 64  # decompressed bytes per compressed byte
 
 
-def decompress(data: bytes, where: str, most: int = 1 << 25) -> bytes:
-    """Return the decompressed bytes; raise if they exceed the limit."""
+def decompress(data: bytes, where: str, limit: int = 1 << 25) -> bytes:
+    """Return the decompressed bytes; raise before decompressing if there are more than `limit`."""
     cursor = Cursor(data, where)
     size = cursor.varint()
-    if size > _MOST_FROM_A_BYTE * len(data):
-        raise cursor.fault(f"{len(data)} bytes cannot unfold to {size}")
-    if size > most:
-        raise cursor.fault(f"it unfolds to {size} bytes; compressed blocks of one index may unfold to {most} more")
+    if size > _MAX_RATIO * len(data):
+        raise cursor.fault(f"{len(data)} compressed bytes cannot contain {size} bytes")
+    if size > limit:
+        raise cursor.fault(f"the decompressed size is {size} bytes, but {limit} are left for all blocks of the index")
     if len(data) > size + size // 6 + 32:
-        raise cursor.fault(f"{len(data)} bytes are more than Snappy makes of {size}")
+        raise cursor.fault(f"{len(data)} compressed bytes are more than Snappy produces for {size} bytes")
     plain = bytearray()
     while cursor.left:
         tag = cursor.take(1)[0]
@@ -31,13 +31,13 @@ def decompress(data: bytes, where: str, most: int = 1 << 25) -> bytes:
         if len(plain) > size:
             break
     if len(plain) != size:
-        raise cursor.fault(f"it unfolds to {len(plain)} bytes, not to {size}")
+        raise cursor.fault(f"the decompressed size must be {size} bytes, got {len(plain)}")
     return bytes(plain)
 
 
 def _copy(plain: bytearray, back: int, length: int, cursor: Cursor) -> None:
     if not 0 < back <= len(plain):
-        raise cursor.fault(f"a copy from {back} bytes back, where {len(plain)} bytes are")
+        raise cursor.fault(f"a copy starts {back} bytes back, but there are {len(plain)} bytes before it")
     begin = len(plain) - back
     run = bytes(plain[begin : begin + length])
     plain += (run * (length // len(run) + 1))[:length]  # a copy longer than its distance repeats itself

@@ -92,10 +92,10 @@ def _check_alike(source: Checkpoint, shards: list[str]) -> int:
     shapes, dtypes = [source.shape(shard) for shard in shards], [source.dtype(shard) for shard in shards]
     for shard, shape, dtype in zip(shards, shapes, dtypes, strict=True):
         if not shape or shape[1:] != shapes[0][1:] or dtype != dtypes[0]:
-            given, wanted = f"{dtype}{shape_text(shape)}", f"rows as in {dtypes[0]}{shape_text(shapes[0])}"
-            raise make_error("checkpoint_value", file=file, what=f"shard {shard!r}", value=given, bound=wanted)
+            value, bound = f"{dtype}{shape_text(shape)}", f"rows as in {dtypes[0]}{shape_text(shapes[0])}"
+            raise make_error("checkpoint_value", file=file, what=f"shard {shard!r}", value=value, bound=bound)
     sizes = [shape[0] for shape in shapes]
-    wanted_sizes = shard_sizes(sum(sizes), len(shards))
-    if sizes != wanted_sizes:
-        raise make_error("checkpoint_value", file=file, what="rows of the shards", value=sizes, bound=wanted_sizes)
+    expected = shard_sizes(sum(sizes), len(shards))
+    if sizes != expected:
+        raise make_error("checkpoint_value", file=file, what="rows of the shards", value=sizes, bound=expected)
     return sum(sizes)

@@ -1,1 +1,1 @@
-"""Names where TensorFlow's older programs look for them."""
+"""Aliases for code written against TensorFlow's `tf.compat` modules."""

@@ -43,7 +43,7 @@ def SparseSegmentSumWithNumSegments(
     num_segments: _Wire,
     sparse_gradient: bool = False,
 ) -> Placed:
-    """`SparseSegmentSum` with the number of output rows given: segments without ids give rows of zeros."""
+    """`SparseSegmentSum` with `num_segments` output rows; rows of segments without ids are zero."""
 
 def SparseSegmentSumGrad(
     scope: Scope,
@@ -75,7 +75,7 @@ def PaddedSparseSegmentSumGradV2(
     fill_id: _Wire,
     order: Literal["sequential", "blocked"] = "sequential",
 ) -> Placed:
-    """`SparseSegmentSumGradV2` in `size` rows, however many are named: for compilers of fixed shapes."""
+    """`SparseSegmentSumGradV2` padded to `size` rows, for compilers that need static shapes."""
 
 def SparseSegmentSumGradGrad(
     scope: Scope,
@@ -84,7 +84,7 @@ def SparseSegmentSumGradGrad(
     segment_ids: _Wire,
     num_segments: _Wire,
 ) -> Placed:
-    """The transpose of `SparseSegmentSumGrad`: what a gradient of that gradient needs."""
+    """The transpose of `SparseSegmentSumGrad`, needed for second derivatives."""
 
 def SparseSegmentMean(
     scope: Scope,
@@ -103,7 +103,7 @@ def SparseSegmentMeanWithNumSegments(
     num_segments: _Wire,
     sparse_gradient: bool = False,
 ) -> Placed:
-    """`SparseSegmentMean` with the number of output rows given: segments without ids give rows of zeros."""
+    """`SparseSegmentMean` with `num_segments` output rows; rows of segments without ids are zero."""
 
 def SparseSegmentMeanGrad(
     scope: Scope,
@@ -135,7 +135,7 @@ def PaddedSparseSegmentMeanGradV2(
     fill_id: _Wire,
     order: Literal["sequential", "blocked"] = "sequential",
 ) -> Placed:
-    """`SparseSegmentMeanGradV2` in `size` rows, however many are named: for compilers of fixed shapes."""
+    """`SparseSegmentMeanGradV2` padded to `size` rows, for compilers that need static shapes."""
 
 def SparseSegmentMeanGradGrad(
     scope: Scope,
@@ -144,7 +144,7 @@ def SparseSegmentMeanGradGrad(
     segment_ids: _Wire,
     num_segments: _Wire,
 ) -> Placed:
-    """The transpose of `SparseSegmentMeanGrad`: what a gradient of that gradient needs."""
+    """The transpose of `SparseSegmentMeanGrad`, needed for second derivatives."""
 
 def SparseSegmentSqrtN(
     scope: Scope,
@@ -163,7 +163,7 @@ def SparseSegmentSqrtNWithNumSegments(
     num_segments: _Wire,
     sparse_gradient: bool = False,
 ) -> Placed:
-    """`SparseSegmentSqrtN` with the number of output rows given: segments without ids give rows of zeros."""
+    """`SparseSegmentSqrtN` with `num_segments` output rows; rows of segments without ids are zero."""
 
 def SparseSegmentSqrtNGrad(
     scope: Scope,
@@ -195,7 +195,7 @@ def PaddedSparseSegmentSqrtNGradV2(
     fill_id: _Wire,
     order: Literal["sequential", "blocked"] = "sequential",
 ) -> Placed:
-    """`SparseSegmentSqrtNGradV2` in `size` rows, however many are named: for compilers of fixed shapes."""
+    """`SparseSegmentSqrtNGradV2` padded to `size` rows, for compilers that need static shapes."""
 
 def SparseSegmentSqrtNGradGrad(
     scope: Scope,
@@ -204,7 +204,7 @@ def SparseSegmentSqrtNGradGrad(
     segment_ids: _Wire,
     num_segments: _Wire,
 ) -> Placed:
-    """The transpose of `SparseSegmentSqrtNGrad`: what a gradient of that gradient needs."""
+    """The transpose of `SparseSegmentSqrtNGrad`, needed for second derivatives."""
 
 @overload
 def SparseFillEmptyRows(
@@ -214,7 +214,7 @@ def SparseFillEmptyRows(
     dense_shape: _Wire,
     default_value: _Wire,
 ) -> Placed:
-    """Gives every row without a value one entry holding `default_value`."""
+    """The entries, and one entry with `default_value` for every row without any."""
 
 @overload
 def SparseFillEmptyRows(
@@ -222,14 +222,14 @@ def SparseFillEmptyRows(
     indices: _SparseWire,
     default_value: _Wire,
 ) -> Placed:
-    """Gives every row without a value one entry holding `default_value`."""
+    """The entries, and one entry with `default_value` for every row without any."""
 
 def SparseFillEmptyRowsGrad(
     scope: Scope,
     reverse_index_map: _Wire,
     grad_values: _Wire,
 ) -> Placed:
-    """The gradient of `SparseFillEmptyRows`: each value's own entry, and the sum of the filled ones for the default."""
+    """The gradients of `SparseFillEmptyRows` for the values, and for the default: the sum over added entries."""
 
 def SparseFillEmptyRowsGradGrad(
     scope: Scope,
@@ -238,7 +238,7 @@ def SparseFillEmptyRowsGradGrad(
     dd_default_value: _Wire,
     grad_values: _Wire,
 ) -> Placed:
-    """The transpose of `SparseFillEmptyRowsGrad`: entries named by the map get their values, all others the default."""
+    """The transpose of `SparseFillEmptyRowsGrad`: values at the positions in the map, the default elsewhere."""
 
 def RaggedFillEmptyRows(
     scope: Scope,
@@ -247,14 +247,14 @@ def RaggedFillEmptyRows(
     nrows: _Wire,
     default_value: _Wire,
 ) -> Placed:
-    """Gives every row without a value one entry holding `default_value`."""
+    """The entries, and one entry with `default_value` for every row without any."""
 
 def RaggedFillEmptyRowsGrad(
     scope: Scope,
     reverse_index_map: _Wire,
     grad_values: _Wire,
 ) -> Placed:
-    """The gradient of `RaggedFillEmptyRows`: each value's own entry, and the sum of the filled ones for the default."""
+    """The gradients of `RaggedFillEmptyRows` for the values, and for the default: the sum over added entries."""
 
 def RaggedFillEmptyRowsGradGrad(
     scope: Scope,
@@ -263,7 +263,7 @@ def RaggedFillEmptyRowsGradGrad(
     dd_default_value: _Wire,
     grad_values: _Wire,
 ) -> Placed:
-    """The transpose of `RaggedFillEmptyRowsGrad`: entries named by the map get their values, all others the default."""
+    """The transpose of `RaggedFillEmptyRowsGrad`: values at the positions in the map, the default elsewhere."""
 
 @overload
 def SparseSlice(
@@ -292,7 +292,7 @@ def SparseSliceGrad(
     input_start: _Wire,
     output_indices: _Wire,
 ) -> Placed:
-    """The gradient of `SparseSlice` for `values`: entries inside the slice get theirs, all others 0."""
+    """The gradient of `SparseSlice` for `values`: 0 for entries outside of the slice."""
 
 def SparseSliceGradGrad(
     scope: Scope,
@@ -364,7 +364,7 @@ def SparseAddGradGrad(
     b_indices: _Wire,
     sum_indices: _Wire,
 ) -> Placed:
-    """The transpose of `SparseAddGrad`: every entry of the sum collects from the entries it came from."""
+    """The transpose of `SparseAddGrad`: for each entry of the sum, the values of its entries of a and b, added."""
 
 def WeightedSparseSegmentSum(
     scope: Scope,
@@ -407,7 +407,7 @@ def WeightedSparseSegmentSumWithNumSegments(
     sparse_gradient: bool = False,
     accumulate: Literal["T", "float32"] = "float32",
 ) -> Placed:
-    """`WeightedSparseSegmentSum` with the number of output rows given; segment ids come in any order."""
+    """`WeightedSparseSegmentSum` with `num_segments` output rows, for segment ids in any order."""
 
 def WeightedSparseSegmentSumGradGrad(
     scope: Scope,
@@ -461,7 +461,7 @@ def WeightedSparseSegmentMeanWithNumSegments(
     sparse_gradient: bool = False,
     accumulate: Literal["T", "float32"] = "float32",
 ) -> Placed:
-    """`WeightedSparseSegmentMean` with the number of output rows given; segment ids come in any order."""
+    """`WeightedSparseSegmentMean` with `num_segments` output rows, for segment ids in any order."""
 
 def WeightedSparseSegmentMeanGradGrad(
     scope: Scope,
@@ -515,7 +515,7 @@ def WeightedSparseSegmentSqrtNWithNumSegments(
     sparse_gradient: bool = False,
     accumulate: Literal["T", "float32"] = "float32",
 ) -> Placed:
-    """`WeightedSparseSegmentSqrtN` with the number of output rows given; segment ids come in any order."""
+    """`WeightedSparseSegmentSqrtN` with `num_segments` output rows, for segment ids in any order."""
 
 def WeightedSparseSegmentSqrtNGradGrad(
     scope: Scope,
@@ -535,7 +535,7 @@ def RowPlan(
     num_rows: _Wire,
     num_segments: _Wire,
 ) -> Placed:
-    """The ids of a batch sorted by the row they name: what `Plan` keeps."""
+    """The ids of a batch sorted by row: the arrays of a `Plan`."""
 
 def PlannedIds(
     scope: Scope,
@@ -546,7 +546,7 @@ def PlannedIds(
     counts: _Wire,
     num_rows: _Wire,
 ) -> Placed:
-    """The ids a plan was made of, in their order: RowPlan undone."""
+    """The ids of a plan in the order of the batch: the inverse of `RowPlan`."""
 
 def PlannedSparseSegmentSumGrad(
     scope: Scope,
@@ -603,7 +603,7 @@ def SparseSegmentSumWithPlan(
     num_rows: _Wire,
     sparse_gradient: bool = False,
 ) -> Placed:
-    """`SparseSegmentSumWithNumSegments` that brings along the plan of its ids, for its gradient."""
+    """`SparseSegmentSumWithNumSegments` with the plan of its ids, which its gradient uses."""
 
 def WeightedSparseSegmentSumWithPlan(
     scope: Scope,
@@ -621,7 +621,7 @@ def WeightedSparseSegmentSumWithPlan(
     sparse_gradient: bool = False,
     accumulate: Literal["T", "float32"] = "float32",
 ) -> Placed:
-    """`WeightedSparseSegmentSumWithNumSegments` that brings along the plan of its ids, for its gradient."""
+    """`WeightedSparseSegmentSumWithNumSegments` with the plan of its ids, which its gradient uses."""
 
 def PlannedSparseSegmentMeanGrad(
     scope: Scope,
@@ -678,7 +678,7 @@ def SparseSegmentMeanWithPlan(
     num_rows: _Wire,
     sparse_gradient: bool = False,
 ) -> Placed:
-    """`SparseSegmentMeanWithNumSegments` that brings along the plan of its ids, for its gradient."""
+    """`SparseSegmentMeanWithNumSegments` with the plan of its ids, which its gradient uses."""
 
 def WeightedSparseSegmentMeanWithPlan(
     scope: Scope,
@@ -696,7 +696,7 @@ def WeightedSparseSegmentMeanWithPlan(
     sparse_gradient: bool = False,
     accumulate: Literal["T", "float32"] = "float32",
 ) -> Placed:
-    """`WeightedSparseSegmentMeanWithNumSegments` that brings along the plan of its ids, for its gradient."""
+    """`WeightedSparseSegmentMeanWithNumSegments` with the plan of its ids, which its gradient uses."""
 
 def PlannedSparseSegmentSqrtNGrad(
     scope: Scope,
@@ -753,7 +753,7 @@ def SparseSegmentSqrtNWithPlan(
     num_rows: _Wire,
     sparse_gradient: bool = False,
 ) -> Placed:
-    """`SparseSegmentSqrtNWithNumSegments` that brings along the plan of its ids, for its gradient."""
+    """`SparseSegmentSqrtNWithNumSegments` with the plan of its ids, which its gradient uses."""
 
 def WeightedSparseSegmentSqrtNWithPlan(
     scope: Scope,
@@ -771,7 +771,7 @@ def WeightedSparseSegmentSqrtNWithPlan(
     sparse_gradient: bool = False,
     accumulate: Literal["T", "float32"] = "float32",
 ) -> Placed:
-    """`WeightedSparseSegmentSqrtNWithNumSegments` that brings along the plan of its ids, for its gradient."""
+    """`WeightedSparseSegmentSqrtNWithNumSegments` with the plan of its ids, which its gradient uses."""
 
 def SegmentSum(
     scope: Scope,
@@ -786,7 +786,7 @@ def GatherRows(
     indices: _Wire,
     gradient: Literal["rows", "dense"] = "rows",
 ) -> Placed:
-    """The rows of `params` named by `indices`, bit for bit."""
+    """The rows of `params` at `indices`."""
 
 def ScatterRows(
     scope: Scope,
@@ -801,7 +801,7 @@ def RowPositions(
     sorted_ids: _Wire,
     ids: _Wire,
 ) -> Placed:
-    """Where each id stands in a list of distinct ascending ids, such as GradV2's `sorted_unique_indices`."""
+    """The position of each id in a list of distinct ascending ids, such as GradV2's `sorted_unique_indices`."""
 
 def SparseSegmentDot(
     scope: Scope,
@@ -825,7 +825,7 @@ def SegmentIdsFromOffsets(
     num_ids: _Wire,
     include_last_offset: bool = False,
 ) -> Placed:
-    """The segment of every id, for bags given by where they begin: `offsets[b]` is the first id of bag b."""
+    """The segment of each id, for bags defined by offsets: `offsets[b]` is the position of the first id of bag b."""
 
 def StackBags(
     scope: Scope,
@@ -835,21 +835,21 @@ def StackBags(
     feature_first: _Wire,
     positions: bool = False,
 ) -> Placed:
-    """Ids of many features as ids of one stacked table, so that one lookup serves them all."""
+    """Ids of many features as ids of one stacked table, so that one lookup is enough for all features."""
 
 def SumLike(
     scope: Scope,
     x: _Wire,
     like: _Wire,
 ) -> Placed:
-    """x summed over what broadcasting repeats of `like` to give it the shape of x: the transpose of that."""
+    """x summed to the shape of `like`, which broadcasts to the shape of x: the transpose of `BroadcastLike`."""
 
 def BroadcastLike(
     scope: Scope,
     x: _Wire,
     like: _Wire,
 ) -> Placed:
-    """x repeated so that it has the shape of `like`."""
+    """x broadcast to the shape of `like`."""
 
 def Add(
     scope: Scope,
@@ -904,7 +904,7 @@ def Mod(
     x: _Wire,
     y: _Wire,
 ) -> Placed:
-    """What is left of x after division by y towards zero: it has the sign of x."""
+    """The remainder of x / y rounded towards zero: it has the sign of x."""
 
 TruncateMod = Mod
 
@@ -913,7 +913,7 @@ def FloorMod(
     x: _Wire,
     y: _Wire,
 ) -> Placed:
-    """What is left of x after division by y rounded down: it has the sign of y."""
+    """The remainder of x / y rounded down: it has the sign of y."""
 
 def FloorDiv(
     scope: Scope,
@@ -954,7 +954,7 @@ def AddN(
     scope: Scope,
     inputs: Sequence[_Wire] | _Wire,
 ) -> Placed:
-    """The sum of arrays of one shape, added in their order."""
+    """The sum of arrays of the same shape, added in order."""
 
 def Neg(
     scope: Scope,
@@ -974,7 +974,7 @@ def Sign(
     scope: Scope,
     x: _Wire,
 ) -> Placed:
-    """−1, 0 or 1, by the sign of x; flat."""
+    """−1, 0 or 1, by the sign of x; no gradient."""
 
 def Square(
     scope: Scope,
@@ -1054,25 +1054,25 @@ def Softplus(
     scope: Scope,
     x: _Wire,
 ) -> Placed:
-    """log(1 + exp(x)), elementwise; neither end overflows."""
+    """log(1 + exp(x)), elementwise, without overflow."""
 
 def Floor(
     scope: Scope,
     x: _Wire,
 ) -> Placed:
-    """x rounded down, elementwise; flat."""
+    """x rounded down, elementwise; no gradient."""
 
 def Ceil(
     scope: Scope,
     x: _Wire,
 ) -> Placed:
-    """x rounded up, elementwise; flat."""
+    """x rounded up, elementwise; no gradient."""
 
 def Round(
     scope: Scope,
     x: _Wire,
 ) -> Placed:
-    """x rounded to the nearest whole number, halves to the even one; flat."""
+    """x rounded to the nearest integer, halves to even; no gradient."""
 
 def Relu(
     scope: Scope,
@@ -1180,7 +1180,7 @@ def Cast(
         "bool",
     ] = "float32",
 ) -> Placed:
-    """x in the dtype the attribute names."""
+    """x converted to the dtype `DstT`."""
 
 def CastLike(
     scope: Scope,
@@ -1193,32 +1193,32 @@ def Identity(
     scope: Scope,
     input: _Wire,
 ) -> Placed:
-    """The array as it is."""
+    """The array unchanged."""
 
 def StopGradient(
     scope: Scope,
     input: _Wire,
 ) -> Placed:
-    """The array as it is, through which no gradient flows."""
+    """The array unchanged, without a gradient."""
 
 def ZerosLike(
     scope: Scope,
     x: _Wire,
 ) -> Placed:
-    """Zeros in the shape and dtype of x; flat."""
+    """Zeros in the shape and dtype of x; no gradient."""
 
 def OnesLike(
     scope: Scope,
     x: _Wire,
 ) -> Placed:
-    """Ones in the shape and dtype of x; flat."""
+    """Ones in the shape and dtype of x; no gradient."""
 
 def FullLike(
     scope: Scope,
     x: _Wire,
     value: float = 0.0,
 ) -> Placed:
-    """The number `value`, which the dtype must hold, in the shape and dtype of x; flat."""
+    """An array in the shape and dtype of x, filled with the number `value`, which must fit the dtype; no gradient."""
 
 def Sum(
     scope: Scope,
@@ -1236,7 +1236,7 @@ def Mean(
     axis: _Wire,
     keep_dims: bool = False,
 ) -> Placed:
-    """The mean along dimensions; of no elements, NaN."""
+    """The mean along dimensions; NaN if there are no elements."""
 
 ReduceMean = Mean
 
@@ -1256,7 +1256,7 @@ def Max(
     axis: _Wire,
     keep_dims: bool = False,
 ) -> Placed:
-    """The largest along dimensions; of no elements, −∞ or the dtype's lowest."""
+    """The largest element along dimensions; −∞ or the dtype's lowest if there are none."""
 
 ReduceMax = Max
 
@@ -1266,7 +1266,7 @@ def Min(
     axis: _Wire,
     keep_dims: bool = False,
 ) -> Placed:
-    """The smallest along dimensions; of no elements, ∞ or the dtype's highest."""
+    """The smallest element along dimensions; ∞ or the dtype's highest if there are none."""
 
 ReduceMin = Min
 
@@ -1276,7 +1276,7 @@ def All(
     axis: _Wire,
     keep_dims: bool = False,
 ) -> Placed:
-    """Whether all are true along dimensions; of no elements, true."""
+    """Whether all elements along dimensions are true; true if there are none."""
 
 ReduceAll = All
 
@@ -1286,7 +1286,7 @@ def Any(
     axis: _Wire,
     keep_dims: bool = False,
 ) -> Placed:
-    """Whether one is true along dimensions; of no elements, false."""
+    """Whether any element along dimensions is true; false if there are none."""
 
 ReduceAny = Any
 
@@ -1298,14 +1298,14 @@ def SpreadLike(
     keep_dims: bool = False,
     mean: bool = False,
 ) -> Placed:
-    """The transpose of `Sum`, and with `mean` of `Mean`."""
+    """The transpose of `Sum`, or with `mean=True` of `Mean`: x broadcast along `axis` to the shape of `like`."""
 
 def ProdOthers(
     scope: Scope,
     inputs: Sequence[_Wire] | _Wire,
     axis: _Wire,
 ) -> Placed:
-    """For every element of `inputs[0]` the product of all others along dimensions: the derivative of `Prod`."""
+    """For each element of `inputs[0]` the product of all others along dimensions: the derivative of `Prod`."""
 
 def ArgMax(
     scope: Scope,
@@ -1313,7 +1313,7 @@ def ArgMax(
     dimension: _Wire,
     output_type: Literal["int64", "int32"] = "int64",
 ) -> Placed:
-    """The position of the largest element along a dimension; of equals, the first."""
+    """The position of the largest element along a dimension; the first of equal ones."""
 
 def ArgMin(
     scope: Scope,
@@ -1321,7 +1321,7 @@ def ArgMin(
     dimension: _Wire,
     output_type: Literal["int64", "int32"] = "int64",
 ) -> Placed:
-    """The position of the smallest element along a dimension; of equals, the first."""
+    """The position of the smallest element along a dimension; the first of equal ones."""
 
 def L2Loss(
     scope: Scope,
@@ -1383,14 +1383,14 @@ def TransposeBack(
     x: _Wire,
     perm: _Wire,
 ) -> Placed:
-    """What `Transpose` with this `perm` was made of: its inverse and its transpose."""
+    """The inverse, and the transpose, of `Transpose` with the same `perm`."""
 
 def Reshape(
     scope: Scope,
     tensor: _Wire,
     shape: _Wire,
 ) -> Placed:
-    """The same elements in another shape; one dimension may be −1 and is what is left for it."""
+    """The same elements in another shape; one size may be −1 and is computed from the others."""
 
 def ReshapeLike(
     scope: Scope,
@@ -1404,28 +1404,28 @@ def MergeDims(
     x: _Wire,
     count: int = 2,
 ) -> Placed:
-    """The first `count` dimensions as one; with none, a dimension of size 1 is put in front."""
+    """The first `count` dimensions merged into one; with `count=0`, a dimension of size 1 is inserted in front."""
 
 def ExpandDims(
     scope: Scope,
     input: _Wire,
     dim: _Wire,
 ) -> Placed:
-    """A dimension of size 1 put in at position `dim`; −1 is behind the last."""
+    """The array with a dimension of size 1 inserted at position `dim`; −1 is after the last."""
 
 def Squeeze(
     scope: Scope,
     input: _Wire,
     axis: Sequence[int] = (),
 ) -> Placed:
-    """Without the dimensions of size 1, or only those that `axis` names."""
+    """The array without its dimensions of size 1, or without those in `axis`."""
 
 def Concat(
     scope: Scope,
     values: Sequence[_Wire] | _Wire,
     axis: _Wire,
 ) -> Placed:
-    """Arrays one behind the other along a dimension; the other dimensions agree."""
+    """Arrays concatenated along a dimension; the other dimensions are equal."""
 
 ConcatV2 = Concat
 
@@ -1436,14 +1436,14 @@ def ConcatPart(
     values: Sequence[_Wire] | _Wire,
     index: int = 0,
 ) -> Placed:
-    """The part of x that `values[index]` is when `Concat` makes x of `values`: one part of its transpose."""
+    """The part of x at the place of `values[index]` in `Concat(values)`: one output of the transpose of `Concat`."""
 
 def Pack(
     scope: Scope,
     values: Sequence[_Wire] | _Wire,
     axis: int = 0,
 ) -> Placed:
-    """Arrays of one shape as the parts of one that has a dimension more."""
+    """Arrays of the same shape stacked along a new dimension."""
 
 Stack = Pack
 
@@ -1453,7 +1453,7 @@ def PartAt(
     axis: int = 0,
     index: int = 0,
 ) -> Placed:
-    """The part of x at one index along a dimension, which is gone then."""
+    """The part of x at one index along a dimension, which is dropped."""
 
 def PlaceAt(
     scope: Scope,
@@ -1462,7 +1462,7 @@ def PlaceAt(
     axis: int = 0,
     index: int = 0,
 ) -> Placed:
-    """The transpose of `PartAt`: x at one index along a dimension of zeros in the shape of `like`."""
+    """The transpose of `PartAt`: zeros in the shape of `like`, with x at one index along a dimension."""
 
 def Column(
     scope: Scope,
@@ -1477,7 +1477,7 @@ def Slice(
     begin: _Wire,
     size: _Wire,
 ) -> Placed:
-    """The block of `size` that starts at `begin`; a size of −1 is all that is left of a dimension."""
+    """The block of `size` that starts at `begin`; a size of −1 is the rest of the dimension."""
 
 def SliceLike(
     scope: Scope,
@@ -1493,7 +1493,7 @@ def PadLike(
     begin: _Wire,
     like: _Wire,
 ) -> Placed:
-    """The transpose of `Slice`: x at `begin` among zeros in the shape of `like`."""
+    """The transpose of `Slice`: zeros in the shape of `like`, with x at `begin`."""
 
 def Gather(
     scope: Scope,
@@ -1518,13 +1518,13 @@ def Where(
     scope: Scope,
     condition: _Wire,
 ) -> Placed:
-    """The coordinates of what is true, one row each, in order."""
+    """The coordinates of true elements, one row each, in row-major order."""
 
 def Flatnonzero(
     scope: Scope,
     mask: _Wire,
 ) -> Placed:
-    """The positions of what is true in a vector, ascending."""
+    """The positions of true elements in a vector, ascending."""
 
 def Shape(
     scope: Scope,
@@ -1558,7 +1558,7 @@ def Fill(
     dims: _Wire,
     value: _Wire,
 ) -> Placed:
-    """One value in every element of a shape, which is a vector of sizes or, for a vector, one size."""
+    """An array of shape `dims` filled with one value; a single size means a vector."""
 
 def Range(
     scope: Scope,
@@ -1566,20 +1566,20 @@ def Range(
     limit: _Wire,
     delta: _Wire,
 ) -> Placed:
-    """`start`, `start` + `delta`, … up to but without `limit`."""
+    """`start`, `start` + `delta`, … up to but excluding `limit`."""
 
 def Positions(
     scope: Scope,
     ids: _Wire,
 ) -> Placed:
-    """0, 1, 2, … as many as there are ids."""
+    """0, 1, 2, …: the position of each id."""
 
 def MaskRows(
     scope: Scope,
     rows: _Wire,
     mask: _Wire,
 ) -> Placed:
-    """The rows, with zeros (whatever stood there, NaN too) where `mask` is true."""
+    """The rows, with zeros where `mask` is true, even in place of NaN."""
 
 def ConcatRows(
     scope: Scope,
@@ -1594,7 +1594,7 @@ def SplitRows(
     x: _Wire,
     y: _Wire,
 ) -> Placed:
-    """The transpose of `ConcatRows`: as many rows as x has, then as many as y."""
+    """The transpose of `ConcatRows`: the first rows, as many as x has, and the others, as many as y has."""
 
 def AtLeast(
     scope: Scope,
@@ -1608,7 +1608,7 @@ def MaskBelow(
     x: _Wire,
     bound: float = 0.0,
 ) -> Placed:
-    """1 where x >= bound, else 0: the slope of `AtLeast`, and flat itself."""
+    """1 where x >= bound, else 0: the derivative of `AtLeast`. It has no gradient itself."""
 
 def ScaleRows(
     scope: Scope,
@@ -1630,7 +1630,7 @@ def Const(
     dtype: str = "",
     shape: Sequence[int] | None = None,
 ) -> Placed:
-    """A value that stays as it is; `shape` arranges it, and one number fills it."""
+    """A constant. With `shape`, the value is reshaped, or a single number fills the shape."""
 
 def Const_ex(
     scope: Scope,
@@ -1638,7 +1638,7 @@ def Const_ex(
     dtype: str = "",
     shape: Sequence[int] | None = None,
 ) -> Placed:
-    """A `Const` whose dtype is named: this is how int64 indices are typed."""
+    """A `Const` with an explicit dtype, for example for int64 indices."""
 
 def Tensor(
     scope: Scope,
@@ -1654,7 +1654,7 @@ def Input(
     dtype: str = "",
     shape: Sequence[int] | None = None,
 ) -> Placed:
-    """A value for an operator's input."""
+    """A value for an input of an op."""
 
 def Input_Initializer(
     scope: Scope,
@@ -1662,26 +1662,26 @@ def Input_Initializer(
     dtype: str = "",
     shape: Sequence[int] | None = None,
 ) -> Placed:
-    """A value, typed or wired, to begin with."""
+    """An initial value, entered or wired."""
 
 def InputList(
     scope: Scope,
     outputlist: Sequence[_Whatever] | _Whatever,
 ) -> Placed:
-    """Several wires as one list, in the order they were drawn."""
+    """Several wires as one list, in the order in which they were drawn."""
 
 def Output(
     scope: Scope,
     output_op: _Whatever,
     index: int = 0,
 ) -> Placed:
-    """One output of an operator: the wire it is given, or that of the same operator with this index."""
+    """One output of an op: the wired one, or the output `index` of the same op."""
 
 def Operation(
     scope: Scope,
     operation: _Run,
 ) -> Placed:
-    """An operator to run for what it does, not for its value."""
+    """An op to run for its effect, not for its value."""
 
 def FeedType(
     scope: Scope,
@@ -1700,7 +1700,7 @@ def ClientSession(
     infinite_loop: bool = False,
     show_debug: bool = False,
 ) -> Placed:
-    """What is run together: fetches, and operators to run besides, with values for placeholders."""
+    """A run: values to fetch, further ops to run, and values for placeholders."""
 
 @overload
 def ClientSession(
@@ -1712,7 +1712,7 @@ def ClientSession(
     infinite_loop: bool = False,
     show_debug: bool = False,
 ) -> Placed:
-    """What is run together: fetches, and operators to run besides, with values for placeholders."""
+    """A run: values to fetch, further ops to run, and values for placeholders."""
 
 def AddSymbolicGradients(
     scope: Scope,
@@ -1721,9 +1721,7 @@ def AddSymbolicGradients(
     grad_inputs: Sequence[_Whatever] | _Whatever | None = None,
     unconnected_gradients: Literal["none", "zero"] = "none",
 ) -> Placed:
-    """The gradients of `outputs` for each of `inputs`, as nodes of the graph: values to fetch, wire and
-    differentiate.
-    """
+    """The gradients of `outputs` for each of `inputs`, as nodes of the graph: to fetch, wire and differentiate."""
 
 def SparseTensor(
     scope: Scope,
@@ -1731,7 +1729,7 @@ def SparseTensor(
     values: _Wire,
     dense_shape: _Wire,
 ) -> Placed:
-    """A sparse tensor in one block. `tensor`, wired to an operator's indices, brings values and shape along."""
+    """A sparse tensor in one block. Wiring `tensor` to the indices of an op also wires its values and shape."""
 
 def EmbeddingLookupSparse(
     scope: Scope,
@@ -1759,7 +1757,9 @@ def Placeholder(
     dtype: str = "float32",
     shape: Sequence[int] | None = None,
 ) -> Placed:
-    """A value given when the session runs. Sizes of `shape` may be left open with -1; without it any shape will do."""
+    """A value that is fed when the session runs. Unknown sizes of `shape` are -1; without `shape` any shape is
+    allowed.
+    """
 
 def Variable(
     scope: Scope,
@@ -1767,7 +1767,7 @@ def Variable(
     dtype: str = "",
     shape: Sequence[int] | None = None,
 ) -> Placed:
-    """A value kept from run to run."""
+    """A value that persists between runs."""
 
 def Assign(
     scope: Scope,
@@ -1776,7 +1776,7 @@ def Assign(
     use_locking: bool = False,
     validate_shape: bool = True,
 ) -> Placed:
-    """The Variable takes `value` when the run ends; the output is what it will hold."""
+    """Set the Variable to `value` when the run ends; the output is its new value."""
 
 def AssignAdd(
     scope: Scope,
@@ -1784,7 +1784,7 @@ def AssignAdd(
     value: _Wire,
     use_locking: bool = False,
 ) -> Placed:
-    """The Variable grows by `value` when the run ends; the output is what it will hold."""
+    """Add to the Variable `value` when the run ends; the output is its new value."""
 
 def AssignSub(
     scope: Scope,
@@ -1792,7 +1792,7 @@ def AssignSub(
     value: _Wire,
     use_locking: bool = False,
 ) -> Placed:
-    """The Variable falls by `value` when the run ends; the output is what it will hold."""
+    """Subtract from the Variable `value` when the run ends; the output is its new value."""
 
 def ApplyGradientDescent(
     scope: Scope,
@@ -1801,7 +1801,7 @@ def ApplyGradientDescent(
     delta: _Wire,
     use_locking: bool = False,
 ) -> Placed:
-    """var ← var − alpha · delta, when the run ends; the output is what var will hold."""
+    """var ← var − alpha · delta, when the run ends; the output is the new value of var."""
 
 def ApplyMomentum(
     scope: Scope,
@@ -1850,7 +1850,7 @@ def RandomUniform(
     seed: int = 0,
     seed2: int = 0,
 ) -> Placed:
-    """Random numbers in [0, 1), others in every run of a session."""
+    """Random numbers in [0, 1), new ones in every run of a session."""
 
 def RandomNormal(
     scope: Scope,
@@ -1859,9 +1859,9 @@ def RandomNormal(
     seed: int = 0,
     seed2: int = 0,
 ) -> Placed:
-    """Random numbers of mean 0 and deviation 1, others in every run of a session."""
+    """Random numbers of mean 0 and deviation 1, new ones in every run of a session."""
 
 def NoOp(
     scope: Scope,
 ) -> Placed:
-    """Nothing; something to run where an operator is required."""
+    """An operation that does nothing, for places where an op is required."""

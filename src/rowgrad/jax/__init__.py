@@ -1,7 +1,7 @@
-"""rowgrad on JAX: the runner of JAX arrays and tracers, and functions and optimizers for people.
+"""rowgrad for JAX: lookups, tables with row-sparse gradients, optimizers, and the runner of JAX arrays.
 
-`rowgrad.raw_ops`, `rowgrad.embedding_lookup_sparse` and their like take JAX arrays and give JAX arrays, under `jit`,
-`grad`, `vmap` and all else; importing this package is not needed for that.
+`rowgrad.raw_ops` and lookups such as `rowgrad.embedding_lookup_sparse` accept and return JAX arrays, also under `jit`,
+`grad`, `vmap` and other transforms. They do not need an import of this package.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from .._runtime.arrays import NUMPY_DTYPE, Array, admit, aval_of, fit, host_valu
 from .._runtime.results import too_large
 from ..errors import make_error
 
-_ELEMENTS = 1 << 59  # as many of 16 bytes as addresses count: XLA ends the process where there are more
+_ELEMENTS = 1 << 59  # of 16 bytes: beyond this, sizes in bytes overflow and XLA aborts the process
 NAMES = tuple(n for n in NUMPY_DTYPE if n not in (*QUANTIZED, "string"))
 _NAME = {NUMPY_DTYPE[n]: n for n in NAMES}
 
@@ -85,7 +85,7 @@ def is_traced(value: Any) -> bool:
     """Return whether JAX traces a value, which then has a shape but no elements."""
     try:
         return _holds_tracer(value)
-    except RecursionError:  # a list that holds itself, which is no array of anybody
+    except RecursionError:  # a list that contains itself
         return False
 
 
@@ -136,12 +136,12 @@ def check_sizes(outputs: Sequence[Aval], advice: str) -> None:
 
 
 def admit_arrays(op: Op, arguments: Mapping[str, Any]) -> Admitted:
-    """Admit arguments: arrays and tracers unchanged, all else like NumPy's runner; host inputs by value."""
-    inputs, given = spread(op, arguments) if op.has_lists else (op.inputs, arguments)
+    """Convert arguments: JAX arrays stay as they are, other values are converted as by NumPy's runner."""
+    inputs, values = spread(op, arguments) if op.has_lists else (op.inputs, arguments)
     stand_ins: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     for arg in inputs:
-        value = given[arg.name]
+        value = values[arg.name]
         if arg.host:
             stand_ins[arg.name] = _known(arg, value)
         elif is_jax(value):
@@ -150,11 +150,11 @@ def admit_arrays(op: Op, arguments: Mapping[str, Any]) -> Admitted:
         else:
             stand_ins[arg.name] = _narrowed(value, arg.name)
     admitted = admit(op, regroup(op, stand_ins)) if op.has_lists else admit(op, stand_ins)
-    taken = spread(op, admitted)[1] if op.has_lists else admitted
+    converted = spread(op, admitted)[1] if op.has_lists else admitted
     host: dict[str, Host] = {}
     avals: dict[str, Aval] = {}
     for arg in inputs:
-        array = taken[arg.name]
+        array = converted[arg.name]
         aval = aval_of(array)
         if aval.dtype not in NAMES:
             raise make_error("dtype_not_allowed", argument=arg.name, value=aval.dtype, bound=", ".join(NAMES))
@@ -164,12 +164,12 @@ def admit_arrays(op: Op, arguments: Mapping[str, Any]) -> Admitted:
             continue
         dtype = canonical_dtype(aval.dtype)
         if arg.name not in arrays:
-            own = _fitted(array, arg.name, dtype)
-            # A derivative may be computed later, when the caller has written other numbers there.
-            arrays[arg.name] = own.copy() if np.may_share_memory(own, array) else own
+            fitted = _fitted(array, arg.name, dtype)
+            # A derivative may be computed later, after the caller changed the array.
+            arrays[arg.name] = fitted.copy() if np.may_share_memory(fitted, array) else fitted
         elif arrays[arg.name].dtype != dtype:
             arrays[arg.name] = arrays[arg.name].astype(dtype)
-        # What the op sees is its own dtype, whatever JAX has in its place.
+        # The dtype that the op declares, even if JAX has a narrower one.
         avals[arg.name] = Aval(aval.dtype, tuple(arrays[arg.name].shape))
     arrays = {arg.name: arrays[arg.name] for arg in inputs if not arg.host}
     if not op.has_lists:
@@ -208,7 +208,7 @@ def _known(arg: Arg, value: Any) -> Any:
 def _narrowed(value: Any, argument: str) -> Any:
     """Convert a NumPy array to the dtype that JAX would use."""
     if is_masked(value):
-        return value  # refused with NumPy's words: its mask would be lost
+        return value  # NumPy's runner rejects it
     if isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype in _NAME:
         array = np.asarray(value)
         return _fitted(array, argument, jax.dtypes.canonicalize_dtype(array.dtype))
@@ -225,7 +225,7 @@ def to_numpy(value: Any, argument: str) -> Any:
     """Return a JAX array as a NumPy array, sharing host memory; NumPy's floats in JAX's dtype."""
     try:
         return _to_numpy(value, argument)
-    except RecursionError:  # a list that holds itself, which NumPy's runner refuses
+    except RecursionError:  # a list that contains itself, which NumPy's runner rejects
         return value
 
 
@@ -241,7 +241,7 @@ def _to_numpy(value: Any, argument: str) -> Any:
 
 
 def from_numpy(array: Array, name: str, device: Any = None) -> Any:
-    """Return a result that has no other owner as a JAX array, sharing memory if JAX can."""
+    """Convert a result that has no other owner to a JAX array, sharing memory if JAX can."""
     array = _fitted(array, name, jax.dtypes.canonicalize_dtype(array.dtype))
-    with jax.ensure_compile_time_eval():  # a call on arrays that are there already is no part of what is being traced
+    with jax.ensure_compile_time_eval():  # known arrays stay out of the program being traced
         return jax.device_put(array, device)

@@ -29,13 +29,13 @@ class _Jax:
         """Return an integer array of NumPy, or a traced one."""
         array = jnp.asarray(_fit_list(value, argument)) if is_traced(value) else plain_array(value, argument)
         if isinstance(value, list | tuple) and not array.size:
-            array = array.astype(np.int64)  # an empty list has no dtype of its own
+            array = array.astype(np.int64)  # NumPy makes floats of an empty list
         if array.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
             raise make_error("dtype_not_allowed", argument=argument, value=array.dtype, bound="int32, int64")
         return array
 
     def segments(self, segment_ids: Any, ids: Any) -> Any:
-        """Return a vector of segment ids as long as the ids: what is traced would broadcast silently."""
+        """Return a vector of segment ids as long as the ids; traced ones would broadcast silently."""
         vector = shared.read_vector(self, segment_ids, "segment_ids")
         if vector.shape != ids.shape:
             raise make_error("segments_match_indices")
@@ -98,7 +98,7 @@ def read_bags(
         values = LIBRARY.weights(values, None)
         array = LIBRARY.integers(ids, "ids")
         bags = shared.read_bags(LIBRARY, OPS, array, offsets, segment_ids, num_bags, values, include_last_offset)
-        if segment_ids is None and bags.num_bags < 0:  # the op cannot see that traced offsets lack their end
+        if segment_ids is None and bags.num_bags < 0:  # empty offsets that lack their end; the op cannot check this
             raise make_error("offsets_end", value=0, bound=array.shape[0])
     if isinstance(weights, SparseTensor):
         shared.check_sparse_weights(weights, ids if isinstance(ids, SparseTensor) else None, bags)
@@ -111,7 +111,7 @@ def read_matrix(ids: Any, weights: Any) -> Bags:
 
 
 def are_traced(bags: Bags) -> bool:
-    """Return whether only a compiled program will know the ids, or the bags they belong to."""
+    """Return whether ids or segment ids are traced."""
     return is_traced(bags.indices) or is_traced(bags.segment_ids)
 
 
@@ -121,7 +121,7 @@ def as_integers(value: Any, argument: str) -> Any:
 
 
 def _fit_list(value: Any, argument: str) -> Any:
-    """Return a list with traced items whose other items have JAX's dtypes: JAX would drop bits that do not fit."""
+    """Convert the items of a list with traced items to JAX's dtypes; JAX would drop bits that do not fit."""
     if isinstance(value, list | tuple):
         return [_fit_list(item, argument) for item in value]
     if is_jax(value) or np.asarray(value).dtype.kind not in "iu":
@@ -144,9 +144,7 @@ def read_num_bags(num_bags: Any) -> int | None:
         raise make_error("host_traced", argument="num_bags")
     number, most = np.asarray(num_bags), np.iinfo(np.int32).max
     if number.ndim or number.dtype.kind not in "iu" or not 0 <= number <= most:
-        raise make_error(
-            "bags_unfit", argument="num_bags", value=repr(num_bags), bound=f"an int of at least 0 and at most {most}"
-        )
+        raise make_error("bags_unfit", argument="num_bags", value=repr(num_bags), bound=f"an int from 0 to {most}")
     return operator.index(num_bags)
 
 

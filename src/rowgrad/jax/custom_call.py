@@ -1,4 +1,4 @@
-"""Lower a kernel call on CPU to XLA's custom call of the handler in the extension."""
+"""Lower kernel calls on CPUs to XLA custom calls, which the handler in the extension runs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .arrays import Host
 _TARGET = "rowgrad_kernel"
 _FAULTS = faults()
 _KERNEL_NAMES = [name for name, _ in kernels()]
-_LEAST = {"int32": -(1 << 31), "int64": -(1 << 63)}
-_SPEAKERS: dict[str, Callable[[str, int], str]] = {}
+_LOWEST = {"int32": -(1 << 31), "int64": -(1 << 63)}
+_CUSTOM_MESSAGES: dict[str, Callable[[str, int], str]] = {}  # by the first word of a call's name
 
 
 def lower(
@@ -38,69 +38,68 @@ def lower(
     script = [KERNEL[str(op.kernel)], len(constants), *constants, len(op.inputs)]
     for arg in op.inputs:
         script.append(CODE[avals[arg.name].dtype])
-        given = host.get(arg.name)
-        if given is None:
+        host_input = host.get(arg.name)
+        if host_input is None:
             script.append(-1)
         else:
-            values = given.value if isinstance(given.value, tuple) else (given.value,)
-            script += [len(given.shape), *given.shape, *values]
+            values = host_input.value if isinstance(host_input.value, tuple) else (host_input.value,)
+            script += [len(host_input.shape), *host_input.shape, *values]
     script += [CODE[o.dtype] for o in outputs]
     got = ", ".join(f"{name}={host[name].value if name in host else aval}" for name, aval in avals.items())
     call = jax.ffi.ffi_lowering(_TARGET)
     return call(context, *operands, call=np.array(script, np.int64), got=got, op=op.name)
 
 
-def speak_for(call: str, words: Callable[[str, int], str]) -> None:
-    """Register the message of faults in calls named `call REST`: `words(REST, value)`."""
-    _SPEAKERS[call] = words
+def register_message(call: str, message: Callable[[str, int], str]) -> None:
+    """Register the message of faults in calls named `call REST`: `message(REST, value)`."""
+    _CUSTOM_MESSAGES[call] = message
 
 
-def _words(op: str, fault: int, position: int, value: int, bound: int, got: str) -> str:
+def _message(op: str, fault: int, position: int, value: int, bound: int, got: str) -> str:
     """Return the message of a fault, the same as in a call that is not compiled."""
     call, _, rest = op.partition(" ")
-    if call in _SPEAKERS:
-        return _SPEAKERS[call](rest, value)
+    if call in _CUSTOM_MESSAGES:
+        return _CUSTOM_MESSAGES[call](rest, value)
     inputs = CATALOG[op].input_names
     error: OpError = make_error(_FAULTS[fault], has=inputs, position=position, value=value, bound=bound)
     return f"{type(error).__name__}: {with_notes(error.in_call(op, None, got))}"
 
 
-def _check(script: list[int], given: list[list[int]], results: list[list[int]]) -> str:
-    """Return what is wrong with a call, or "".
+def _check(script: list[int], operands: list[list[int]], results: list[list[int]]) -> str:
+    """Return what is wrong with a call, or "" if `lower` could have produced it for an op of its kernel.
 
-    A compiled program may come from a file, and anybody may name the handler: a call is good if it is one that `lower`
-    could have made, for any op of its kernel.
+    A compiled program may come from a file, and any program may name the handler, so calls are not trusted.
     """
-    words, arrays = deque(script), deque(given)
+    numbers, arrays = deque(script), deque(operands)
     try:
-        kernel = _KERNEL_NAMES[_below(words.popleft(), len(_KERNEL_NAMES))]
-        constants = [words.popleft() for _ in range(_below(words.popleft(), len(script)))]
+        kernel = _KERNEL_NAMES[_below(numbers.popleft(), len(_KERNEL_NAMES))]
+        constants = [numbers.popleft() for _ in range(_below(numbers.popleft(), len(script)))]
         inputs: list[tuple[Aval, Any]] = []  # with the value of a host input
-        for _ in range(_below(words.popleft(), len(script))):
-            dtype, rank = CODE_NAME[_below(words.popleft(), len(CODE_NAME))], words.popleft()
+        for _ in range(_below(numbers.popleft(), len(script))):
+            dtype, rank = CODE_NAME[_below(numbers.popleft(), len(CODE_NAME))], numbers.popleft()
             if rank == -1:
                 inputs.append((Aval(dtype, tuple(arrays.popleft())), None))
                 continue
-            shape = tuple(_below(words.popleft(), len(script)) for _ in range(_below(rank, len(script))))
-            values = [words.popleft() for _ in range(_below(prod(shape), len(script)))]
-            if dtype not in ("int32", "int64") or any(not _LEAST[dtype] <= v <= -1 - _LEAST[dtype] for v in values):
+            shape = tuple(_below(numbers.popleft(), len(script)) for _ in range(_below(rank, len(script))))
+            values = [numbers.popleft() for _ in range(_below(prod(shape), len(script)))]
+            if dtype not in ("int32", "int64") or any(not _LOWEST[dtype] <= v <= -1 - _LOWEST[dtype] for v in values):
                 return "rowgrad: a size of a call does not fit its dtype"
             inputs.append((Aval(dtype, shape), tuple(values) if shape else values[0]))
-        outputs = [Aval(CODE_NAME[_below(words.popleft(), len(CODE_NAME))], tuple(shape)) for shape in results]
+        outputs = [Aval(CODE_NAME[_below(numbers.popleft(), len(CODE_NAME))], tuple(shape)) for shape in results]
     except IndexError:
         return "rowgrad: the script of a call is malformed"
-    if words or arrays:
-        return "rowgrad: a call has more than its script says"
+    if numbers or arrays:
+        return "rowgrad: a call has more operands or numbers than its script describes"
     for op in CATALOG.values():
         if op.kernel == kernel and _is_call_of(op, constants, inputs, outputs):
             return ""
     return f"rowgrad: a call does not fit {kernel}: its buffers, sizes or constants are not those of any op"
 
 
-def _below(word: int, bound: int) -> int:
-    if not 0 <= word < bound:
-        raise IndexError(word)
-    return word
+def _below(number: int, bound: int) -> int:
+    if not 0 <= number < bound:
+        raise IndexError(number)
+    return number
 
 
 def _is_call_of(op: Op, constants: list[int], inputs: list[tuple[Aval, Any]], outputs: list[Aval]) -> bool:
@@ -122,5 +121,5 @@ def _is_call_of(op: Op, constants: list[int], inputs: list[tuple[Aval, Any]], ou
 
 
 set_xla_checker(_check)
-set_xla_words(_words)
+set_xla_words(_message)
 jax.ffi.register_ffi_target(_TARGET, xla_handler(), platform="cpu")

@@ -1,8 +1,8 @@
-"""The dense layer on traced arrays: the functions of `rowgrad._runtime.dense` with jax.numpy as their array namespace.
+"""The dense ops on traced arrays: the functions of `rowgrad._runtime.dense` with jax.numpy as array namespace.
 
-They are made of JAX's own operations, so JAX differentiates, batches and compiles them by itself. XLA may make one
-instruction of a product and the sum it goes into, which rounds once instead of twice: compiled, these ops are right to
-the last bit or two, where kernels have the same bits everywhere.
+They consist of JAX's own operations, so JAX differentiates, batches and compiles them. XLA may contract a product and a
+sum into one instruction, which rounds once instead of twice, so compiled dense ops may differ in the last bit or two;
+kernels have the same bits everywhere.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Namespace(metaclass=_Names):
     def take(x: Any, indices: Any) -> Any:
         """Gather rows; rows out of range are NaN, or the lowest integer."""
         inside = jnp.where(indices < 0, x.shape[0], indices)  # JAX would count negative ones from the end
-        if x.shape[0] == 0:  # of which JAX takes nothing at all
+        if x.shape[0] == 0:  # JAX cannot gather from an empty array
             x, inside = jnp.zeros((1, *x.shape[1:]), x.dtype), jnp.ones_like(inside)
         return x.at[inside].get(mode="fill")
 
@@ -177,15 +177,17 @@ class Namespace(metaclass=_Names):
 
 
 def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Run a dense op on arguments of which JAX traces some."""
-    given = admit_arrays(op, arguments)
-    outputs = infer(op, given.avals, given.host_values, attrs)
+    """Run a dense op on arguments of which some are traced."""
+    admitted = admit_arrays(op, arguments)
+    outputs = infer(op, admitted.avals, admitted.host_values, attrs)
     check_sizes(outputs, "call it outside of jit, and pass its results in")
-    values = {**given.arrays, **given.host_values}
+    values = {**admitted.arrays, **admitted.host_values}
     lists = {a.name for a in op.inputs if a.many}
-    ordered = [
-        tuple(map(jnp.asarray, values[n])) if n in lists else jnp.asarray(values[n]) if n in given.arrays else values[n]
-        for n in op.input_names
-    ]
+    ordered: list[Any] = []
+    for name, value in ((n, values[n]) for n in op.input_names):
+        if name in lists:
+            ordered.append(tuple(map(jnp.asarray, value)))
+        else:
+            ordered.append(jnp.asarray(value) if name in admitted.arrays else value)
     result = FUNCTIONS[op.name](Namespace, *ordered, **{**attrs, **host_dtypes(op.name, outputs)})
     return result if isinstance(result, tuple) else (result,)

@@ -1,4 +1,4 @@
-"""Run an op on known arrays with NumPy's runner, on their memory and with its errors. Nothing is traced."""
+"""Run an op on known arrays with NumPy's runner, on their memory and with its errors, without tracing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .arrays import NAMES, from_numpy, to_numpy
 
 
 def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Run an op whose arguments are arrays, NumPy's or JAX's, numbers and lists; results lie where the arrays do."""
-    given = {name: to_numpy(value, name) for name, value in arguments.items()}
-    outputs = numpy_runner.call(op, given, attrs, None)
+    """Run an op on JAX or NumPy arrays, numbers and lists; results are on the device of the arrays."""
+    numpy_arguments = {name: to_numpy(value, name) for name, value in arguments.items()}
+    outputs = numpy_runner.call(op, numpy_arguments, attrs, None)
     for spec, output in zip(op.outputs, outputs, strict=True):
         dtype = aval_of(output).dtype
         if dtype not in NAMES:

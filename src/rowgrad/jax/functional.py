@@ -39,13 +39,13 @@ from .bags import (
     select_ids,
     to_jax,
 )
-from .partition import Rule, gathered
+from .partition import Rule, replicate
 from .table import Table, Tap, bags_of
 from .varying import manual_axes
 
-# -- A lookup of a matrix of ids as one primitive, which devices may split by bags ------------------------------------
+# -- A lookup of a matrix of ids as one primitive, which XLA may split by bags ----------------------------------------
 
-# Each device computes flat ids and segment ids for its own bags. Derivatives are those of the composition.
+# Each device computes flat ids and segment ids for its own bags. Derivatives are those of the ops in `Call.run`.
 
 
 class Call(NamedTuple):
@@ -70,8 +70,8 @@ class Call(NamedTuple):
         return (wrong if mask is None else wrong & mask).any()
 
 
-def is_usable(ids: Any) -> bool:
-    """Return whether XLA may have to split a lookup of these ids; inside `shard_map` devices have their own ids."""
+def may_be_split(ids: Any) -> bool:
+    """Return whether XLA may have to split a lookup of these ids; inside `shard_map` ids are local already."""
     return isinstance(ids, jax.core.Tracer) and ids.ndim == 2 and 0 not in ids.shape and not manual_axes()
 
 
@@ -89,7 +89,7 @@ def look_up(table: Any, bags: Bags, kind: str, mask: Any, default_id: int | None
     return masked_bags.look_up(table, masked_bags.mask_and_fill(bags, mask, default_id), kind, max_norm)
 
 
-# -- the primitive ----------------------------------------------------------------------------------------------------
+# -- The primitive ----------------------------------------------------------------------------------------------------
 
 
 def _rule(call: Call, operands: Sequence[Any]) -> Rule:
@@ -100,39 +100,38 @@ def _rule(call: Call, operands: Sequence[Any]) -> Rule:
 
 
 def _abstract(*operands: Any, call: Call) -> list[Any]:
-    bare = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands]
-    (found,) = jax.eval_shape(call.run, *bare)
-    aval = jax.core.ShapedArray(found.shape, found.dtype)
-    types = [partition.sharding_of(x) for x in operands]
-    known = next((t for t in types if t is not None), None)
-    if known is None:
+    (output,) = jax.eval_shape(call.run, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands))
+    aval = jax.core.ShapedArray(output.shape, output.dtype)
+    shardings = [partition.explicit_sharding(x) for x in operands]
+    sharding = next((s for s in shardings if s is not None), None)
+    if sharding is None:
         return [aval]
     rule = _rule(call, operands)
-    specs = [None if t is None else t.spec for t in types]
-    split = partition.split_of(rule, specs, [x.shape for x in operands], known.mesh)
-    return [aval.update(sharding=known.update(spec=partition.specs_of(rule.results, split)[0]))]
+    specs = [None if s is None else s.spec for s in shardings]
+    split = partition.choose_split(rule, specs, [x.shape for x in operands], sharding.mesh)
+    return [aval.update(sharding=sharding.update(spec=partition.partition_specs(rule.results, split)[0]))]
 
 
 def _lower(context: Any, *operands: Any, call: Call) -> Any:
-    if partition.is_split(context) and 0 not in context.avals_in[0].shape:
+    if partition.is_partitioned(context) and 0 not in context.avals_in[0].shape:
         return partition.lower(context, operands, call.run, _rule(call, context.avals_in), call.is_bad)
     return mlir.lower_fun(call.run, multiple_results=True)(context, *operands)
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> Any:
     (output,) = BAGS.bind(*primals, call=call)
-    moving = [i for i, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
+    active = [i for i, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
 
-    def run(*moved: Any) -> Any:
+    def run(*active_primals: Any) -> Any:
         operands = list(primals)
-        for i, x in zip(moving, moved, strict=True):
+        for i, x in zip(active, active_primals, strict=True):
             operands[i] = x
-        return call.run(operands[0], *map(partition.gathered, operands[1:]))[0]
+        return call.run(operands[0], *map(partition.replicate, operands[1:]))[0]
 
-    _, tangent = jax.jvp(run, [primals[i] for i in moving], [tangents[i] for i in moving])
-    known = partition.sharding_of(output)
-    if known is not None:
-        tangent = jax.sharding.reshard(tangent, known)
+    _, tangent = jax.jvp(run, [primals[i] for i in active], [tangents[i] for i in active])
+    sharding = partition.explicit_sharding(output)
+    if sharding is not None:
+        tangent = jax.sharding.reshard(tangent, sharding)
     return [output], [tangent]
 
 
@@ -218,11 +217,11 @@ def embedding_bag(
     mask = active_mask(bags.indices, (padding_idx, ignore_id))
     if mask is not None or default_id is not None:
         check_lengths(bags)
-    # Inside value_and_rows ids may be traced in one of its two runs alone: both must make the same lookup.
+    # Inside value_and_rows ids may be traced in only one of its two runs, but both must make the same lookup.
     if (are_traced(bags) or isinstance(table, Tap)) and plan is None:
-        if is_usable(ids):
+        if may_be_split(ids):
             call = Call(kind, (padding_idx, ignore_id), default_id, max_norm)
-            return _of_matrix(table, ids, bags, mask, call)
+            return _look_up_matrix(table, ids, bags, mask, call)
         return look_up(table, bags, kind, mask, default_id, max_norm)
     if mask is not None:
         bags = select_ids(bags, mask)
@@ -258,14 +257,14 @@ def _read_norm(max_norm: Any) -> Any:
     return max_norm.item() if is_jax(max_norm) or isinstance(max_norm, np.ndarray) else max_norm
 
 
-def _of_matrix(table: Any, ids: Any, bags: Bags, mask: Any, call: Call) -> Any:
+def _look_up_matrix(table: Any, ids: Any, bags: Bags, mask: Any, call: Call) -> Any:
     """Look up bags that are the rows of a matrix of traced ids."""
     weights = None if bags.weights is None else bags.weights.reshape(ids.shape)
     if not isinstance(table, Tap):
         return bind(call, table, ids, weights)
     output = bind(call, table.table, ids, weights)
-    bags = bags._replace(indices=gathered(bags.indices), weights=None if weights is None else gathered(bags.weights))
-    mask = None if mask is None else gathered(mask)
+    bags = bags._replace(indices=replicate(bags.indices), weights=None if weights is None else replicate(bags.weights))
+    mask = None if mask is None else replicate(mask)
     if mask is None and call.default_id is None:
         return table.bags(call.kind, *bags[:3], bags.weights, True, output)
     indices, segments, count, numbers = masked_bags.mask_and_fill(bags, mask, call.default_id)
@@ -273,7 +272,7 @@ def _of_matrix(table: Any, ids: Any, bags: Bags, mask: Any, call: Call) -> Any:
 
 
 def _look_up(table: Any, bags: Bags, kind: str, plan: Plan | None) -> Any:
-    """Run the op of a combiner on prepared bags."""
+    """Run the combiner's op on prepared bags."""
     if plan is not None and plan.num_segments != bags.num_bags:
         raise make_error("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
     if plan is None:
@@ -321,8 +320,8 @@ def lookup_traced(
 def _rows(sparse: SparseTensor) -> Any:
     """Return the row of the result of each id: the row-major position of all its coordinates but the last.
 
-    A last coordinate beyond its size continues in the following rows, as where TensorFlow reshapes. If the row does not
-    fit the indices' dtype it is -1, which is rejected later; a wrapped number could be a valid row.
+    A last coordinate beyond its size continues in the following rows, as in TensorFlow's reshape. A row that does not
+    fit the indices' dtype becomes -1, which is rejected later; a wrapped number could be a valid row.
     """
     indices = to_jax(as_integers(sparse.indices, "indices"), "indices")
     if len(sparse.shape) == 2:
@@ -335,15 +334,15 @@ def _rows(sparse: SparseTensor) -> Any:
         rows, fits = _sum(rows * min(size, largest), indices[:, column], fits)
     last, size = indices[:, -1], max(sparse.shape[-1], 1)
     if size > largest:  # larger than any coordinate
-        further, is_between = jnp.where(last < 0, -1, 0).astype(last.dtype), last < 0
+        carry, has_remainder = jnp.where(last < 0, -1, 0).astype(last.dtype), last < 0
     else:
-        further, is_between = last // size, last % size != 0
-    rows, fits = _sum(rows, further, fits)
-    rows = jnp.where((rows == -1) & is_between, 0, rows)  # division rounds towards zero, as in C
+        carry, has_remainder = last // size, last % size != 0
+    rows, fits = _sum(rows, carry, fits)
+    rows = jnp.where((rows == -1) & has_remainder, 0, rows)  # TensorFlow's division rounds towards zero, as in C
     return jnp.where(fits, rows, -1)
 
 
 def _sum(a: Any, b: Any, fits: Any) -> tuple[Any, Any]:
-    """Return a + b, and whether no addition overflowed so far: an overflowed sum has a sign neither operand has."""
+    """Return a + b, and whether no addition overflowed: an overflowed sum has a sign that neither operand has."""
     total = a + b
     return total, fits & (((a ^ total) & (b ^ total)) >= 0)

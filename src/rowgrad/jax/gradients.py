@@ -1,8 +1,8 @@
-"""Derivatives of the primitives, from the adjoints of the records: of any order, forward and reverse mode.
+"""Derivatives of the primitives from the records' adjoints: any order, forward and reverse mode.
 
-The tangents of a call are a linear function of those of its arguments. That function is a primitive of its own,
-`rowgrad_tangent`, which remembers what the call was: its transpose is the record's adjoint, and its value, which only
-forward mode asks for, is the transpose of the adjoint, which JAX works out. Reverse mode meets the adjoint alone.
+The tangents of a call are a linear function of the tangents of its arguments. That function is the primitive
+`rowgrad_tangent`, whose parameter describes the call. Its transpose is the record's adjoint. Its value, which only
+forward mode needs, is the transpose of the adjoint, which JAX derives. Reverse mode runs only the adjoint.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from . import varying
 from .arrays import Like
 from .primitive import PRIMITIVES, Params, arguments_of, array_names, bind_operands
 
-# JAX has no cotangents by rows: a table's is a table.
+# JAX has no row-sparse cotangents.
 _DENSE = {"sparse_gradient": False, "gradient": "dense"}
 
 TANGENT = Primitive("rowgrad_tangent")
 TANGENT.multiple_results = True
 
 
-class Recalled(NamedTuple):
+class SavedCall(NamedTuple):
     """A call as the primitive of its tangents stores it: hashable, without arrays.
 
-    Operands are the tangents of the arguments `live`, then the arguments `saved`, then the outputs that are integers.
-    Of the other arguments and outputs there is only the shape.
+    The operands are the tangents of the arguments `active`, the arguments `saved`, and the integer outputs. Other
+    arguments and outputs are represented by their shape and dtype.
     """
 
     op: str
     host: tuple[Any, ...]
     attrs: tuple[Any, ...]
-    live: tuple[str, ...]
+    active: tuple[str, ...]
     saved: tuple[str, ...]
     shapes: tuple[tuple[str, Any], ...]  # of arguments that are not saved, by name
     outputs: tuple[Any, ...]
@@ -48,24 +48,24 @@ class Recalled(NamedTuple):
         """Return the outputs that have tangents."""
         return [i for i, o in enumerate(self.outputs) if is_inexact(o)]
 
-    def part(self, operands: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any], list[Any]]:
+    def unpack(self, operands: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any], list[Any]]:
         """Return tangents, arguments by name, and outputs; shapes in place of arrays that were not saved."""
-        first, end = len(self.live), len(self.live) + len(self.saved)
+        first, end = len(self.active), len(self.active) + len(self.saved)
         arguments = {**dict(self.shapes), **dict(zip(self.saved, operands[first:end], strict=True))}
         arguments |= {name: h.value for name, h in self.host}
-        rest = iter(operands[end:])
-        outputs = [o if is_inexact(o) else next(rest) for o in self.outputs]
+        integer_outputs = iter(operands[end:])
+        outputs = [o if is_inexact(o) else next(integer_outputs) for o in self.outputs]
         return operands[:first], arguments, outputs
 
     def backward(self, arguments: Mapping[str, Any], outputs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-        """Return gradients for `live` by the record's adjoint; `cotangents` are those of floating-point outputs."""
+        """Return the gradients of `active` by the record's adjoint; `cotangents` belong to floating-point outputs."""
         op = CATALOG[self.op]
-        call = Call(arguments, {**dict(self.attrs), **_DENSE}, tuple(outputs), frozenset(self.live))
-        given = iter(cotangents)
-        ys = [next(given) if is_inexact(o) else None for o in self.outputs]
+        call = Call(arguments, {**dict(self.attrs), **_DENSE}, tuple(outputs), frozenset(self.active))
+        remaining = iter(cotangents)
+        ys = [next(remaining) if is_inexact(o) else None for o in self.outputs]
         assert op.adjoint is not None
-        found = dict(zip(op.differentiable, op.adjoint(OPS, call, *ys), strict=True))
-        return [_dense(found[name]) for name in self.live]
+        gradients = dict(zip(op.differentiable, op.adjoint(OPS, call, *ys), strict=True))
+        return [_dense(gradients[name]) for name in self.active]
 
 
 def is_inexact(value: Any) -> bool:
@@ -83,13 +83,15 @@ def _like(x: Any) -> Any:
     return Like(tuple(x.shape), x.dtype)
 
 
-def recall(op: Op, arrays: Mapping[str, Any], params: Params, live: Sequence[str], outputs: Sequence[Any]) -> Recalled:
-    """Return what the tangents of a call must save. The adjoint of linear arguments needs only their shapes."""
-    unseen = set(op.linear) if set(live) <= set(op.linear) else set()
-    saved = tuple(name for name in arrays if name not in unseen)
-    shapes = tuple((name, _like(x)) for name, x in arrays.items() if name in unseen)
-    return Recalled(
-        op.name, params["host"], params["attrs"], tuple(live), saved, shapes, tuple(map(_like, outputs))
+def save_call(
+    op: Op, arrays: Mapping[str, Any], params: Params, active: Sequence[str], outputs: Sequence[Any]
+) -> SavedCall:
+    """Return the call as its tangents must save it. The adjoint of linear arguments needs only their shapes."""
+    shape_only = set(op.linear) if set(active) <= set(op.linear) else set()
+    saved = tuple(name for name in arrays if name not in shape_only)
+    shapes = tuple((name, _like(x)) for name, x in arrays.items() if name in shape_only)
+    return SavedCall(
+        op.name, params["host"], params["attrs"], tuple(active), saved, shapes, tuple(map(_like, outputs))
     )  # fmt: skip
 
 
@@ -97,15 +99,15 @@ def _jvp(op: Op) -> Any:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         outputs = bind_operands(op, primals, params)
         names = array_names(op)
-        moving = {n: t for n, t in zip(names, tangents, strict=True) if n in op.differentiable and not _is_zero(t)}
+        active = {n: t for n, t in zip(names, tangents, strict=True) if n in op.differentiable and not _is_zero(t)}
         results: list[Any] = [_zero(o) for o in outputs]
-        if moving:
+        if active:
             arrays = dict(zip(names, primals, strict=True))
-            recalled = recall(op, arrays, params, tuple(moving), outputs)
-            operands = [*moving.values(), *(arrays[n] for n in recalled.saved)]
+            saved_call = save_call(op, arrays, params, tuple(active), outputs)
+            operands = [*active.values(), *(arrays[n] for n in saved_call.saved)]
             operands += [o for o in outputs if not is_inexact(o)]
-            found = TANGENT.bind(*varying.together(operands), call=recalled)
-            for i, tangent in zip(recalled.floating, found, strict=True):
+            found = TANGENT.bind(*varying.together(operands), call=saved_call)
+            for i, tangent in zip(saved_call.floating, found, strict=True):
                 results[i] = tangent
         return outputs, results
 
@@ -121,32 +123,32 @@ def _is_zero(tangent: Any) -> bool:
 
 
 def _transpose(op: Op) -> Any:
-    """Transpose rule of an op that is linear in the requested operands, with which JAX transposes adjoints."""
+    """Return the transpose rule of an op that is linear in the requested operands. JAX transposes adjoints with it."""
 
     def transpose(cotangents: Sequence[Any], *operands: Any, **params: Any) -> Any:
         names = array_names(op)
         unknown = [n for n, x in zip(names, operands, strict=True) if ad.is_undefined_primal(x)]
         arrays = {n: _like(x.aval) if n in unknown else x for n, x in zip(names, operands, strict=True)}
         avals = [y.aval if _is_zero(y) else y for y in cotangents]
-        recalled = recall(op, arrays, params, unknown, avals)
-        outputs: Sequence[Any] = recalled.outputs
-        if len(recalled.floating) < len(outputs):  # ids that came out do not depend on what the op is linear in
+        saved_call = save_call(op, arrays, params, unknown, avals)
+        outputs: Sequence[Any] = saved_call.outputs
+        if len(saved_call.floating) < len(outputs):  # integer outputs do not depend on linear arguments
             zeros = [jax.numpy.zeros(x.shape, x.dtype) if n in unknown else x for n, x in arrays.items()]
             outputs = bind_operands(op, zeros, params)
         arguments = arguments_of(op, tuple(arrays.values()), params)
-        ys = [ad.instantiate_zeros(cotangents[i]) for i in recalled.floating]
-        found = dict(zip(unknown, recalled.backward(arguments, outputs, ys), strict=True))
+        ys = [ad.instantiate_zeros(cotangents[i]) for i in saved_call.floating]
+        found = dict(zip(unknown, saved_call.backward(arguments, outputs, ys), strict=True))
         return [found.get(name) for name in names]
 
     return transpose
 
 
-# -- the primitive of tangents ----------------------------------------------------------------------------------------
+# -- The primitive of tangents ----------------------------------------------------------------------------------------
 
 
-def _forward(*operands: Any, call: Recalled) -> Any:
+def _forward(*operands: Any, call: SavedCall) -> Any:
     """Return the tangents of the outputs: the transpose of the adjoint."""
-    tangents, arguments, outputs = call.part(operands)
+    tangents, arguments, outputs = call.unpack(operands)
 
     def adjoint(*ys: Any) -> list[Any]:
         return call.backward(arguments, outputs, ys)
@@ -158,30 +160,30 @@ def _forward(*operands: Any, call: Recalled) -> Any:
     return list(jax.linear_transpose(adjoint, *examples)(list(tangents)))
 
 
-def _tangent_abstract(*operands: Any, call: Recalled) -> Any:
+def _tangent_abstract(*operands: Any, call: SavedCall) -> Any:
     return [varying.typed(call.outputs[i].shape, call.outputs[i].dtype, operands) for i in call.floating]
 
 
-def _tangent_transpose(cotangents: Sequence[Any], *operands: Any, call: Recalled) -> Any:
-    _, arguments, outputs = call.part(operands)
+def _tangent_transpose(cotangents: Sequence[Any], *operands: Any, call: SavedCall) -> Any:
+    _, arguments, outputs = call.unpack(operands)
     found = call.backward(arguments, outputs, [ad.instantiate_zeros(y) for y in cotangents])
     return [*found, *(None for _ in operands[len(found) :])]
 
 
-def _tangent_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: Recalled) -> Any:
-    """Batch the composition: each part has its own rule."""
-    moving = [i for i, t in enumerate(tangents) if not _is_zero(t)]
+def _tangent_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, call: SavedCall) -> Any:
+    """Differentiate the ops in `_forward`, each of which has its own rule."""
+    active = [i for i, t in enumerate(tangents) if not _is_zero(t)]
 
-    def function(*moved: Any) -> Any:
+    def function(*active_primals: Any) -> Any:
         operands = list(primals)
-        for i, x in zip(moving, moved, strict=True):
+        for i, x in zip(active, active_primals, strict=True):
             operands[i] = x
         return _forward(*operands, call=call)
 
-    return jax.jvp(function, [primals[i] for i in moving], [tangents[i] for i in moving])
+    return jax.jvp(function, [primals[i] for i in active], [tangents[i] for i in active])
 
 
-def _tangent_batch(operands: Sequence[Any], dims: Sequence[Any], *, call: Recalled) -> Any:
+def _tangent_batch(operands: Sequence[Any], dims: Sequence[Any], *, call: SavedCall) -> Any:
     axes = [d if isinstance(d, int) else None for d in dims]
     results = jax.vmap(lambda *xs: _forward(*xs, call=call), in_axes=axes)(*operands)
     return results, [0] * len(results)

@@ -1,8 +1,8 @@
-"""Bags of traced ids of which some do not count: a compiled program cannot drop ids, because its shapes are fixed.
+"""Bags of traced ids with a mask: a compiled program cannot drop ids, because its shapes are static.
 
-Ids that do not count go to one segment more than there are bags, which is cut off the result, so its gradient is zero.
-They name row 0 and have weight 1, so their own values cannot spoil anything. The bits are those of a lookup without
-them: a sum of gradients starts from +0, and adding +0 does not change it.
+Masked ids go to an extra segment after the last bag, which is cut off the result, so its gradient is zero. They become
+row 0 with weight 1, so that they are always valid. The bits are those of a lookup without them: a sum of gradients
+starts from +0, and adding +0 does not change it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def mask_ids(bags: Bags, mask: Any) -> Bags:
 
 
 def mask_and_fill(bags: Bags, mask: Any, default_id: int | None) -> Bags:
-    """Return the bags with masked ids in the extra segment (None masks none) and `default_id` in empty bags."""
+    """Return the bags with masked ids in the extra segment (mask None: no ids) and `default_id` in empty bags."""
     bags = mask_ids(bags, jnp.asarray(True) if mask is None else mask)
     return bags if default_id is None else sort_by_bag(add_defaults(bags, default_id))
 
@@ -75,7 +75,7 @@ def look_up(table: Any, bags: Bags, kind: str, max_norm: float | None, accumulat
 
 
 def clip_to_norm(table: Any, bags: Bags, max_norm: float) -> tuple[Any, Bags]:
-    """Return a table of the distinct rows the bags name, none longer than `max_norm`, and bags with ids of it."""
+    """Return a table of the looked-up rows, clipped to `max_norm`, and bags whose ids are rows of that table."""
     ids = bags.indices
     if ids.shape[0] == 0:
         return table, bags
@@ -84,6 +84,6 @@ def clip_to_norm(table: Any, bags: Bags, max_norm: float) -> tuple[Any, Bags]:
     is_active = (bags.segment_ids != bags.num_bags).astype(jnp.int32)
     is_used = jnp.zeros(ids.shape[0], jnp.int32).at[place].add(is_active) > 0
     rows = OPS["GatherRows"](table, unique, gradient="dense")
-    # Rows that no active id names may hold NaN, which must not come back as their gradient.
+    # Rows without an active id may contain NaN, which must not become their gradient.
     clipped = clip_rows(OPS["MaskRows"](rows, ~is_used), max_norm)
     return clipped, bags._replace(indices=place)

@@ -42,7 +42,7 @@ def adam(
     eps: float = 1e-08,
     weight_decay: float = 0.0,
 ) -> RowTransformation:
-    """TensorFlow's sparse rule of Adam; rows without a gradient stay as they are, and so do their moments."""
+    """TensorFlow's sparse rule of Adam; rows without a gradient and their moments do not change."""
 
 def adamw(
     lr: float | Callable[[Any], Any] = 0.001,
@@ -60,7 +60,7 @@ def momentum(
     nesterov: bool = False,
     weight_decay: float = 0.0,
 ) -> RowTransformation:
-    """SGD with momentum, also Nesterov's: TensorFlow's sparse rule. Rows without a gradient stay as they are."""
+    """SGD with momentum, optionally Nesterov's: TensorFlow's sparse rule. Rows without a gradient do not change."""
 
 def lion(
     lr: float | Callable[[Any], Any] = 0.0001,
@@ -68,7 +68,7 @@ def lion(
     betas: tuple[float, float] = (0.9, 0.99),
     weight_decay: float = 0.0,
 ) -> RowTransformation:
-    """Steps of equal length in the direction of the interpolated moment; rows without a gradient stay as they are."""
+    """Steps by the sign of the interpolated moment; rows without a gradient do not change."""
 
 def ftrl(
     lr: float | Callable[[Any], Any] = 0.001,

@@ -1,7 +1,7 @@
-"""Every kernel op of the catalogue as a primitive of JAX: one loop gives evaluation, shapes, code and batches.
+"""A JAX primitive for every kernel op of the catalogue: evaluation, shapes, lowering and batching.
 
-A primitive's operands are the op's arrays in their order. Host inputs and attributes, which decide shapes or
-arithmetic, are its parameters: a compiled call is one for these values. `gradients` adds the derivatives.
+The operands of a primitive are the op's arrays in order. Host inputs and attributes determine shapes or arithmetic, so
+they are parameters: JAX compiles a call for their values. `gradients` adds the derivatives.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ Params = Mapping[str, Any]  # host: ((name, Host), …), attrs: ((name, value), 
 
 
 def bind(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The op on arrays of which JAX traces some."""
-    given = admit_arrays(op, arguments)
-    params = {"host": tuple(given.host.items()), "attrs": tuple(attrs.items())}
-    infer(op, given.avals, given.host_values, attrs)  # what is wrong is said here, not in the middle of JAX
-    return tuple(bind_operands(op, tuple(given.arrays.values()), params))
+    """Call an op on arrays of which some are traced."""
+    admitted = admit_arrays(op, arguments)
+    params = {"host": tuple(admitted.host.items()), "attrs": tuple(attrs.items())}
+    infer(op, admitted.avals, admitted.host_values, attrs)  # raises here rather than inside JAX
+    return tuple(bind_operands(op, tuple(admitted.arrays.values()), params))
 
 
 def bind_operands(op: Op, operands: Sequence[Any], params: Params) -> Any:
-    """The op's primitive on its operands."""
+    """Bind the op's primitive to its operands."""
     return PRIMITIVES[op.name].bind(*varying.together(operands), **params)
 
 
 def array_names(op: Op) -> tuple[str, ...]:
-    """The op's inputs that are operands."""
+    """Return the names of the inputs that are operands."""
     return tuple(a.name for a in op.inputs if not a.host)
 
 
 def arguments_of(op: Op, operands: Sequence[Any], params: Params) -> dict[str, Any]:
-    """Operands and host values by name, in the op's order."""
+    """Return operands and host values by name, in the op's order."""
     arrays = dict(zip(array_names(op), operands, strict=True))
     host = {name: h.value for name, h in params["host"]}
     return {name: arrays[name] if name in arrays else host[name] for name in op.input_names}
 
 
 def outputs_of(op: Op, avals: Mapping[str, Aval], params: Params) -> tuple[Aval, ...]:
-    """The outputs as the op has them; a data-dependent size is an error that names the op with a size argument."""
+    """Return the types of the outputs; for a data-dependent size raise an error that names an alternative."""
     host: dict[str, Host] = dict(params["host"])
     outputs = infer(op, avals, {name: h.value for name, h in host.items()}, dict(params["attrs"]))
     check_sizes(outputs, _advice(op))
@@ -64,7 +64,7 @@ def _advice(op: Op) -> str:
 
 
 def avals_of(op: Op, operands: Sequence[Any], params: Params) -> dict[str, Aval]:
-    """The catalogue's view of operands: where the op has int64, that is what JAX's int32 stands for."""
+    """Return the operands' types as the op declares them: int64 where JAX may have int32 instead."""
     fixed = {a.name: a.type for a in op.inputs if a.type not in op.types}
     avals: dict[str, Aval] = {name: h.aval for name, h in params["host"]}
     for name, x in zip(array_names(op), operands, strict=True):
@@ -72,7 +72,7 @@ def avals_of(op: Op, operands: Sequence[Any], params: Params) -> dict[str, Aval]
     return {name: avals[name] for name in op.input_names}
 
 
-# -- what a primitive is made of --------------------------------------------------------------------------------------
+# -- The rules of a primitive -----------------------------------------------------------------------------------------
 
 
 def _evaluate(op: Op) -> Any:
@@ -88,20 +88,20 @@ def _evaluate(op: Op) -> Any:
 def _abstract(op: Op) -> Any:
     def abstract(*operands: Any, **params: Any) -> Any:
         outputs = outputs_of(op, avals_of(op, operands, params), params)
-        partition.check_types(partition.rule_of(op, array_names(op), operands, outputs), operands)
+        partition.check_shardings(partition.rule_for(op, array_names(op), operands, outputs), operands)
         return [varying.typed(o.shape, canonical_dtype(o.dtype), operands) for o in outputs]
 
     return abstract
 
 
 def _lower_to_kernel(op: Op) -> Any:
-    """XLA's code on CPU: a call of the kernel."""
+    """Return the lowering on CPUs: a custom call of the kernel."""
 
     def lower(context: Any, *operands: Any, **params: Any) -> Any:
         avals = avals_of(op, context.avals_in, params)
         outputs = outputs_of(op, avals, params)
-        if partition.is_split(context):
-            rule = partition.rule_of(op, array_names(op), context.avals_in, outputs)
+        if partition.is_partitioned(context):
+            rule = partition.rule_for(op, array_names(op), context.avals_in, outputs)
             if rule is not None:
                 return partition.lower(context, operands, partial(_bind_local, op, params), rule, _has_bad_ids)
         return custom_call.lower(context, operands, op, avals, dict(params["host"]), dict(params["attrs"]), outputs)
@@ -110,17 +110,17 @@ def _lower_to_kernel(op: Op) -> Any:
 
 
 def _bind_local(op: Op, params: Params, *operands: Any) -> tuple[Any, ...]:
-    """The op on a device's share of its operands, whose bags are all of them."""
+    """Call the op on a device's shard of its operands."""
     return tuple(PRIMITIVES[op.name].bind(*operands, **params))
 
 
 def _has_bad_ids(rows: Any, ids: Any, *_: Any) -> Any:
-    """Whether GatherRows, the one op whose ids devices keep to themselves, refuses an id."""
+    """Return whether GatherRows, the only op whose ids may stay split, rejects an id."""
     return ((ids < 0) | (ids >= rows.shape[0])).any()
 
 
 def _portable(op: Op) -> Any:
-    """The same rule in JAX's own operations, for every other platform."""
+    """Return the lowering on other platforms, in JAX's own operations."""
 
     def run(*operands: Any, **params: Any) -> Any:
         avals = avals_of(op, operands, params)
@@ -136,9 +136,9 @@ def _batch(op: Op) -> Any:
     def batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
         size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if isinstance(d, int))
         arrays = array_names(op)
-        where = {name: d if isinstance(d, int) else None for name, d in zip(arrays, dims, strict=True)}
+        dim_of = {name: d if isinstance(d, int) else None for name, d in zip(arrays, dims, strict=True)}
         arguments = arguments_of(op, operands, params)
-        in_dims = [where.get(name) for name in op.input_names]
+        in_dims = [dim_of.get(name) for name in op.input_names]
         try:
             return vmap.batched(op, dict(params["attrs"]), size, tuple(arguments.values()), in_dims, _run)
         except OpError as error:
@@ -148,7 +148,7 @@ def _batch(op: Op) -> Any:
 
 
 def _run(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
-    from .runner import call  # which binds what is made here
+    from .runner import call  # imports this module
 
     return call(op, dict(arguments), attrs, None)
 

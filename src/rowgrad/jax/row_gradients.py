@@ -1,7 +1,8 @@
-"""Row-sparse gradients. JAX has no such cotangents, so a function's lookups are tapped.
+"""`value_and_rows`: row-sparse gradients of tables.
 
-The function is traced once to see its lookups. Then it is differentiated for zeros that are added to what each lookup
-gave, with the tables held constant; the ids of the lookups come out beside its value. From both follow the rows.
+JAX has no row-sparse cotangents. So the function is traced once to record its lookups, then differentiated with respect
+to zeros ("taps") that are added to the output of each lookup, while the tables are constant. The cotangents of the taps
+and the ids of the lookups, returned as auxiliary outputs, determine the rows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from .._catalog.rows import IndexedRows
 from ..errors import make_error
 from ..raw_ops import OPS
-from .table import Looked, LookupLog, Table, Tap, is_label
+from .table import LookupLog, RecordedLookup, Table, Tap, is_label
 from .varying import widen
 
 
@@ -32,20 +33,31 @@ class Lookup(NamedTuple):
     segment_ids: Any
     weights: Any
     grad: Any
-    spared: bool  # whether ids that were left out name the row beyond the table
+    has_masked: bool  # whether masked ids name the row after the table's last
 
 
 def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: bool = False) -> Callable[..., Any]:
     """Work like `jax.value_and_grad(f)`, except that every `Table` in the first argument gets a row-sparse gradient.
 
-    In the tree of gradients each Table holds `rowgrad.IndexedRows` of `size` rows: those that were looked up, ascending
-    and each once, then rows of zeros whose id is the table's number of rows. Without `size` there is room for as many
-    rows as ids are looked up, or as the table has. More than `size` rows are refused when the function runs. Leaves
-    that are no floating-point arrays have the gradient None.
+    In the tree of gradients each Table holds `rowgrad.IndexedRows` of `size` rows: looked-up rows come first, ascending
+    and unique, followed by zero padding whose id is the table's number of rows. Leaves that are not floating-point
+    arrays have the gradient None.
 
-    Tables are read by `table.bags` alone, and not within jit, vmap, grad, scan, cond or checkpoint inside of `f`;
-    anything else is refused, as its gradient would be lost. `f` itself may be `jax.jit(g)` or `jax.checkpoint(g)`: the
-    former is as good as `g` (compile the whole step), the latter recomputes what is between the lookups and the value.
+    Inside `f` tables can be read only by `table.bags` or `embedding_bag`, outside of jit, vmap, grad, scan, cond and
+    checkpoint; other reads raise, because their gradient would be lost. `f` itself may be `jax.jit(g)`, which is the
+    same as `g` (compile the whole step instead), or `jax.checkpoint(g)`, which recomputes everything but the lookups.
+
+    Args:
+        f: A function whose first argument is a tree of parameters, and whose result is a scalar.
+        size: The maximum number of distinct rows of each table, by default the smaller of the number of ids and the
+            number of rows. A batch with more rows raises when it runs.
+        has_aux: Whether `f` returns a pair of the scalar and auxiliary data.
+
+    Returns:
+        A function of the same arguments that returns the value of `f` and the gradients.
+
+    Raises:
+        InvalidArgumentError: If `size` is neither None nor an int of at least 0.
 
     >>> import jax.numpy as jnp
     >>> from rowgrad.jax import Table, value_and_rows
@@ -61,7 +73,7 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
         raise make_error("number_unfit", argument="size", value=repr(size), bound="None or an int of at least 0")
 
     size = None if size is None else int(size)
-    f, recompute = _peel(f)
+    f, recompute = _unwrap(f)
 
     def value_and_grads(params: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         modules = Modules.of(params)
@@ -71,17 +83,17 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
             tree = parts.joined(trained, [Tap(a, log, i) for i, a in enumerate(arrays)])
             if modules is None:
                 return f(tree, *args, **kwargs), []
-            given = [_leaves(x) for x in tree]
+            before = [_leaves(x) for x in tree]
             merged = modules.merged(tree)
-            return f(merged, *args, **kwargs), modules.assigned(merged, given)
+            return f(merged, *args, **kwargs), modules.assigned(merged, before)
 
-        seen = _lookups_of(run, parts)
-        taps = [widen(jnp.zeros(s.output.shape, s.output.dtype), s.axes) for s in seen]
+        recorded = _record_lookups(run, parts)
+        taps = [widen(jnp.zeros(r.output.shape, r.output.dtype), r.axes) for r in recorded]
 
         def tapped(trained: list[Any], taps: list[Any]) -> Any:
             log = LookupLog(taps)
             result, assigned = run(trained, parts.arrays, log)
-            if [s._replace(axes=None) for s in log.lookups] != [s._replace(axes=None) for s in seen]:
+            if [r._replace(axes=None) for r in log.lookups] != [r._replace(axes=None) for r in recorded]:
                 raise make_error("lookups_differ")
             if any(isinstance(leaf, Tap) for leaf in jax.tree_util.tree_leaves(result)):
                 raise make_error("table_tapped")
@@ -90,10 +102,12 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
 
         differentiated = jax.value_and_grad(recompute(tapped), argnums=(0, 1), has_aux=True)
         (value, (aux, ids, assigned)), (trained, grads) = differentiated(parts.trained, taps)
-        lookups = [Lookup(s.kind, i, b, w, g, s.spared) for s, (i, b, w), g in zip(seen, ids, grads, strict=True)]
-        with jax.numpy_dtype_promotion("standard"):  # lookups of one table may have ids of different types
+        lookups = [
+            Lookup(r.kind, i, b, w, g, r.has_masked) for r, (i, b, w), g in zip(recorded, ids, grads, strict=True)
+        ]
+        with jax.numpy_dtype_promotion("standard"):  # lookups of one table may have ids of different dtypes
             rows = [
-                rows_of([k for s, k in zip(seen, lookups, strict=True) if s.table == t], a.shape, a.dtype, size)
+                rows_of([k for r, k in zip(recorded, lookups, strict=True) if r.table == t], a.shape, a.dtype, size)
                 for t, a in enumerate(parts.arrays)
             ]
         tree = parts.joined(trained, rows, other=lambda _: None)
@@ -105,18 +119,18 @@ def value_and_rows(f: Callable[..., Any], *, size: int | None = None, has_aux: b
     return value_and_grads
 
 
-def _peel(f: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the function inside `jax.jit` and `jax.checkpoint`, and the latter with its options.
+def _unwrap(f: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the function inside `jax.jit` and `jax.checkpoint`, and a `jax.checkpoint` with the same options.
 
-    Neither takes what stands in for a table, and ids of lookups could not come out of them.
+    Neither accepts a `Tap`, and the ids of lookups could not leave them.
     """
     recompute: Callable[..., Any] = _same
     while True:
-        held = _held_by(f)
+        wrappers = _wrappers(f)
         if isinstance(f, _JITTED):
             f = f.__wrapped__  # type: ignore[attr-defined]
-        elif [g.__code__ for g in held] == _CHECKPOINT:
-            options = inspect.getclosurevars(held[-1]).nonlocals
+        elif [g.__code__ for g in wrappers] == _CHECKPOINT:
+            options = inspect.getclosurevars(wrappers[-1]).nonlocals
             recompute = partial(jax.checkpoint, **{k: options[k] for k in ("policy", "prevent_cse") if k in options})
             f = f.__wrapped__  # type: ignore[attr-defined]
         else:
@@ -127,8 +141,8 @@ def _same(f: Callable[..., Any]) -> Callable[..., Any]:
     return f
 
 
-def _held_by(f: Any) -> list[Any]:
-    """Return the wrapped function, and JAX's functions in between, which identify the transformation."""
+def _wrappers(f: Any) -> list[Any]:
+    """Return JAX's functions around the wrapped function, which identify the transformation."""
     inner, found = getattr(f, "__wrapped__", None), []
     while inner is not None and inspect.isfunction(f) and f is not inner:
         found.append(f)
@@ -137,9 +151,9 @@ def _held_by(f: Any) -> list[Any]:
 
 
 _JITTED = type(jax.jit(_same))
-_CHECKPOINT: list[Any] = [g.__code__ for g in _held_by(jax.checkpoint(_same))]
-if [g.__code__ for g in _held_by(jax.vmap(_same))] == _CHECKPOINT:
-    _CHECKPOINT = [None]  # a version of JAX that does not tell them apart: neither is peeled, and both raise an error
+_CHECKPOINT: list[Any] = [g.__code__ for g in _wrappers(jax.checkpoint(_same))]
+if [g.__code__ for g in _wrappers(jax.vmap(_same))] == _CHECKPOINT:
+    _CHECKPOINT = [None]  # this JAX does not distinguish them: neither is unwrapped, and both raise an error
 
 
 class Parts:
@@ -173,8 +187,8 @@ def _is_trained(leaf: Any) -> bool:
 class Modules:
     """flax.nnx modules among the parameters: their Variables may be shared, and functions may assign to them.
 
-    As a tree, a module would have each shared Variable several times, with a part of the gradient each, and what a
-    function assigns (batch statistics, random counters) would be lost with the copy it is given.
+    Flattened as a pytree, a module would contain each shared Variable several times, with a part of its gradient each.
+    Assignments of the function (batch statistics, random counters) would be lost with its copy of the module.
     """
 
     def __init__(self, nnx: Any, params: Any) -> None:
@@ -183,9 +197,9 @@ class Modules:
         flat = list(nnx.to_flat_state(state))
         self._paths = [path for path, _ in flat]
         places = [_at(params, path) for path in self._paths]
-        self._is_bare = [isinstance(x, Table) for x in places]  # not in a Variable: nnx takes it apart
+        self._is_bare = [isinstance(x, Table) for x in places]  # not in a Variable, so nnx flattens it
         self.state = [x if isinstance(x, Table) else value for (_, value), x in zip(flat, places, strict=True)]
-        self._written: list[tuple[Any, Any]] = []  # paths and trees of what a function assigned
+        self._written: list[tuple[Any, Any]] = []  # paths and tree structures of assigned Variables
 
     @classmethod
     def of(cls, params: Any) -> Modules | None:
@@ -201,15 +215,15 @@ class Modules:
         values = [x.held if is_bare else x for x, is_bare in zip(state, self._is_bare, strict=True)]
         return self._nnx.merge(self._graph, self._state_of(zip(self._paths, values, strict=True)))
 
-    def assigned(self, merged: Any, given: Sequence[list[Any]]) -> list[list[Any]]:
+    def assigned(self, merged: Any, leaves_before: Sequence[list[Any]]) -> list[list[Any]]:
         """Return the leaves of all Variables that are new or changed."""
-        before = dict(zip(self._paths, given, strict=True))
+        before = dict(zip(self._paths, leaves_before, strict=True))
         bare = [path for path, is_bare in zip(self._paths, self._is_bare, strict=True) if is_bare]
         taps = [(_at(merged, path), *before.pop(path)) for path in bare]
         if any(not isinstance(x, Table) or x.held is not table.held for x, table in taps):
             raise make_error("table_tapped")
         for x, _ in taps:
-            x._held = None  # of which nnx does not ask whether it is an array
+            x._held = None  # nnx would ask a Tap whether it is an array
         flat = list(self._nnx.to_flat_state(self._nnx.split(merged)[1]))
         for x, table in taps:
             x._held = table.held
@@ -228,7 +242,7 @@ class Modules:
         return found
 
     def assign(self, assigned: list[list[Any]]) -> None:
-        """Copy what a function assigned to its copy back to the modules."""
+        """Copy the function's assignments from its copy of the modules to the original."""
         known = []
         for (path, tree), leaves in zip(self._written, assigned, strict=True):
             value = tree.unflatten(leaves)
@@ -260,23 +274,23 @@ def _leaves(tree: Any) -> list[Any]:
     return jax.tree_util.tree_leaves(tree, is_leaf=_is_a_table)
 
 
-def _lookups_of(run: Callable[..., Any], parts: Parts) -> list[Looked]:
-    """Return the lookups of a function, found by tracing it."""
-    found: list[Looked] = []
+def _record_lookups(run: Callable[..., Any], parts: Parts) -> list[RecordedLookup]:
+    """Trace a function and return its lookups."""
+    lookups: list[RecordedLookup] = []
 
     def ids_of(trained: list[Any], arrays: list[Any]) -> Any:
         log = LookupLog()
         run(trained, arrays, log)
-        found.extend(log.lookups)
+        lookups.extend(log.lookups)
         return log.ids
 
     program = jax.make_jaxpr(ids_of)(parts.trained, parts.arrays).jaxpr
     trained = len(parts.trained)
     _check_tables(program, [i < trained for i in range(len(program.invars))])
-    return found
+    return lookups
 
 
-# Operations whose results are still the array that they are given.
+# Operations that return their operand, up to its dtype or placement.
 _UNCHANGED = {
     *("convert_element_type", "copy", "device_put", "optimization_barrier", "pcast", "pvary", "reduce_precision"),
     *("reshard", "sharding_constraint"),
@@ -284,21 +298,21 @@ _UNCHANGED = {
 
 
 def _check_tables(program: Any, is_trained: Sequence[bool]) -> list[bool]:
-    """Reject Tables that hold a trained array, which is a leaf of its own: its gradient would be dense.
+    """Reject Tables around a trained array, which is a leaf by itself, so that its gradient would be dense.
 
-    Returns which outputs are trained arrays. Functions under jit, checkpoint, cond, scan and the like are searched too.
+    Returns which outputs are trained arrays. Also searches functions inside jit, checkpoint, cond, scan and others.
     """
     trained = {v for v, is_one in zip(program.invars, is_trained, strict=True) if is_one}
     for equation in program.eqns:
-        given = [isinstance(v, _VARIABLE) and v in trained for v in equation.invars]
-        if not any(given):
+        inputs = [isinstance(v, _VARIABLE) and v in trained for v in equation.invars]
+        if not any(inputs):
             continue
         if is_label(equation):
             raise make_error("table_lost")
-        results = [given] if equation.primitive.name in _UNCHANGED else []
+        results = [inputs] if equation.primitive.name in _UNCHANGED else []
         for inner in _programs_in(equation.params):
-            count = len(inner.invars)  # operands come last: cond has its index before them, while its other constants
-            results.append(_check_tables(inner, given[-count:] if 0 < count <= len(given) else [True] * count))
+            count = len(inner.invars)  # operands come last: after the index of cond, after other constants of while
+            results.append(_check_tables(inner, inputs[-count:] if 0 < count <= len(inputs) else [True] * count))
         for result in results:
             if len(result) == len(equation.outvars):
                 trained.update(v for v, is_one in zip(equation.outvars, result, strict=True) if is_one)
@@ -315,38 +329,38 @@ def _programs_in(params: Any) -> list[Any]:
     return [x for x in found if hasattr(x, "eqns") and hasattr(x, "invars")]
 
 
-# -- from lookups to rows ---------------------------------------------------------------------------------------------
+# -- From lookups to rows ---------------------------------------------------------------------------------------------
 
 
 def rows_of(lookups: Sequence[Lookup], shape: Sequence[int], dtype: Any, size: int | None) -> IndexedRows:
     """Return the row-sparse gradient of a table of this shape, from all its lookups.
 
-    A row adds up lookup after lookup, and inside of each in the order of its ids: one sum, rounded once.
+    The gradient of a row is one sum, rounded once: lookup after lookup, and within a lookup in the order of its ids.
     """
     num_rows = int(shape[0])
-    count = sum(k.ids.shape[0] - k.spared for k in lookups)
+    count = sum(k.ids.shape[0] - k.has_masked for k in lookups)
     size = min(count, num_rows) if size is None else size
     if not count:
         ids = jnp.full(size, num_rows, lookups[0].ids.dtype if lookups else jnp.int32)
         return IndexedRows(jnp.zeros((size, *shape[1:]), dtype), ids, num_rows, is_unique=True)
-    # The row beyond the table is cut off again: its id is what comes after the last. Nobody else may name it.
-    beyond = int(any(k.spared for k in lookups))
-    if beyond:
-        lookups = [k if k.spared else k._replace(ids=jnp.where(k.ids < num_rows, k.ids, -1)) for k in lookups]
+    # Masked ids name an extra row after the table's last, which is cut off below. In other lookups its id is an error.
+    extra = int(any(k.has_masked for k in lookups))
+    if extra:
+        lookups = [k if k.has_masked else k._replace(ids=jnp.where(k.ids < num_rows, k.ids, -1)) for k in lookups]
     kinds = {k.kind for k in lookups}
     kind = kinds.pop()
     if kinds or any(k.weights is not None for k in lookups):
         wide = jnp.promote_types(dtype, jnp.float32)
         kind, lookups = "Sum", [_as_sum(k, wide) for k in lookups]
-    grad, ids, segment_ids = _one_after_the_other(lookups)
-    values, rows = OPS[f"SparseSegment{kind}GradV2"](grad, ids, segment_ids, num_rows + beyond, size=size + beyond)
+    grad, ids, segment_ids = _concatenate(lookups)
+    values, rows = OPS[f"SparseSegment{kind}GradV2"](grad, ids, segment_ids, num_rows + extra, size=size + extra)
     values, rows = values[:size].astype(dtype), jnp.minimum(rows[:size], num_rows)
     return IndexedRows(values, rows, num_rows, is_unique=True)
 
 
 def _as_sum(lookup: Lookup, wide: Any) -> Lookup:
-    """Return a lookup that sums and has the same gradient for its table; if it scales rows, with a factor per id."""
-    kind, ids, segment_ids, weights, grad, spared = lookup
+    """Return a lookup with the combiner "sum" and the same gradient; if rows are scaled, with a bag for each id."""
+    kind, ids, segment_ids, weights, grad, has_masked = lookup
     grad = grad.astype(wide)
     if weights is None and kind == "Sum":
         return lookup._replace(grad=grad)
@@ -356,11 +370,11 @@ def _as_sum(lookup: Lookup, wide: Any) -> Lookup:
         each = OPS[f"SparseSegment{kind}Grad"](grad, positions, segment_ids, count)
     else:
         each = OPS[f"WeightedSparseSegment{kind}GradRows"](grad, segment_ids, weights)
-    return Lookup("Sum", ids, positions, None, each, spared)
+    return Lookup("Sum", ids, positions, None, each, has_masked)
 
 
-def _one_after_the_other(lookups: Sequence[Lookup]) -> tuple[Any, Any, Any]:
-    """Merge several lookups into one; their bags are numbered consecutively."""
+def _concatenate(lookups: Sequence[Lookup]) -> tuple[Any, Any, Any]:
+    """Merge several lookups into one with consecutive bags; return its gradient, ids and segment ids."""
     if len(lookups) == 1:
         return lookups[0].grad, lookups[0].ids, lookups[0].segment_ids
     firsts = np.cumsum([0, *(k.grad.shape[0] for k in lookups)]).tolist()

@@ -1,8 +1,8 @@
 """Arithmetic on trees with row-sparse gradients: scale, add, clip, psum, norms, optax.
 
-Functions that know arrays only (`jax.tree.map(jnp.add, …)`, `jax.lax.psum`, optax's transformations) would change row
-ids together with values, so JAX raises an error for them. These functions treat an `IndexedRows` as the table it stands
-for, and other arrays as usual. None stands for "no gradient" and stays.
+Functions of arrays (`jax.tree.map(jnp.add, …)`, `jax.lax.psum`, optax's transformations) would change row ids together
+with values, so they raise an error. These functions treat an `IndexedRows` as the dense gradient that it represents,
+and other arrays as usual. None means "no gradient" and is unchanged.
 """
 
 from __future__ import annotations
@@ -26,6 +26,16 @@ from .varying import axes_of
 def scale(tree: Any, factor: Any) -> Any:
     """Multiply every gradient by a number.
 
+    Args:
+        tree: A tree of gradients.
+        factor: The number; a JAX scalar may be traced.
+
+    Returns:
+        The scaled gradients.
+
+    Raises:
+        InvalidArgumentError: If `factor` is not a scalar.
+
     >>> import jax.numpy as jnp, rowgrad as rg
     >>> from rowgrad.jax import rows
     >>> grad = rg.IndexedRows(jnp.array([[1.0], [5.0]]), jnp.array([2, 7]), num_rows=9, is_unique=True)
@@ -38,9 +48,16 @@ def scale(tree: Any, factor: Any) -> Any:
 
 
 def add(*trees: Any) -> Any:
-    """Add gradients: row gradients become one with the rows of all, in the order of the arguments.
+    """Add gradients; row-sparse ones are merged to unique rows, in the order of the arguments.
 
-    A row gradient and a dense one of the same parameter add up to a dense one.
+    Args:
+        trees: Trees of gradients of the same structure.
+
+    Returns:
+        The sums: row-sparse, or dense if one of the gradients of a parameter is dense.
+
+    Raises:
+        InvalidArgumentError: If gradients of one parameter have different shapes.
 
     >>> import jax.numpy as jnp, rowgrad as rg
     >>> from rowgrad.jax import rows
@@ -54,7 +71,17 @@ def add(*trees: Any) -> Any:
 
 
 def accumulate(stacked: Any, *, mean: bool = False) -> Any:
-    """Sum gradients along a leading axis, such as those of microbatches that `jax.lax.scan` returned; or their mean.
+    """Sum gradients along a leading axis, such as those of microbatches that `jax.lax.scan` returned.
+
+    Args:
+        stacked: A tree of stacked gradients.
+        mean: Return the mean instead of the sum.
+
+    Returns:
+        A tree of gradients with unique rows.
+
+    Raises:
+        InvalidArgumentError: If a row-sparse gradient is not stacked.
 
     >>> import jax, jax.numpy as jnp
     >>> from rowgrad.jax import Table, rows, value_and_rows
@@ -74,23 +101,30 @@ def accumulate(stacked: Any, *, mean: bool = False) -> Any:
         if not count:
             values = jnp.zeros((0, *rows.values.shape[2:]), rows.dtype)
             return IndexedRows(values, jnp.zeros(0, rows.indices.dtype), rows.num_rows, is_unique=True)
-        found = _merge([_taken(rows, k) for k in range(count)])
+        found = _merge([IndexedRows(rows.values[k], rows.indices[k], rows.num_rows) for k in range(count)])
         return _with_values(found, found.values / count) if mean else found
 
     return _map(lambda x: x.mean(0) if mean else x.sum(0), tree=stacked, of_rows=of_rows)
 
 
 def psum(tree: Any, axis_name: Any) -> Any:
-    """Sum gradients over an axis of a mesh, inside of `shard_map`: every device gets the rows of all.
+    """Sum gradients over mesh axes inside `shard_map`: every device gets the rows of all devices.
 
-    Arrays that do not differ over the axis are left alone: JAX has summed the gradients of shared parameters already.
+    Arrays that do not vary over the axes are unchanged: JAX has already summed the gradients of shared parameters.
+
+    Args:
+        tree: A tree of gradients.
+        axis_name: The name of a mesh axis, or a tuple of names.
+
+    Returns:
+        The sums, the same on all devices.
     """
     devices = int(jax.lax.psum(1, axis_name))
     names = frozenset(axis_name if isinstance(axis_name, tuple | list) else (axis_name,))
     tracks = any(axes_of(x) for x in jax.tree_util.tree_leaves(tree))
 
     def gathered(x: Any) -> Any:
-        """[devices, …], the same on all: a sum, not all_gather, whose result JAX takes to differ."""
+        """Return [devices, …] by a sum, because JAX assumes that the result of all_gather varies over devices."""
         whole = jnp.zeros((devices, *x.shape), x.dtype)
         return jax.lax.psum(whole.at[jax.lax.axis_index(axis_name)].set(x), axis_name)
 
@@ -106,7 +140,7 @@ def psum(tree: Any, axis_name: Any) -> Any:
 
 
 def global_norm(tree: Any) -> Any:
-    """Return √Σg² over all gradients, as if row-sparse ones were dense."""
+    """Return √Σg² over all gradients of a tree; row-sparse ones count like dense ones."""
     total = jnp.zeros(())
     for x in _values(tree):
         squares = jnp.sum(jnp.square(jnp.abs(x.astype(wider(x.dtype, jnp.float32)))))
@@ -116,7 +150,18 @@ def global_norm(tree: Any) -> Any:
 
 
 def clip(tree: Any, max_delta: Any) -> Any:
-    """Clip every element into [-max_delta, max_delta]; rows that are listed twice are summed first."""
+    """Clip every element into [-max_delta, max_delta]; equal rows are summed first.
+
+    Args:
+        tree: A tree of gradients.
+        max_delta: A number of at least 0.
+
+    Returns:
+        The clipped gradients.
+
+    Raises:
+        InvalidArgumentError: If `max_delta` is not a number of at least 0.
+    """
     bound = _bound(max_delta, "max_delta")
 
     def clipped(x: Any) -> Any:
@@ -127,7 +172,18 @@ def clip(tree: Any, max_delta: Any) -> Any:
 
 
 def clip_by_global_norm(tree: Any, max_norm: Any) -> Any:
-    """Scale all gradients so that their global norm is at most `max_norm`: the rule of optax."""
+    """Scale all gradients so that their global norm is at most `max_norm`, like `optax.clip_by_global_norm`.
+
+    Args:
+        tree: A tree of gradients.
+        max_norm: A number of at least 0.
+
+    Returns:
+        The scaled gradients.
+
+    Raises:
+        InvalidArgumentError: If `max_norm` is not a number of at least 0.
+    """
     tree = _distinct(tree)
     norm, bound = global_norm(tree), _bound(max_norm, "max_norm")
 
@@ -139,7 +195,7 @@ def clip_by_global_norm(tree: Any, max_norm: Any) -> Any:
 
 
 def zeros_like(tree: Any) -> Any:
-    """Return zeros in place of every gradient; row-sparse ones keep their capacity and name no row."""
+    """Return zeros in place of every gradient; row-sparse ones have the same capacity and contain padding only."""
 
     def of_rows(rows: IndexedRows) -> IndexedRows:
         ids = jnp.full_like(rows.indices, rows.num_rows)
@@ -149,18 +205,27 @@ def zeros_like(tree: Any) -> Any:
 
 
 def to_dense(tree: Any) -> Any:
-    """Return the tree with dense gradients in place of row-sparse ones; ids out of range are ignored."""
+    """Convert row-sparse gradients of a tree to dense ones; ids out of range are ignored."""
     return _map(lambda x: x, tree, of_rows=lambda rows: apply_updates(jnp.zeros(rows.shape, rows.dtype), rows))
 
 
 def on_rows(transformation: Any) -> RowTransformation:
-    """Apply an optax transformation to trees with row gradients: to the values of their rows.
+    """Apply an optax transformation to the values of row-sparse gradients.
 
-    The transformation must leave zeros zero, and must not look at how many there are, at parameters, or at state for
-    every element. Then its result is that for dense gradients. `on_rows` runs it on small arrays to see that, and
-    raises an error that names the transformation if it is not so: `optax.add_noise`, `optax.add_decayed_weights`,
-    `optax.trace`, `optax.scale_by_adam`, `optax.clip_by_block_rms`. Those that choose leaves (`optax.masked`,
-    `optax.multi_transform`) are checked by `update`, when it gets a tree of a new structure.
+    The transformation must map zeros to zeros, and must not depend on the number of zeros, on parameters, or on state
+    for every element. Then its result equals that for dense gradients. `on_rows` checks this on small arrays.
+    Transformations that select leaves (`optax.masked`, `optax.multi_transform`) are checked in `update`, once for each
+    tree structure.
+
+    Args:
+        transformation: An optax transformation.
+
+    Returns:
+        A transformation of trees with row-sparse gradients.
+
+    Raises:
+        InvalidArgumentError: If the transformation is unsupported, such as `optax.add_noise`,
+            `optax.add_decayed_weights`, `optax.trace`, `optax.scale_by_adam` and `optax.clip_by_block_rms`.
 
     >>> import optax
     >>> from rowgrad.jax import optim, rows
@@ -170,17 +235,17 @@ def on_rows(transformation: Any) -> RowTransformation:
         raise make_error("number_unfit", argument="transformation", value=repr(transformation)[:80],
                          bound="an optax transformation, with init and update")  # fmt: skip
     small = {"table": IndexedRows(np.zeros((3, 3)), np.zeros(3, int), _ROWS), "layer": np.zeros(4)}
-    chooses = _chooses(transformation, small)
-    if not chooses:
+    selects_leaves = _selects_leaves(transformation, small)
+    if not selects_leaves:
         _check(transformation, small)
     checked: set[Any] = set()
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         updates = _distinct(updates)
         leaves, tree = jax.tree_util.tree_flatten(updates, is_leaf=is_rows)
-        if chooses and (form := (tree, *map(is_rows, leaves))) not in checked:
+        if selects_leaves and (structure := (tree, *map(is_rows, leaves))) not in checked:
             _check(transformation, updates)
-            checked.add(form)
+            checked.add(structure)
         arrays = tree.unflatten([x.values if is_rows(x) else x for x in leaves])
         arrays, state = transformation.update(arrays, state, None, **extra)
         found = zip(leaves, tree.flatten_up_to(arrays), strict=True)
@@ -189,7 +254,7 @@ def on_rows(transformation: Any) -> RowTransformation:
     return RowTransformation(transformation.init, update)
 
 
-# -- trees ------------------------------------------------------------------------------------------------------------
+# -- Trees ------------------------------------------------------------------------------------------------------------
 
 
 def _is_gradient(x: Any) -> bool:
@@ -244,27 +309,23 @@ def _values(tree: Any) -> list[Any]:
     return [x.values if is_rows(x) else x for x in leaves]
 
 
-def _taken(rows: IndexedRows, k: int) -> IndexedRows:
-    return IndexedRows(rows.values[k], rows.indices[k], rows.num_rows)
-
-
 def _sum(*gradients: Any) -> Any:
-    """Add the leaves that several trees have in one place."""
-    given = [g for g in gradients if g is not None]
-    if len(given) < 2:
-        return given[0] if given else None
-    shapes = [tuple(g.shape) if is_rows(g) else jnp.shape(g) for g in given]
+    """Add gradients of one parameter; None is skipped."""
+    present = [g for g in gradients if g is not None]
+    if len(present) < 2:
+        return present[0] if present else None
+    shapes = [tuple(g.shape) if is_rows(g) else jnp.shape(g) for g in present]
     for shape in shapes[1:]:
         if shape != shapes[0]:
             raise make_error("rows_shapes", value=shapes[0], bound=shape)
-    by_rows = [g for g in given if is_rows(g)]
+    sparse = [g for g in present if is_rows(g)]
     total = None
-    for g in given:
+    for g in present:
         if not is_rows(g):
             total = jnp.asarray(g) if total is None else total + g
-    if not by_rows:
+    if not sparse:
         return total
-    merged = _merge(by_rows)
+    merged = _merge(sparse)
     return merged if total is None else apply_updates(total, merged)
 
 
@@ -279,12 +340,12 @@ def _merge(parts: Sequence[IndexedRows]) -> IndexedRows:
     return IndexedRows(found.values[:size], found.indices[:size], num_rows, is_unique=True)
 
 
-# -- which transformations row gradients allow ------------------------------------------------------------------------
+# -- Which transformations row-sparse gradients support ---------------------------------------------------------------
 
-_ROWS, _NAMED = 7, [1, 4]
+_ROWS, _NAMED = 7, [1, 4]  # of the example table: its size, and the rows that have a gradient
 
 
-def _chooses(transformation: Any, gradients: Any) -> bool:
+def _selects_leaves(transformation: Any, gradients: Any) -> bool:
     """Return whether a transformation distinguishes leaves by their names or by a tree of masks."""
     with jax.core.eval_context():
         try:
@@ -295,11 +356,11 @@ def _chooses(transformation: Any, gradients: Any) -> bool:
 
 
 def _check(transformation: Any, gradients: Any) -> None:
-    """Raise an error unless the transformation gives rows what it gives them within a dense gradient."""
-    why = _misfit(transformation, gradients)
+    """Raise unless the transformation treats rows as it treats them in a dense gradient."""
+    why = _why_unsupported(transformation, gradients)
     if why is None:
         return
-    for member in _members(transformation):  # of a chain, name the one at fault
+    for member in _members(transformation):  # name the unsupported member of a chain
         _check(member, gradients)
     raise make_error("transformation_unfit", value=_name(transformation), why=why)
 
@@ -326,7 +387,7 @@ def _examples(gradients: Any) -> tuple[Any, Any]:
     return tree.unflatten(dense), tree.unflatten(by_rows)
 
 
-def _misfit(transformation: Any, gradients: Any) -> str | None:
+def _why_unsupported(transformation: Any, gradients: Any) -> str | None:
     """Return why a transformation is unsupported, found by running it on small arrays; None if it is supported."""
     rowwise = [is_rows(x) for x in jax.tree_util.tree_leaves(gradients, is_leaf=is_rows)]
     with jax.core.eval_context():
@@ -337,9 +398,9 @@ def _misfit(transformation: Any, gradients: Any) -> str | None:
             why = f"its init raised {type(error).__name__} for a tree like the gradients"
             raise make_error("transformation_unfit", value=_name(transformation), why=why) from error
         if states[0] != states[1]:
-            return "it keeps state for every element of a parameter"
+            return "it has state for every element of a parameter"
         try:
-            found, compact = (_runs(transformation, tree) for tree in trees)
+            found, compact = (_run_steps(transformation, tree) for tree in trees)
         except OpError:
             raise
         except Exception as error:
@@ -356,31 +417,31 @@ def _misfit(transformation: Any, gradients: Any) -> str | None:
     return None
 
 
-def _runs(transformation: Any, tree: Any) -> list[Any]:
+def _run_steps(transformation: Any, tree: Any) -> list[Any]:
     """Return the leaves of the results of a few steps with increasing gradients."""
 
     def run(tree: Any) -> list[Any]:
-        state, found = transformation.init(tree), []
+        state, updates = transformation.init(tree), []
         for factor in (1e-3, 1.0, 1e3):
-            given = jax.tree_util.tree_map(lambda x: x * factor, tree)  # noqa: B023
-            update, state = transformation.update(given, state, None)
-            found.append(update)
-        return found
+            gradients = jax.tree_util.tree_map(lambda x: x * factor, tree)  # noqa: B023
+            update, state = transformation.update(gradients, state, None)
+            updates.append(update)
+        return updates
 
     return [[np.asarray(x) for x in jax.tree_util.tree_leaves(update)] for update in jax.jit(run)(tree)]
 
 
 def _members(transformation: Any) -> Iterator[Any]:
-    """Return the transformations that another one is composed of, as far as its closures hold them."""
-    held = [_held(getattr(transformation, name)) for name in ("init", "update")]
-    for value in [x for v in held[1] for x in (v.values() if isinstance(v, dict) else [v])]:
+    """Yield the transformations that another one is composed of, as far as its closures refer to them."""
+    closures = [_closure_values(getattr(transformation, name)) for name in ("init", "update")]
+    for value in [x for v in closures[1] for x in (v.values() if isinstance(v, dict) else [v])]:
         if hasattr(value, "init") and hasattr(value, "update"):
             yield value
-    lists = [[v for v in values if isinstance(v, tuple | list) and v and all(map(callable, v))] for values in held]
+    lists = [[v for v in values if isinstance(v, tuple | list) and v and all(map(callable, v))] for values in closures]
     for inits, updates in zip(*lists, strict=False):
         if len(inits) == len(updates):
             yield from map(RowTransformation, inits, updates)
 
 
-def _held(function: Any) -> list[Any]:
+def _closure_values(function: Any) -> list[Any]:
     return list(inspect.getclosurevars(function).nonlocals.values()) if inspect.isfunction(function) else []

@@ -1,4 +1,4 @@
-"""The runner: `dispatch` hands a call with JAX arrays in it to `call`."""
+"""The JAX runner: `dispatch` passes calls with JAX arrays to `call`."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ..lookup import combiner_suffix
 from ..raw_ops import OPS
 from .arrays import as_jax, register_for_export
 from .bags import read_num_bags
-from .partition import sharding_of, zero_after
+from .partition import explicit_sharding, zero_after
 from .varying import axes_of, unchecked_axes
 
 
@@ -160,22 +160,22 @@ jax.tree_util.register_pytree_with_keys(
 register_for_export(Table)
 
 
-# -- arrays of tables that JAX rebuilt from leaves, for value_and_rows ------------------------------------------------
+# -- Arrays of tables that JAX rebuilt from leaves, for value_and_rows ------------------------------------------------
 
 _LABEL = "rowgrad.jax.Table"
 
 
 def _labelled(array: Any) -> Any:
-    """The array of a rebuilt Table, labelled in the traced program: JAX caches programs, so value_and_rows reads them.
+    """Return the array of a rebuilt Table with a label in the traced program, which `value_and_rows` searches for.
 
-    The label compiles to nothing.
+    JAX caches traced programs, so a side effect at trace time could be missed. The label compiles to nothing.
     """
     with jax.named_scope(_LABEL):
         return _unchanged(array)
 
 
 def is_label(equation: Any) -> bool:
-    """Whether an equation of a traced program is the label of a Table's array."""
+    """Return whether an equation of a traced program is the label of a Table's array."""
     return equation.primitive.name == "custom_jvp_call" and _LABEL in str(equation.source_info.name_stack)
 
 
@@ -193,7 +193,7 @@ _REGISTERED: list[Any] = []
 
 
 def _register_with_flax() -> None:
-    """Have `flax.serialization` save a Table as its array, where flax is in use: its registry is its own."""
+    """Make `flax.serialization` save a Table as its array, if flax is imported."""
     flax: Any = sys.modules.get("flax.serialization")
     if _REGISTERED or not hasattr(flax, "register_serialization_state"):
         return
@@ -213,43 +213,43 @@ def _register_with_flax() -> None:
     flax.register_serialization_state(Table, to_state, from_state)
 
 
-# -- inside value_and_rows --------------------------------------------------------------------------------------------
+# -- Inside value_and_rows --------------------------------------------------------------------------------------------
 
 
-class Looked(NamedTuple):
-    """What a lookup did: in which table, how it combines, what it gave, whether it left out some ids."""
+class RecordedLookup(NamedTuple):
+    """The static facts of a lookup."""
 
     table: int
-    kind: str
+    kind: str  # of combiner
     output: Any  # shape and dtype
-    axes: Any  # of a mesh, over which the output differs
-    spared: bool
+    axes: Any  # mesh axes over which the output varies
+    has_masked: bool  # whether masked ids name the row after the table's last
 
 
 class LookupLog:
-    """The lookups of one run of a function in their order; `taps`, if any, has what is added to each one's output."""
+    """The lookups of one run of a function, in order; `taps`, if any, are added to their outputs."""
 
     def __init__(self, taps: Any = None) -> None:
         self.taps = taps
         self.trace = _trace_state()
-        self.lookups: list[Looked] = []
+        self.lookups: list[RecordedLookup] = []
         self.ids: list[tuple[Any, Any, Any]] = []  # indices, segment ids, weights or None
 
     def check(self) -> None:
-        """Refuse a lookup in an inner trace, from where its ids could not come out."""
+        """Reject a lookup in an inner trace, which its ids could not leave."""
         if _trace_state() != self.trace:
             raise make_error("lookup_inside")
 
-    def enter(self, looked: Looked, ids: tuple[Any, Any, Any], output: Any) -> Any:
-        """Note a lookup; gives its output, tapped."""
+    def record(self, lookup: RecordedLookup, ids: tuple[Any, Any, Any], output: Any) -> Any:
+        """Record a lookup; return its output with the tap added."""
         place = len(self.lookups)
-        self.lookups.append(looked)
+        self.lookups.append(lookup)
         self.ids.append(_after(output, ids))
-        return output if self.taps is None else _tapped(output, self.taps[place])
+        return output if self.taps is None else _add_tap(output, self.taps[place])
 
 
 class Tap:
-    """Stands in for a table's array inside `value_and_rows`: a leaf that lookups know, and nothing else does."""
+    """The stand-in for a table's array inside `value_and_rows`: supports lookups; any other use raises."""
 
     def __init__(self, array: Any, log: LookupLog, table: int) -> None:
         self._array, self._log, self._table = array, log, table
@@ -265,9 +265,9 @@ class Tap:
         ordered: bool,
         output: Any = None,
     ) -> Any:
-        """Bags of the table's rows, noted in the log. The table is held constant; the tap has its gradient.
+        """Combine the rows of each bag and record the lookup. The table is a constant; the tap gets the gradient.
 
-        `output` is the result where it is known already, without the segment of ids that do not count.
+        `output` is the result if it is known already, without the segment of masked ids.
         """
         self._log.check()
         if axes := unchecked_axes():
@@ -277,84 +277,83 @@ class Tap:
             output = bags_of(self._array, kind, ids, segment_ids, num_bags, weights, ordered)
         elif not ordered:
             output = jnp.zeros((num_bags, *known.shape[1:]), known.dtype)
-        given = (jnp.asarray(ids), jnp.asarray(segment_ids), None if weights is None else jnp.asarray(weights))
+        inputs = (jnp.asarray(ids), jnp.asarray(segment_ids), None if weights is None else jnp.asarray(weights))
         if not ordered:
-            given = _spared(*given, self.shape[0], num_bags - 1)
-        tapped = self.enter(kind, given, output, spared=not ordered)
-        return tapped if known is None or ordered else _tapped(known, tapped[: num_bags - 1])
+            inputs = _rename_masked(*inputs, self.shape[0], num_bags - 1)
+        tapped = self.record(kind, inputs, output, has_masked=not ordered)
+        return tapped if known is None or ordered else _add_tap(known, tapped[: num_bags - 1])
 
     @property
     def table(self) -> Any:
-        """The array, for lookups that enter themselves."""
+        """The array, for lookups that call `record` themselves."""
         return self._array
 
-    def enter(self, kind: str, given: tuple[Any, Any, Any], output: Any, spared: bool) -> Any:
-        """Note a lookup of ids, segment ids and weights; gives its output, whose gradient is that of its segments.
+    def record(self, kind: str, inputs: tuple[Any, Any, Any], output: Any, has_masked: bool) -> Any:
+        """Record a lookup of ids, segment ids and weights; return its output with the tap added.
 
-        `spared` says that ids left out name the row beyond the table, of which there is at least one.
+        With `has_masked`, masked ids name the row after the table's last, and there is at least one.
         """
         self._log.check()
         shape = jax.ShapeDtypeStruct(output.shape, output.dtype)
-        return self._log.enter(Looked(self._table, kind, shape, axes_of(output), spared), given, output)
+        return self._log.record(RecordedLookup(self._table, kind, shape, axes_of(output), has_masked), inputs, output)
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """An array to `isinstance`: functions that pick the arrays of a tree, regularizers say, must meet the error."""
+        """Claim to be an array, so that functions that select the arrays of a tree (regularizers) raise the error."""
         return jax.Array
 
     def __getattr__(self, name: str) -> Any:
         raise make_error("table_tapped")
 
-    def _refused(self, *_: Any) -> Any:
+    def _reject(self, *_: Any) -> Any:
         raise make_error("table_tapped")
 
-    __getitem__ = __iter__ = __len__ = __neg__ = __abs__ = __array__ = _refused
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refused  # type: ignore[assignment]
+    __getitem__ = __iter__ = __len__ = __neg__ = __abs__ = __array__ = _reject
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _reject  # type: ignore[assignment]
     __hash__ = object.__hash__
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refused
-    __matmul__ = __rmatmul__ = __pow__ = _refused
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _reject
+    __matmul__ = __rmatmul__ = __pow__ = _reject
 
 
 def _after(output: Any, ids: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-    """The same ids, which the compiler cannot have before the lookup's output.
+    """Return the ids with a data dependency on the lookup's output, so that the lookup runs before the table's update.
 
-    The update of a table follows from its ids. Where a loss is linear in a lookup, nothing else of the update depends
-    on the output, so the lookup could come after it, and the compiler would copy the table to keep the old rows. A
-    barrier does not help: XLA removes it before it decides on copies.
+    If the loss is linear in a lookup, its gradient does not depend on the output. XLA could then schedule the update
+    first, and would copy the table to preserve the old rows for the lookup. A barrier does not help: XLA removes it
+    before it decides on copies.
     """
-    sharding = sharding_of(output)
+    sharding = explicit_sharding(output)
     if not output.size or (sharding is not None and any(sharding.spec)):
-        return ids  # of a dimension with an explicit sharding JAX slices no single element
+        return ids  # JAX cannot slice one element from a dimension with an explicit sharding
     zero = zero_after(jax.lax.stop_gradient(output.ravel()[0]))
     return ids[0] + zero.astype(ids[0].dtype), *ids[1:]
 
 
-def _spared(ids: Any, segment_ids: Any, weights: Any, rows: int, last: int) -> tuple[Any, Any, Any]:
-    """Ids of which those in the last segment were left out: they name the row beyond the table.
+def _rename_masked(ids: Any, segment_ids: Any, weights: Any, rows: int, last: int) -> tuple[Any, Any, Any]:
+    """Make masked ids, those in the last segment, name row `rows`; append one more, so that there is at least one.
 
-    One more of them stands at the end, so that the row beyond is always named. A bad id is none of these: it stays bad.
+    An id that was out of range becomes -1, so it is still rejected.
     """
-    left_out = segment_ids == last
-    ids = jnp.where(left_out, rows, jnp.where(ids < rows, ids, -1))
+    ids = jnp.where(segment_ids == last, rows, jnp.where(ids < rows, ids, -1))
     ids = jnp.append(ids, jnp.asarray(rows, ids.dtype))
     segment_ids = jnp.append(segment_ids, jnp.asarray(last, segment_ids.dtype))
     return ids, segment_ids, None if weights is None else jnp.append(weights, jnp.ones((), weights.dtype))
 
 
-# What JAX is tracing now, as something to compare; where that is found depends on its version.
-_here = jax.extend.core if hasattr(jax.extend.core, "get_opaque_trace_state") else jax.core
+# Older versions of JAX have the function in jax.core.
+_trace_states = jax.extend.core if hasattr(jax.extend.core, "get_opaque_trace_state") else jax.core
 
 
 def _trace_state() -> Any:
-    return _here.get_opaque_trace_state(convention="rowgrad")
+    return _trace_states.get_opaque_trace_state(convention="rowgrad")
 
 
 @jax.custom_jvp
-def _tapped(output: Any, tap: Any) -> Any:
-    """`output`, bit for bit, with a derivative as if `tap` were added to it."""
+def _add_tap(output: Any, tap: Any) -> Any:
+    """Return `output` unchanged, with the derivative of `output + tap`."""
     return output
 
 
-@_tapped.defjvp
+@_add_tap.defjvp
 def _(primals: Any, tangents: Any) -> Any:
     return primals[0], tangents[0] + tangents[1]

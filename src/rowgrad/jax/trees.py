@@ -59,11 +59,11 @@ register_for_export(SparseTensor, from_json=tuple)
 
 # -- IndexedRows: values and ids, and a static number of rows ---------------------------------------------------------
 
-# As a leaf, the ids are an array of an extended dtype that JAX moves, slices and stacks but computes nothing with. So
-# a function of arrays that is mapped over a tree of gradients (scale, add, clip, psum, norm) raises an error that
-# names `rowgrad.jax.rows`; with plain integers it would change the ids together with the values. Operators and
-# methods of such a leaf raise `RowArithmeticError`; functions of JAX (`jnp.add`, `jax.lax.psum`) raise JAX's own
-# error, whose text holds the name of the dtype. `IndexedRows.indices` itself is always integers.
+# As a leaf, the ids are an array of an extended dtype, which JAX can move, slice and stack, but not compute with. So a
+# function of arrays that is mapped over a tree of gradients (scale, add, clip, psum, norm) raises an error that names
+# `rowgrad.jax.rows`; with plain integers it would change the ids together with the values. Operators and methods of
+# such a leaf raise `RowArithmeticError`; functions of JAX (`jnp.add`, `jax.lax.psum`) raise JAX's own error, which
+# contains the name of the dtype. `IndexedRows.indices` itself is always integers.
 
 
 def is_rows(value: Any) -> bool:
@@ -71,7 +71,7 @@ def is_rows(value: Any) -> bool:
     return isinstance(value, IndexedRows)
 
 
-# -- ids as leaves ----------------------------------------------------------------------------------------------------
+# -- Ids as leaves ----------------------------------------------------------------------------------------------------
 
 
 def _no_keys(*_: Any, **__: Any) -> Any:
@@ -79,34 +79,34 @@ def _no_keys(*_: Any, **__: Any) -> Any:
 
 
 class _Carrier(NamedTuple):
-    """An extended dtype of JAX for ids of one dtype. Typed keys are the only such dtypes that libraries may define."""
+    """An extended JAX dtype for ids of one dtype; typed random keys are the only ones that libraries can define."""
 
     bits: int
     impl: Any
     dtype: Any
 
     def wrap(self, ids: Any) -> Any:
-        """Return ids as a leaf, inverted, so that zeros (`jnp.zeros_like`) mean -1, which is not a row."""
-        words = jax.lax.bitcast_convert_type(~ids, jnp.uint32)
-        return jax.random.wrap_key_data(words[..., None] if self.bits == 32 else words, impl=self.impl)
+        """Return ids as a leaf, with inverted bits, so that zeros (`jnp.zeros_like`) mean -1, which is not a row."""
+        data = jax.lax.bitcast_convert_type(~ids, jnp.uint32)
+        return jax.random.wrap_key_data(data[..., None] if self.bits == 32 else data, impl=self.impl)
 
     def unwrap(self, leaf: Any) -> Any:
         """Return the ids of a leaf."""
-        words = _words(leaf)
-        return ~jax.lax.bitcast_convert_type(words[..., 0] if self.bits == 32 else words, f"int{self.bits}")
+        data = jax.random.key_data(leaf)
+        return ~jax.lax.bitcast_convert_type(data[..., 0] if self.bits == 32 else data, f"int{self.bits}")
 
 
 @cache
 def _carrier(bits: int) -> _Carrier:
-    never = dict.fromkeys(("seed", "split", "random_bits", "fold_in"), _no_keys)
+    unsupported = dict.fromkeys(("seed", "split", "random_bits", "fold_in"), _no_keys)
     shape = (bits // 32,)
-    tag = "row ids: use rowgrad.jax.rows.add, scale, clip, psum or on_rows"  # is part of the errors that JAX raises
-    impl = jax.extend.random.define_prng_impl(key_shape=shape, name=f"rowgrad_row_ids_{bits}", tag=tag, **never)
-    words = jax.ShapeDtypeStruct(shape, jnp.uint32)
-    return _Carrier(bits, impl, jax.eval_shape(lambda w: jax.random.wrap_key_data(w, impl=impl), words).dtype)
+    tag = "row ids: use rowgrad.jax.rows.add, scale, clip, psum or on_rows"  # part of the errors that JAX raises
+    impl = jax.extend.random.define_prng_impl(key_shape=shape, name=f"rowgrad_row_ids_{bits}", tag=tag, **unsupported)
+    data = jax.ShapeDtypeStruct(shape, jnp.uint32)
+    return _Carrier(bits, impl, jax.eval_shape(lambda d: jax.random.wrap_key_data(d, impl=impl), data).dtype)
 
 
-# -- leaves whose operators and methods raise RowArithmeticError ------------------------------------------------------
+# -- Leaves whose operators and methods raise RowArithmeticError ------------------------------------------------------
 
 
 _OPERATORS = {
@@ -131,7 +131,7 @@ def _rejecting(operation: str, function: str) -> Callable[..., Never]:
 
 
 def _members() -> dict[str, Any]:
-    """Return the method that replaces array arithmetic on a guarded leaf."""
+    """Return the attributes of a guarded leaf: arithmetic raises."""
     found: dict[str, Any] = {"__slots__": ()}
     for function, names in _OPERATORS.items():
         found |= {f"__{name}__": _rejecting(f"the operator {name}", function) for name in names.split()}
@@ -142,7 +142,7 @@ def _members() -> dict[str, Any]:
     return found
 
 
-_GUARDED: dict[type, type | None] = {}  # the class of guarded leaves by JAX's class of leaves; None: leave them alone
+_GUARDED: dict[type, type | None] = {}  # JAX's class of leaves -> the class of guarded leaves; None: not guarded
 _guarding = Lock()
 
 
@@ -184,7 +184,7 @@ def _is_known_to_jax(made: type, kind: type) -> bool:
 
 
 def _guard(leaf: Any) -> Any:
-    """Return the leaf; if it holds row ids, its operators and methods raise RowArithmeticError from now on."""
+    """Change the class of a leaf of row ids so that arithmetic raises RowArithmeticError; return the leaf."""
     kind = type(leaf)
     if _GUARDED.get(kind, kind) is None or not isinstance(leaf, jax.Array) or _carrier_of(leaf) is None:
         return leaf
@@ -192,23 +192,20 @@ def _guard(leaf: Any) -> Any:
     if made is not None:
         try:
             leaf.__class__ = made
-        except TypeError:  # a JAX whose tracers do not allow it: its own errors name rowgrad.jax.rows
+        except TypeError:  # this JAX does not allow it for tracers; its own errors name rowgrad.jax.rows
             _GUARDED[kind] = None
     return leaf
 
 
-def _words(leaf: Any) -> Any:
-    return jax.random.key_data(leaf)
-
-
 def _reduced(leaf: Any) -> tuple[Any, ...]:
-    words = np.asarray(_words(leaf))
-    return _restored, (32 * words.shape[-1], words)
+    """Pickle a leaf."""
+    data = np.asarray(jax.random.key_data(leaf))
+    return _restored, (32 * data.shape[-1], data)
 
 
-def _restored(bits: int, words: Any) -> Any:
-    """Return an unpickled leaf."""
-    return _guard(jax.random.wrap_key_data(words, impl=_carrier(bits).impl))
+def _restored(bits: int, data: Any) -> Any:
+    """Unpickle a leaf."""
+    return _guard(jax.random.wrap_key_data(data, impl=_carrier(bits).impl))
 
 
 def _to_leaf(ids: Any) -> Any:
@@ -244,13 +241,13 @@ def _carrier_of(leaf: Any) -> _Carrier | None:
 
 
 def _retyped(struct: jax.ShapeDtypeStruct, dtype: Any) -> jax.ShapeDtypeStruct:
-    if hasattr(struct, "update"):  # which older versions do not have
+    if hasattr(struct, "update"):  # not in older versions
         return struct.update(dtype=dtype)
     return jax.ShapeDtypeStruct(struct.shape, dtype, sharding=struct.sharding)
 
 
 def _leaf_of(rows: IndexedRows) -> Any:
-    """Return the ids as a leaf, always the same object, as `equinox.tree_at` and others expect."""
+    """Return the ids as a leaf, always the same object, as `equinox.tree_at` expects."""
     if rows._leaf is not None:
         return _guard(rows._leaf)
     leaf = _guard(_to_leaf(rows.indices))
@@ -269,10 +266,10 @@ class _Known:
     count: int | None = field(compare=False)
 
     def is_unique_in(self, ids: Any) -> bool:
-        """Whether ids that came back are still distinct: not if a function of arrays changed how many there are.
+        """Return whether ids are still unique after a transformation of the tree: only if their number is unchanged.
 
-        Concatenating gradients, flattening a stack of them, `all_gather` and the `out_specs` of `shard_map` put equal
-        ids into one list.
+        Concatenating gradients, flattening a stack of them, `all_gather` and the `out_specs` of `shard_map` can put
+        equal ids into one list.
         """
         shape: tuple[int, ...] = getattr(ids, "shape", ())
         return self.is_unique and (len(shape) != 1 or self.count in (None, shape[0]))

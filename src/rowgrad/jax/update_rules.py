@@ -1,4 +1,4 @@
-"""The arithmetic of optimizer rules in JAX, for rows or for a whole array alike."""
+"""The arithmetic of the optimizer rules in JAX, for rows and for whole arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Numbers(NamedTuple):
-    """The numbers of one step; `decays` says whether there is a weight_decay, `step` counts from 1."""
+    """The hyperparameters of one step; `decays`: whether weight_decay is not 0; `step` counts from 1."""
 
     lr: Any
     step: Any
@@ -28,20 +28,20 @@ class Numbers(NamedTuple):
     l2_shrinkage: Any = 0.0
 
     def rate(self) -> Any:
-        """lr·(√(1 − β₂ᵗ) / (1 − β₁ᵗ)), of sums and products alone: see `_one_less_power`."""
+        """Return lr·(√(1 − β₂ᵗ) / (1 − β₁ᵗ)); see `_one_less_power`."""
         b1, b2 = (_one_less_power(b, self.step) for b in self.betas)
         return jnp.asarray(self.lr).astype(_widest()) * (jnp.sqrt(b2) / b1)
 
 
 def _widest() -> Any:
-    """float64, where JAX has it."""
+    """Return float64, or float32 without JAX's 64-bit mode."""
     return jnp.result_type(float)
 
 
 def _one_less_power(beta: float, step: Any) -> Any:
-    """1 − βᵗ, which loses nothing where β is near 1: t is a sum of powers of two, and 1 − ab is (1 − a) + (1 − b)·a.
+    """Return 1 − βᵗ without cancellation for β near 1: t is a sum of powers of two, and 1 − ab = (1 − a) + (1 − b)·a.
 
-    The compiler evaluates JAX's own expm1 differently where it knows the step number than where it does not.
+    Not by jnp.expm1, which has other bits if the compiler knows the step number.
     """
     if beta == 0.0:
         return jnp.ones((), _widest())
@@ -59,17 +59,16 @@ def _decayed(n: Numbers, g: Any, w: Any) -> Any:
 
 
 def as_type(number: Any, like: Any) -> Any:
-    """A hyperparameter rounded once to the type of arithmetic."""
+    """Return a hyperparameter rounded once to the dtype of `like`."""
     return jnp.asarray(number).astype(like.dtype)
 
 
 @jax.custom_jvp
 def _rounded(x: Any) -> Any:
-    """A product, rounded before something is added to it. Its derivative is that of the identity.
+    """Return a product so that it is rounded before something is added to it; the derivative is the identity's.
 
-    XLA would contract both into one multiply-add that rounds once, or not, depending on how many rows there are: a part
-    of a table would have other bits than the whole. The bits of one NaN are replaced by those of another, which no
-    compiler may leave out.
+    Depending on the number of rows, XLA would contract both into one multiply-add that rounds once, so a shard would
+    have other bits than the whole table. Replacing one NaN by another is an operation that no compiler may remove.
     """
     bits = jax.lax.bitcast_convert_type(x, f"int{x.dtype.itemsize * 8}")
     nan = jnp.asarray(jnp.nan, x.dtype)
@@ -84,7 +83,7 @@ def _(primals: Any, tangents: Any) -> Any:
 
 @jax.custom_jvp
 def _root(x: Any) -> Any:
-    """√x, whose derivative at 0 is 0: there the gradient is 0 too, and the step does not depend on the root."""
+    """Return √x with derivative 0 at 0, where the gradient is 0 too and the step does not depend on the root."""
     return jnp.sqrt(x)
 
 
@@ -95,8 +94,8 @@ def _(primals: Any, tangents: Any) -> Any:
     return _root(x), jnp.where(x == 0, 0, slope * tangent)
 
 
-def _total(rows: Any) -> Any:
-    """The sum of each row, halves added to halves: the order of XLA's own depends on how many rows there are."""
+def _row_sums(rows: Any) -> Any:
+    """Return the sum of each row by pairwise halves; the order of XLA's sum depends on the number of rows."""
     columns = rows.shape[1]
     while columns > 1:
         half = columns // 2
@@ -120,7 +119,7 @@ def _row_wise_adagrad(n: Numbers, g: Any, w: Any, a: Any) -> tuple[Any, ...]:
     g = _decayed(n, g, w)
     columns = math.prod(g.shape[1:])
     rows = g.reshape(a.shape[0], columns)
-    a = a + _rounded(_total(_rounded(rows * rows)) / max(columns, 1))
+    a = a + _rounded(_row_sums(_rounded(rows * rows)) / max(columns, 1))
     factor = as_type(n.lr, g) / (_root(a) + as_type(n.eps, g))
     return _rounded(-(rows * factor[:, None])).reshape(g.shape), a
 
@@ -179,7 +178,7 @@ def _ftrl(n: Numbers, g: Any, w: Any, a: Any, l: Any) -> tuple[Any, ...]:  # noq
     return new - w, after, linear
 
 
-# By the name of the rule. Each returns what is added to the weights, then its slots.
+# By the name of the rule. Each returns the update of the weights, then its slots.
 STEPS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "sgd": _sgd,
     "adagrad": _adagrad,

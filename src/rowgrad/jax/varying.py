@@ -1,8 +1,8 @@
 """Mesh axes over which arrays vary inside `shard_map`: newer versions of JAX track them in types.
 
-An op's result differs where one of its operands does. Operands that differ over fewer axes are said to differ over all
-of them before they meet, as JAX's own operations do: the transpose of that is the sum over the axes, without which the
-gradient of an array that all devices share would be that of one device.
+The result of an op varies over the axes of all its operands. Like JAX's own operations, an op first casts operands that
+vary over fewer axes. The transpose of that cast is the sum over the axes; without it the gradient of an array that all
+devices share would be that of one device.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _NONE: frozenset[Any] = frozenset()
 
 
 def axes_of(x: Any) -> frozenset[Any]:
-    """Return the axes over which an array or its type varies; none in versions that do not track them."""
-    known = getattr(jax, "typeof", None)
-    if known is None:
+    """Return the axes over which an array or its type varies; the empty set if this JAX does not track them."""
+    typeof = getattr(jax, "typeof", None)
+    if typeof is None:
         return _NONE
-    aval = x if isinstance(x, jax.core.ShapedArray) else known(x)
+    aval = x if isinstance(x, jax.core.ShapedArray) else typeof(x)
     manual = getattr(aval, "manual_axis_type", None)
     axes: frozenset[Any] = frozenset(getattr(aval, "vma", _NONE) if manual is None else manual.varying)
     return axes
@@ -28,10 +28,10 @@ def axes_of(x: Any) -> frozenset[Any]:
 
 def manual_axes() -> tuple[Any, ...]:
     """Return the mesh axes of the `shard_map` or `pmap` that is being traced."""
-    mesh_here = getattr(jax.sharding, "get_abstract_mesh", None)
-    if mesh_here is None:
+    get_mesh = getattr(jax.sharding, "get_abstract_mesh", None)
+    if get_mesh is None:
         return tuple(getattr(jax.core, "unsafe_get_axis_names_DO_NOT_USE", tuple)())
-    return tuple(getattr(mesh_here(), "manual_axes", ()))
+    return tuple(getattr(get_mesh(), "manual_axes", ()))
 
 
 def unchecked_axes() -> frozenset[Any]:

@@ -30,7 +30,7 @@ class Namespace:
     ones_like = staticmethod(jnp.ones_like)
 
     def __init__(self) -> None:
-        self.int64 = jax.dtypes.canonicalize_dtype("int64")  # the setting holds for a thread, and for a while
+        self.int64 = jax.dtypes.canonicalize_dtype("int64")  # the setting may differ by thread and change later
 
     def admit(self, op: Op, arguments: Mapping[str, Any]) -> dict[str, tuple[Any, Aval]]:
         """Return JAX arrays and values of host inputs, and the aval of each."""

@@ -90,7 +90,7 @@ def put_in_place(folder: Path, target: Path, overwrite: bool) -> None:
                 raise
             shutil.rmtree(aside, ignore_errors=True)
     else:
-        os.rename(folder, target)  # over an empty folder too, but over nothing else
+        os.rename(folder, target)  # replaces an empty folder; raises for anything else
     sync(target.parent)
 
 
@@ -242,7 +242,7 @@ _DESCR = {name: descr for descr, name in _NAMES.items()} | {"bfloat16": _BFLOAT1
 
 
 def read_npy_header(path: Path) -> InFile:
-    """Return the array of a file, which must hold nothing else."""
+    """Return the array of a file; raise if the file contains anything else."""
     stamp = stamp_of(path)
     with open_plain(path) as file:
         stream = io.BytesIO(file.read(_MAX_NPY_HEADER))
@@ -262,9 +262,9 @@ def read_npy_header(path: Path) -> InFile:
     if fortran and sum(d > 1 for d in shape) > 1:
         raise make_error("parts_value", file=path, what="the memory order", value="Fortran order", bound="C order")
     name, offset = _NAMES[dtype.str], stream.tell()
-    wanted = offset + size_of(name, shape)
-    if size != wanted:
-        raise make_error("parts_value", file=path, what="number of bytes", value=size, bound=wanted)
+    expected = offset + size_of(name, shape)
+    if size != expected:
+        raise make_error("parts_value", file=path, what="number of bytes", value=size, bound=expected)
     return InFile(path, offset, name, shape, stamp)
 
 
@@ -308,8 +308,8 @@ def read_safetensors_header(path: Path) -> tuple[dict[str, InFile], dict[str, st
     end = begin
     for name, tensor in found.items():
         if tensor.offset != end:
-            what, given = f"beginning of {name!r}", tensor.offset - begin
-            raise make_error("parts_value", file=path, what=what, value=given, bound=end - begin)
+            what, value = f"beginning of {name!r}", tensor.offset - begin
+            raise make_error("parts_value", file=path, what=what, value=value, bound=end - begin)
         end += size_of(tensor.dtype, tensor.shape)
     if end != size:
         raise make_error("parts_value", file=path, what="number of bytes", value=size, bound=end)
@@ -320,7 +320,7 @@ def _parse_json(path: Path, text: bytes) -> dict[str, Any]:
     def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) != len(pairs):
-            raise ValueError("a name stands twice")
+            raise ValueError("a name occurs twice")
         return made
 
     try:
@@ -345,7 +345,7 @@ def _tensor(path: Path, name: str, entry: Any, begin: int, stamp: tuple[int, int
                              bound=SHAPE)  # fmt: skip
     size = size_of(_SAFETENSORS_DTYPES[code], tuple(shape))
     if len(span) != 2 or span[1] - span[0] != size:
-        bound = f"two that are {size} apart"
+        bound = f"a begin and an end that are {size} apart"
         raise make_error("parts_value", file=path, what=f"data_offsets of {name!r}", value=short(span), bound=bound)
     return InFile(path, begin + span[0], _SAFETENSORS_DTYPES[code], tuple(shape), stamp)
 

@@ -17,7 +17,7 @@ from .files import DTYPES, SHAPE, is_shape
 FORMATS = ("npy", "safetensors")
 MANIFEST = "parts.json"
 MAX_PARTS = 99_999  # names have five digits
-TABLE = "table"  # the name of the array in a .npy file whose name does not say otherwise
+TABLE = "table"  # the tensor in a .npy file whose name contains no tensor name
 _MAX_BYTES = 1 << 24  # of a manifest
 _FORMAT, _VERSION = "rowgrad.parts", 1  # part of the file format
 _PART = re.compile(r"part-(\d{5})-of-(\d{5})(?:\.([A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?\.(npy|safetensors)")
@@ -58,8 +58,8 @@ class Layout:
 
 def part_name(number: int, parts: int, format: str, tensor: str = TABLE) -> str:
     """Return the name of a part's file: part-00000-of-00004.npy, or part-00000-of-00004.momentum.npy."""
-    own = f".{tensor}" if format == "npy" and tensor != TABLE else ""
-    return f"part-{number:05}-of-{parts:05}{own}.{format}"
+    tensor_part = f".{tensor}" if format == "npy" and tensor != TABLE else ""
+    return f"part-{number:05}-of-{parts:05}{tensor_part}.{format}"
 
 
 def parse_name(name: str) -> tuple[int, int, str, str] | None:
@@ -72,14 +72,14 @@ def parse_name(name: str) -> tuple[int, int, str, str] | None:
 
 
 def check_name(name: str, folder: Path) -> None:
-    """Raise unless a .npy file can have this tensor's name in its own."""
+    """Raise unless the name of a .npy file can contain this tensor's name."""
     if not _NAME.fullmatch(name):
         raise make_error(
             "parts_value",
             file=folder,
             what="name of a tensor",
             value=repr(name),
-            bound="letters, digits, _, . and - where files are .npy; `tensors` gives it another",
+            bound="letters, digits, _, . and - for .npy files; rename it with tensors=",
         )
 
 
@@ -94,9 +94,9 @@ def read_manifest(folder: Path) -> Layout | None:
         fields = json.loads(text.decode("utf-8")) if len(text) <= _MAX_BYTES else None
     except (ValueError, RecursionError) as error:
         raise make_error("parts_malformed", file=path, why=f"not JSON: {error}") from None
-    wanted = {"format", "version", "files", "strategy", "parts", "rows", "tensors"}
-    if not isinstance(fields, dict) or fields.get("format") != _FORMAT or not wanted <= set(fields):
-        raise make_error("parts_malformed", file=path, why=f"not a manifest: {', '.join(sorted(wanted))} in JSON")
+    keys = {"format", "version", "files", "strategy", "parts", "rows", "tensors"}
+    if not isinstance(fields, dict) or fields.get("format") != _FORMAT or not keys <= set(fields):
+        raise make_error("parts_malformed", file=path, why=f"not a manifest: {', '.join(sorted(keys))} in JSON")
     _require(path, "version", fields["version"], fields["version"] == _VERSION, _VERSION)
     _require(path, "files", fields["files"], fields["files"] in FORMATS, " or ".join(FORMATS))
     _require(path, "strategy", fields["strategy"], fields["strategy"] in STRATEGIES, " or ".join(STRATEGIES))
@@ -109,10 +109,10 @@ def read_manifest(folder: Path) -> Layout | None:
 
 
 def _tensor(path: Path, name: str, entry: Any, rows: int) -> TensorLayout:
-    whole = isinstance(entry, dict) and {"dtype", "shape", "by_rows"} <= set(entry)
-    _require(path, repr(name), entry, whole, "dtype, shape and by_rows")
+    is_complete = isinstance(entry, dict) and {"dtype", "shape", "by_rows"} <= set(entry)
+    _require(path, repr(name), entry, is_complete, "dtype, shape and by_rows")
     dtype, shape, by_rows = entry["dtype"], entry["shape"], entry["by_rows"]
-    _require(path, f"dtype of {name!r}", dtype, isinstance(dtype, str) and dtype in DTYPES, "one that is known")
+    _require(path, f"dtype of {name!r}", dtype, isinstance(dtype, str) and dtype in DTYPES, "a supported dtype")
     _require(path, f"shape of {name!r}", shape, isinstance(shape, list) and is_shape(shape), SHAPE)
     _require(path, f"by_rows of {name!r}", by_rows, isinstance(by_rows, bool), "true or false")
     _require(path, f"shape of {name!r}", shape, not by_rows or shape[:1] == [rows], f"of {rows} rows")

@@ -1,4 +1,4 @@
-"""Split ids by the part of a table that stores them, join results again, and add gradients up per part."""
+"""Split ids by the part of a table that stores them, join results, and sum gradients per part."""
 
 from __future__ import annotations
 
@@ -113,13 +113,13 @@ def stitch(values: Sequence[Any], partitioned: Partitioned) -> Any:
             for k, v in enumerate(values)
         ]
         for k, (array, count) in enumerate(zip(arrays, counts, strict=True)):
-            wanted = (count, *arrays[0].shape[1:])
-            if tuple(array.shape) != wanted or array.dtype != arrays[0].dtype:
-                expected, found = (f"{d}{list(s)}" for d, s in ((arrays[0].dtype, wanted), (array.dtype, array.shape)))
-                raise make_error("value_unfit", argument=f"values[{k}]", value=found, bound=expected)
+            shape = (count, *arrays[0].shape[1:])
+            if tuple(array.shape) != shape or array.dtype != arrays[0].dtype:
+                bound, value = (f"{d}{list(s)}" for d, s in ((arrays[0].dtype, shape), (array.dtype, array.shape)))
+                raise make_error("value_unfit", argument=f"values[{k}]", value=value, bound=bound)
         order = np.concatenate([_host(p) for p in partitioned.positions])
-        together = _library(arrays[0]).concat(arrays)
-        return together[_like(together, [inverse_permutation(order)])[0]]
+        concatenated = _library(arrays[0]).concat(arrays)
+        return concatenated[_like(concatenated, [inverse_permutation(order)])[0]]
 
 
 def global_ids(part: Any, rows: Any, num_parts: int, strategy: str = "div", *, num_rows: int | None = None) -> Any:
@@ -146,11 +146,11 @@ def global_ids(part: Any, rows: Any, num_parts: int, strategy: str = "div", *, n
     with _error_context("global_ids", part=part, rows=rows, num_parts=num_parts, strategy=strategy, num_rows=num_rows):
         num_parts, total = _read_counts(num_parts, strategy, num_rows)
         local = _integers(rows, "rows")
-        given = _integers(part, "part")
+        parts = _integers(part, "part")
         try:
-            parts = np.broadcast_to(given, local.shape).astype(np.int64)
+            parts = np.broadcast_to(parts, local.shape).astype(np.int64)
         except ValueError:
-            raise make_error("same_shape", argument="part", value=given.shape, bound=local.shape) from None
+            raise make_error("same_shape", argument="part", value=parts.shape, bound=local.shape) from None
         bad = np.flatnonzero((parts < 0) | (parts >= num_parts))
         if len(bad):
             value = int(parts.reshape(-1)[bad[0]])
@@ -212,16 +212,16 @@ def _library(value: Any) -> Any:
 
 
 @contextmanager
-def _error_context(op: str, **given: Any) -> Iterator[None]:
+def _error_context(op: str, **arguments: Any) -> Iterator[None]:
     """Add the function's name and arguments to errors."""
     try:
         yield
     except OpError as error:
-        error.in_call(op, None, ", ".join(f"{k}={_describe(v)}" for k, v in given.items()))
+        error.in_call(op, None, ", ".join(f"{k}={_describe(v)}" for k, v in arguments.items()))
         raise
     except MemoryError as error:
         exhausted = ResourceExhaustedError(f"OOM: {error}")
-        raise exhausted.in_call(op, None, ", ".join(f"{k}={_describe(v)}" for k, v in given.items())) from error
+        raise exhausted.in_call(op, None, ", ".join(f"{k}={_describe(v)}" for k, v in arguments.items())) from error
 
 
 def _describe(value: Any) -> str:
@@ -230,10 +230,10 @@ def _describe(value: Any) -> str:
 
 # -- Gradients of bags whose ids are spread over several owners -------------------------------------------------------
 
-# The gradients of a sharded table are added up by the owner of each row, who sees only those ids of a bag that name its
-# own rows. It also needs one scale per bag, which the caller passes. These functions are compositions of ops, so they
-# work for every array library; their bits are those of `[Weighted]SparseSegment{Sum,Mean,SqrtN}Grad`, and of the
-# row-sparse gradients, on all ids at once (docs/orders.md).
+# The owner of a row sums its gradients. It has only the ids of a bag that name its own rows, so it also needs a scale
+# per bag, which the caller passes. These functions are compositions of ops, so they work for every array library; their
+# bits are those of `[Weighted]SparseSegment{Sum,Mean,SqrtN}Grad`, and of the row-sparse gradients, on all ids at once
+# (docs/orders.md).
 
 
 def weighted_scales(ops: Any, kind: str, segment_ids: Any, weights: Any, num_bags: int) -> Any:
@@ -317,7 +317,7 @@ def unique_gradient(
 
 
 def terms(ops: Any, grad: Any, segment_ids: Any, factors: Any, divisors: Any, weights: Any) -> tuple[Any, Any]:
-    """Return the rows to add up, one per bag, and the factor of each pair, if any."""
+    """Return the rows to add, one per bag, and the factor of each pair, if any."""
     if factors is not None:
         return grad, ops["GatherRows"](factors, segment_ids, gradient="dense")
     return grad if divisors is None else scaled_rows(ops, grad, divisors), weights

@@ -41,20 +41,20 @@ def source_layout(source: Source, from_strategy: str | None, table: str | None) 
         shape = (sum(sizes), *tensor.shape[1:]) if name in by_rows else tensor.shape
         tensors[name] = TensorLayout(tensor.dtype, shape, name in by_rows)
     found = Layout(source.format, _strategy(source, from_strategy), len(sizes), sum(sizes), tensors)
-    for name, wanted in ({} if manifest is None else manifest.tensors).items():
-        if tensors[name] != wanted:
-            raise _contradiction(source, name, *(f"{t.dtype}{shape_text(t.shape)}" for t in (tensors[name], wanted)))
+    for name, expected in ({} if manifest is None else manifest.tensors).items():
+        if tensors[name] != expected:
+            raise _contradiction(source, name, *(f"{t.dtype}{shape_text(t.shape)}" for t in (tensors[name], expected)))
     return found
 
 
 def _check_names(source: Source, manifest: Layout) -> None:
     for name in sorted(manifest.tensors.keys() ^ source.parts[0].keys()):
-        there = ("there", "missing")
-        raise _contradiction(source, name, *(there if name in source.parts[0] else there[::-1]))
+        states = ("present", "absent")
+        raise _contradiction(source, name, *(states if name in source.parts[0] else states[::-1]))
 
 
 def _contradiction(source: Source, name: str, value: str, bound: str) -> OpError:
-    bound = f"{bound}, as the manifest says"
+    bound = f"{bound} according to the manifest"
     return make_error("parts_value", file=source.path, what=repr(name), value=value, bound=bound)
 
 
@@ -62,8 +62,8 @@ def _check_alike(source: Source, first: Part, part: Part) -> None:
     """Raise unless two parts have the same tensors with the same dtypes and columns."""
     if part.keys() != first.keys():
         name = min(part.keys() ^ first.keys())
-        there = next(iter((part if name not in part else first).values())).where if part and first else source.path
-        raise make_error("parts_malformed", file=there, why=f"tensor {name!r} is not in all shards")
+        file = next(iter((part if name not in part else first).values())).where if part and first else source.path
+        raise make_error("parts_malformed", file=file, why=f"tensor {name!r} is not in all shards")
     for name, tensor in part.items():
         for what, value, bound in (
             ("dtype", tensor.dtype, first[name].dtype),
@@ -99,39 +99,39 @@ def _table(source: Source, name: str | None) -> str:
 
 
 def _check_sizes(source: Source, by_rows: set[str], sizes: list[int]) -> None:
-    """Raise unless every part has the rows the rule gives it, and copied tensors have one shape in all parts."""
-    wanted = shard_sizes(sum(sizes), len(sizes))
+    """Raise unless every part has as many rows as the rule requires, and copied tensors have one shape."""
+    expected = shard_sizes(sum(sizes), len(sizes))
     for number, part in enumerate(source.parts):
         for name, tensor in part.items():
-            if name in by_rows and tensor.shape[:1] != (wanted[number],):
+            if name in by_rows and tensor.shape[:1] != (expected[number],):
                 what = f"rows of {name!r} in shard {number}"
                 value = tensor.shape[0] if tensor.shape else "none"
-                raise make_error("parts_value", file=tensor.where, what=what, value=value, bound=wanted[number])
+                raise make_error("parts_value", file=tensor.where, what=what, value=value, bound=expected[number])
             if name not in by_rows and tensor.shape != source.parts[0][name].shape:
                 raise make_error(
                     "parts_rows", file=tensor.where, what=repr(name), value=tensor.shape[0], bound=sizes[number]
                 )
 
 
-def _strategy(source: Source, given: str | None) -> str:
-    if given is not None:
-        check_strategy(given)
+def _strategy(source: Source, strategy: str | None) -> str:
+    if strategy is not None:
+        check_strategy(strategy)
     if source.manifest is None:
-        if given is None and len(source.parts) > 1:
+        if strategy is None and len(source.parts) > 1:
             raise make_error("parts_strategy", file=source.path)
-        return given or "div"
-    if given not in (None, source.manifest.strategy):
-        raise _contradiction(source, "from_strategy", str(given), source.manifest.strategy)
+        return strategy or "div"
+    if strategy not in (None, source.manifest.strategy):
+        raise _contradiction(source, "from_strategy", str(strategy), source.manifest.strategy)
     return source.manifest.strategy
 
 
 # -- Moving rows, through a window of rows in table order -------------------------------------------------------------
 
-# Each window is read from, and written to, every part as one run, so each file is read or written once, from beginning
-# to end, whatever the rules are.
+# Each window is read from, and written to, every part as one run, so each file is read or written once, front to back,
+# under either rule.
 
 Progress = Callable[[int, int], object]
-_SHARES = 4  # of the memory: a window, a buffer for strided rows, and what a checkpoint's reader takes
+_SHARES = 4  # of the memory: a window, a buffer for strided rows, and two for a checkpoint's reader
 _MAX_ROW_BYTES = 2**31 - 1  # NumPy's limit for elements of raw bytes
 
 
@@ -217,11 +217,11 @@ def _copy_to_all(
     most = min(most, max(total, 1))
     window, other = _row_buffer(tensor, most), _row_buffer(tensor, most)
     for begin in range(0, total, most):
-        rows, again = window[: total - begin], other[: total - begin]
+        rows, compared = window[: total - begin], other[: total - begin]
         parts[0][name].fill(begin, rows)
         for part in parts[1:]:
-            part[name].fill(begin, again)
-            if not np.array_equal(rows.view(np.uint8), again.view(np.uint8)):
+            part[name].fill(begin, compared)
+            if not np.array_equal(rows.view(np.uint8), compared.view(np.uint8)):
                 raise make_error("parts_differ", file=part[name].where, what=repr(name), value="another value",
                                  bound=parts[0][name].where)  # fmt: skip
         for number in range(target.layout.parts):
@@ -269,7 +269,7 @@ def reshard(
         format: "npy" or "safetensors"; by default the source's.
         table: The name of the table; by default the largest tensor.
         tensors: The tensors to read, as names or as a mapping {new name: name}; required for a checkpoint.
-        memory: About how many bytes of rows to hold at a time.
+        memory: The approximate number of bytes of rows in memory at a time.
         overwrite: Replace an existing folder of parts.
         progress: Called with the bytes written so far and the total.
 
@@ -294,14 +294,14 @@ def reshard(
     _check_elsewhere(place, path)
     opened = open_source(path, _renaming(tensors))
     for tensor in (t for part in opened.parts for t in part.values() if isinstance(t, InFile)):
-        _check_elsewhere(place, Path(os.path.realpath(tensor.path)))  # a folder may hold links
-    found = source_layout(opened, from_strategy, table)
-    wanted = Layout(format or opened.format, strategy, int(parts), found.rows, found.tensors)
-    check_memory(found, memory, path)
-    with new_target(place, wanted, opened.metadata, overwrite) as made:
-        move(opened.parts, found, made, memory, progress or _silent)
+        _check_elsewhere(place, Path(os.path.realpath(tensor.path)))  # a folder may contain links
+    old = source_layout(opened, from_strategy, table)
+    new = Layout(format or opened.format, strategy, int(parts), old.rows, old.tensors)
+    check_memory(old, memory, path)
+    with new_target(place, new, opened.metadata, overwrite) as written:
+        move(opened.parts, old, written, memory, progress or _silent)
         _check_unchanged(opened)
-    return wanted
+    return new
 
 
 def _check_options(parts: int, strategy: str, format: str | None, memory: int) -> None:
@@ -321,7 +321,7 @@ def _renaming(tensors: Mapping[str, str] | Sequence[str] | None) -> dict[str, st
         tensors = [tensors]
     chosen = dict(tensors) if isinstance(tensors, Mapping) else {name: name for name in tensors}
     if not chosen:
-        raise make_error("value_unfit", argument="tensors", value="nothing", bound="one name or more")
+        raise make_error("value_unfit", argument="tensors", value="no names", bound="one name or more")
     return chosen
 
 

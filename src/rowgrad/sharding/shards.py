@@ -75,14 +75,14 @@ def open_source(path: Path, tensors: Renaming | None) -> Source:
 
 
 def _expected_names(path: Path) -> str:
-    """Say which file names are expected, with the number of files that are there."""
+    """Return a message with the expected file names."""
     arrays = sorted(f for f in path.iterdir() if f.suffix[1:] in FORMATS) if path.is_dir() else []
     if not arrays:
         return f"there is no shard file such as {part_name(0, 1, 'npy')}"
-    wanted = [part_name(k, len(arrays), arrays[0].suffix[1:]) for k in (0, len(arrays) - 1)]
+    valid = [part_name(k, len(arrays), arrays[0].suffix[1:]) for k in (0, len(arrays) - 1)]
     return (
-        f"there is no shard file: {arrays[0].name} is not a valid name; shards are numbered, {wanted[0]} to"
-        f" {wanted[1]} for {len(arrays)} files"
+        f"there is no shard file: {arrays[0].name} is not a valid name; shards are numbered, {valid[0]} to"
+        f" {valid[1]} for {len(arrays)} files"
     )
 
 
@@ -129,7 +129,7 @@ def _complete_set(
 
 def _read_files(path: Path, files: list[list[Path]], format: str, manifest: Layout | None) -> Source:
     for file in (f for part in files for f in part):
-        if not file.is_file():  # a pipe of that name would wait for a writer
+        if not file.is_file():  # reading a pipe would block
             raise make_error("parts_malformed", file=file, why="not a regular file")
     if format == "npy":
         return Source(path, [_npy_part(part) for part in files], format, manifest)
@@ -186,7 +186,7 @@ def _read_checkpoint(path: Path, tensors: Renaming | None) -> Source:
 
 
 def _in_checkpoint(checkpoint: Checkpoint, name: str) -> Stored:
-    dtype = next((known for known, numpys in DTYPES.items() if numpys == checkpoint.dtype(name)), "string")
+    dtype = next((known for known, numpy_dtype in DTYPES.items() if numpy_dtype == checkpoint.dtype(name)), "string")
     if dtype == "string":
         raise make_error("parts_dtype", file=checkpoint.prefix, what=repr(name), value=dtype, bound="shard")
     return InCheckpoint(checkpoint, name, dtype, checkpoint.shape(name))
@@ -297,13 +297,13 @@ def _check_free(path: Path, overwrite: bool) -> None:
     if not os.path.lexists(path):
         return
     if not path.is_dir():
-        raise FileExistsError(errno.EEXIST, "this is a file; parts go into a folder", str(path))
+        raise FileExistsError(errno.EEXIST, "the target is a file, but must be a folder", str(path))
     names = sorted(os.listdir(path))
     if names and not overwrite:
-        raise FileExistsError(errno.EEXIST, "there is something already; overwrite replaces parts", str(path))
-    strange = [n for n in names if (n != MANIFEST and parse_name(n) is None) or (path / n).is_dir()]
-    if strange:
-        raise FileExistsError(errno.EEXIST, f"this folder holds other things than parts: {strange[0]}", str(path))
+        raise FileExistsError(errno.EEXIST, "the folder is not empty; pass overwrite to replace its shards", str(path))
+    others = [n for n in names if (n != MANIFEST and parse_name(n) is None) or (path / n).is_dir()]
+    if others:
+        raise FileExistsError(errno.EEXIST, f"the folder contains files that are not shards: {others[0]}", str(path))
 
 
 def _no_space(number: int, path: Path, needed: int) -> OSError:

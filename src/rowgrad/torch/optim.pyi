@@ -50,7 +50,7 @@ class RowWiseAdagrad(RowOptimizer):
     ) -> None: ...
 
 class Adam(RowOptimizer):
-    """TensorFlow's sparse rule of Adam; rows without a gradient stay as they are, and so do their moments."""
+    """TensorFlow's sparse rule of Adam; rows without a gradient and their moments do not change."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class AdamW(RowOptimizer):
     ) -> None: ...
 
 class Momentum(RowOptimizer):
-    """SGD with momentum, also Nesterov's: TensorFlow's sparse rule. Rows without a gradient stay as they are."""
+    """SGD with momentum, optionally Nesterov's: TensorFlow's sparse rule. Rows without a gradient do not change."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Momentum(RowOptimizer):
     ) -> None: ...
 
 class Lion(RowOptimizer):
-    """Steps of equal length in the direction of the interpolated moment; rows without a gradient stay as they are."""
+    """Steps by the sign of the interpolated moment; rows without a gradient do not change."""
 
     def __init__(
         self,

@@ -13,8 +13,8 @@ from .shared import place, product
 
 
 def _reshape(xp: Any, tensor: Any, shape: int | tuple[int, ...]) -> Any:
-    wanted = shape if isinstance(shape, tuple | list) else (shape,)
-    return xp.copy(xp.reshape(tensor, filled(tuple(tensor.shape), tuple(wanted))))
+    sizes = shape if isinstance(shape, tuple | list) else (shape,)
+    return xp.copy(xp.reshape(tensor, filled(tuple(tensor.shape), tuple(sizes))))
 
 
 def _merge_dims(xp: Any, x: Any, count: int) -> Any:
@@ -30,8 +30,8 @@ def _expand_dims(xp: Any, input: Any, dim: int) -> Any:
 
 def _squeeze(xp: Any, input: Any, axis: tuple[int, ...]) -> Any:
     shape = tuple(input.shape)
-    gone = {a % len(shape) for a in axis} if axis else {i for i, n in enumerate(shape) if n == 1}
-    return xp.copy(xp.reshape(input, tuple(n for i, n in enumerate(shape) if i not in gone)))
+    dropped = {a % len(shape) for a in axis} if axis else {i for i, n in enumerate(shape) if n == 1}
+    return xp.copy(xp.reshape(input, tuple(n for i, n in enumerate(shape) if i not in dropped)))
 
 
 def _along(axis: int, start: int, stop: int) -> tuple[slice, ...]:
@@ -116,8 +116,8 @@ def _one_hot(xp: Any, indices: Any, depth: int, on_value: Any, off_value: Any, a
     at = axis % (len(shape) + 1)
     ids = xp.reshape(xp.astype(indices, xp.int64), (*shape[:at], 1, *shape[at:]))
     if 0 in shape:  # nothing to compare, however large depth is
-        none = xp.where(ids == 0, on_value, off_value)
-        return xp.copy(xp.broadcast_to(none, (*shape[:at], depth, *shape[at:])))
+        empty = xp.where(ids == 0, on_value, off_value)
+        return xp.copy(xp.broadcast_to(empty, (*shape[:at], depth, *shape[at:])))
     numbers = xp.arange(0, depth, 1, dtype=xp.int64, device=xp.device(indices))
     return xp.where(ids == xp.reshape(numbers, (depth,) + (1,) * (len(shape) - at)), on_value, off_value)
 

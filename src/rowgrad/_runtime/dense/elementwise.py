@@ -18,8 +18,8 @@ def div_no_nan(xp: Any, x: Any, y: Any) -> Any:
     return xp.where(zero, xp.zeros_like(quotient), quotient)
 
 
-def _no_zero(xp: Any, y: Any) -> None:
-    """Integers have no quotient by 0."""
+def _check_divisors(xp: Any, y: Any) -> None:
+    """Raise if an integer divisor is 0."""
     at = xp.first_true(y == 0)
     if at >= 0:
         raise make_error("division_by_zero", argument="y", position=place(at, y.shape), value=0)
@@ -32,14 +32,14 @@ def _is_integer(xp: Any, x: Any) -> bool:
 def _div(xp: Any, x: Any, y: Any) -> Any:
     if not _is_integer(xp, y):
         return x / y
-    _no_zero(xp, y)
+    _check_divisors(xp, y)
     return xp.floor_divide(x - xp.fmod(x, y), y)  # exact, so that rounding down is rounding towards zero
 
 
-def _with_integers(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_check(function: Callable[..., Any]) -> Callable[..., Any]:
     def checked(xp: Any, x: Any, y: Any) -> Any:
         if _is_integer(xp, y):
-            _no_zero(xp, y)
+            _check_divisors(xp, y)
         return function(xp, x, y)
 
     return checked
@@ -67,7 +67,7 @@ def _pow(xp: Any, x: Any, y: Any) -> Any:
 
 
 def _one_of(xp: Any, first: Any, x: Any, y: Any) -> Any:
-    """x where it comes first, else y; where x is NaN so is the result, and the gradient is y's."""
+    """Return x where `first` is true, else y. Where x is NaN the result is NaN, and y gets the gradient."""
     if not _is_integer(xp, x):
         y = xp.where(x != x, y + xp.stop_gradient(x), y)
     return xp.where(first, x, y)
@@ -110,9 +110,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Div": _div,
     "RealDiv": lambda xp, x, y: x / y,
     "DivNoNan": div_no_nan,
-    "Mod": _with_integers(lambda xp, x, y: xp.fmod(x, y)),
-    "FloorMod": _with_integers(lambda xp, x, y: xp.remainder(x, y)),
-    "FloorDiv": _with_integers(_floor_div),
+    "Mod": _with_check(lambda xp, x, y: xp.fmod(x, y)),
+    "FloorMod": _with_check(lambda xp, x, y: xp.remainder(x, y)),
+    "FloorDiv": _with_check(_floor_div),
     "Pow": _pow,
     "Maximum": _maximum,
     "Minimum": _minimum,

@@ -31,12 +31,12 @@ def _mean(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:
         return xp.copy(input)
     count = _count(input, axes)
     if input.dtype in xp.integers:
-        return xp.astype(_part(xp, xp.long_sum(input, axes, keep_dims), count), input.dtype)
+        return xp.astype(_divide(xp, xp.long_sum(input, axes, keep_dims), count), input.dtype)
     total = xp.sum(wide(xp, input), axes, keep_dims)
     return narrow(xp, total / xp.full_like(total, count), input.dtype)
 
 
-def _part(xp: Any, total: Any, count: int) -> Any:
+def _divide(xp: Any, total: Any, count: int) -> Any:
     """Divide integers towards zero, as C does; 0 for an empty mean."""
     by = xp.full_like(total, max(count, 1))
     return xp.floor_divide(total - xp.fmod(total, by), by)
@@ -50,10 +50,10 @@ def _prod(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:
 
 
 def _prod_others(xp: Any, inputs: Any, axis: Axis) -> Any:
-    """Products of what comes before and after each place. None is divided: a factor may be 0, a product out of range.
+    """Return, for each element, the product of the elements before and after it; see the op `ProdOthers`.
 
-    An entry of a `Sums` belongs to a set of weights, by its bits: the sum, over all ways to put these weights in the
-    place of as many factors, of the products.
+    Nothing is divided: a factor may be 0, and the whole product out of range. The key of an entry of `Sums` is a set of
+    weights, as bits. Its value is the sum of products over all ways to replace as many factors by these weights.
     """
     first = inputs[0]
     axes = _axes(first, axis)
@@ -63,23 +63,22 @@ def _prod_others(xp: Any, inputs: Any, axis: Axis) -> Any:
     count = _count(first, axes)
     rows = product(shape) // count if count else 0
     flat = [xp.reshape(x, (rows, count)) for x in moved]
-    every = (1 << len(inputs) - 1) - 1  # the set of all weights
+    all_weights = (1 << len(inputs) - 1) - 1
     if count < 2:
-        parts = [xp.full_like(flat[0], 0 if every else 1)]
+        parts = [xp.full_like(flat[0], 0 if all_weights else 1)]
     else:
-        before = _scanned(xp, flat, False)
-        after = _scanned(xp, flat, True)
+        before = _scan(xp, flat, False)
+        after = _scan(xp, flat, True)
         left = {s: x[:, :-2] for s, x in before.items()}
         right = {s: x[:, 2:] for s, x in after.items()}
         zeros = xp.full_like(flat[0][:, :1], 0)
-        ends = [after.get(every), before.get(every)]
+        ends = [after.get(all_weights), before.get(all_weights)]
         head, tail = (zeros if e is None else e[:, a : a + 1] for e, a in zip(ends, (1, count - 2), strict=True))
-        middle = _joined(left, right).get(every)
+        middle = _combine(left, right).get(all_weights)
         inner = xp.full_like(flat[0][:, 2:], 0) if middle is None else middle
         parts = [head, inner, tail]
-    found = xp.concat(
-        [*(x[:, :0] for x in flat), *parts], 1
-    )  # for torch a function of all inputs, also where it is flat
+    # The empty slices make the result a function of all inputs, also where it is constant, as torch requires.
+    found = xp.concat([*(x[:, :0] for x in flat), *parts], 1)
     back = [order.index(i) for i in range(first.ndim)]
     return narrow(xp, xp.permute_dims(xp.reshape(found, shape), back), first.dtype)
 
@@ -87,16 +86,15 @@ def _prod_others(xp: Any, inputs: Any, axis: Axis) -> Any:
 Sums = dict[int, Any]
 
 
-def _scanned(xp: Any, flat: list[Any], backward: bool) -> Sums:
-    """For every place the sums of all places up to it, or from it on, by doubling."""
+def _scan(xp: Any, flat: list[Any], backward: bool) -> Sums:
+    """Return, for every place, the sums of all places up to it, or from it on; computed by doubling."""
     found: Sums = {0 if k == 0 else 1 << k - 1: x for k, x in enumerate(flat)}
     count, step = flat[0].shape[1], 1
     while step < count:
         low = {s: x[:, :-step] for s, x in found.items()}
         high = {s: x[:, step:] for s, x in found.items()}
-        joined = _joined(low, high)
         whole: Sums = {}
-        for s, x in joined.items():
+        for s, x in _combine(low, high).items():
             rest = found.get(s)
             edge = (
                 xp.full_like(flat[0][:, :step], 0) if rest is None else rest[:, -step:] if backward else rest[:, :step]
@@ -106,8 +104,8 @@ def _scanned(xp: Any, flat: list[Any], backward: bool) -> Sums:
     return found
 
 
-def _joined(low: Sums, high: Sums) -> Sums:
-    """The sums of two stretches of places as one."""
+def _combine(low: Sums, high: Sums) -> Sums:
+    """Return the sums of two adjacent ranges of places, taken as one range."""
     found: Sums = {}
     for s, x in low.items():
         for t, y in high.items():
@@ -116,14 +114,14 @@ def _joined(low: Sums, high: Sums) -> Sums:
     return found
 
 
-def _extreme(name: str, of_nothing: str) -> Callable[..., Any]:
+def _extreme(name: str, empty_value: str) -> Callable[..., Any]:
     def function(xp: Any, input: Any, axis: Axis, keep_dims: bool) -> Any:
         axes = _axes(input, axis)
         if not axes:
             return xp.copy(input)
         if _count(input, axes) == 0:
             shape = _reduced(input.shape, axes, keep_dims)
-            value = getattr(xp, of_nothing)(input.dtype)
+            value = getattr(xp, empty_value)(input.dtype)
             return xp.full(shape, value, dtype=input.dtype, device=xp.device(input))
         return getattr(xp, name)(input, axes, keep_dims)
 
@@ -144,7 +142,7 @@ def _logical(name: str) -> Callable[..., Any]:
 
 def _position(name: str) -> Callable[..., Any]:
     def function(xp: Any, input: Any, dimension: int, output_type: str) -> Any:
-        if input.dtype not in xp.integers and input.dtype != xp.bool:  # NaN never comes first
+        if input.dtype not in xp.integers and input.dtype != xp.bool:  # NaN is never the extreme
             last = -xp.highest(input.dtype) if name == "argmax" else xp.highest(input.dtype)
             input = xp.where(input != input, xp.full_like(input, last), input)
         return xp.astype(getattr(xp, name)(input, dimension), xp.dtype(output_type))
@@ -154,12 +152,12 @@ def _position(name: str) -> Callable[..., Any]:
 
 def _spread_like(xp: Any, x: Any, axis: Axis, like: Any, keep_dims: bool, mean: bool) -> Any:
     axes = _axes(like, axis)
-    kept = wide(xp, xp.reshape(x, _reduced(like.shape, axes, True)))
+    values = wide(xp, xp.reshape(x, _reduced(like.shape, axes, True)))
     if mean and x.dtype in xp.integers:
-        kept = xp.astype(_part(xp, xp.long_sum(kept, (), False), _count(like, axes)), x.dtype)
+        values = xp.astype(_divide(xp, xp.long_sum(values, (), False), _count(like, axes)), x.dtype)
     elif mean:
-        kept = kept / xp.full_like(kept, _count(like, axes))
-    return xp.copy(xp.broadcast_to(narrow(xp, kept, x.dtype), tuple(like.shape)))
+        values = values / xp.full_like(values, _count(like, axes))
+    return xp.copy(xp.broadcast_to(narrow(xp, values, x.dtype), tuple(like.shape)))
 
 
 def _l2_loss(xp: Any, t: Any) -> Any:

@@ -1,17 +1,16 @@
-"""Every kernel as a function of jnp alone, for platforms without kernels of our own: GPU, TPU.
+"""Every kernel in jax.numpy, for platforms without our kernels (GPU, TPU).
 
-Same rules as the kernels, within the tolerance of floats: 16-bit floats are summed in float32 and rounded once, or at
-every addition where the kernel does so. The order of a sum is XLA's: input order on a CPU; on a GPU the order of its
-atomic adds, which may change from run to run unless XLA is set to be deterministic. So the attribute `order` changes
-nothing here.
+Results equal those of the kernels up to the rounding of sums: 16-bit floats are summed in float32 and rounded once, or
+at every addition if the kernel does so. The order of a sum is XLA's: input order on a CPU; on a GPU the order of atomic
+adds, which may change from run to run unless XLA is set to be deterministic. So the attribute `order` has no effect.
 
-A compiled program cannot raise. Where the CPU kernel would refuse a call for its data, the whole output is poisoned:
-floats and complex numbers are NaN, signed integers their lowest and unsigned integers their highest value; bool stays
-as it is. All of it, not some rows, because
+A compiled program cannot raise. If the CPU kernel would reject the data of a call, the whole output is poisoned: floats
+and complex numbers are NaN, signed integers their lowest and unsigned integers their highest value; bool is unchanged.
+The whole output, not some rows, because
 
-- the CPU kernel refuses the whole call too, and writes nothing;
-- a segment id out of range has no row of its own that could be poisoned;
-- NaN in the whole output reaches the loss at once, and a poisoned id is out of range for whatever takes it next.
+- the CPU kernel rejects the whole call too, and writes nothing;
+- a segment id out of range has no row that could be poisoned;
+- NaN in the whole output reaches the loss at once, and a poisoned id is out of range in the next op.
 """
 
 from __future__ import annotations
@@ -43,11 +42,8 @@ def run(
     attrs: Mapping[str, Any],
     outputs: tuple[Aval, ...],
 ) -> tuple[jax.Array, ...]:
-    """One call of a kernel op, traceable.
-
-    The shapes of `outputs` are known; where JAX has no int64 and float64, it gives its own types in their place.
-    """
+    """Run a kernel op; traceable. `outputs` have static shapes and dtypes that JAX has (no int64 without x64)."""
     if op.is_data_sized:
-        raise ValueError(f"{op.name} has as many output rows as its data says: it cannot be compiled")
+        raise ValueError(f"{op.name} cannot be compiled: its number of output rows depends on data")
     call = Call(op, arrays, host, attrs, outputs)
     return finish(call, *KERNELS[str(op.kernel)](call))

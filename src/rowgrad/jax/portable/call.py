@@ -1,4 +1,4 @@
-"""What portable kernels share: checks of ids, faults, sums in the documented order."""
+"""Shared by the portable kernels: the call, checks of ids, faults, and sums."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..._catalog.enums import Reduction
 from ..._catalog.kernels import KERNELS
 from ..._catalog.spec import Aval, Op
 
-# -- A call as its kernel sees it, and what becomes of its results ----------------------------------------------------
+# -- Calls and their results ------------------------------------------------------------------------------------------
 
-Ok = Any  # a scalar of bool, an array or a Python bool: whether the CPU kernel would find no fault
+Ok = Any  # whether the CPU kernel would accept the data: a scalar array of bool, or a Python bool
 Results = tuple[Ok, tuple[Array, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: `call["grad"]` is an array, `call.size("num_rows")` a number known before the program runs."""
+    """One call: `call["grad"]` is an array, `call.size("num_rows")` a static number."""
 
     op: Op
     arrays: Mapping[str, Array]
@@ -35,7 +35,7 @@ class Call:
         return self.arrays[name]
 
     def size(self, name: str) -> int:
-        """The value of a host scalar."""
+        """Return the value of a host scalar."""
         value = self.host[name]
         assert isinstance(value, int)
         return value
@@ -46,7 +46,7 @@ class Call:
         return Reduction(self.parameter("reduction"))
 
     def parameter(self, name: str) -> int:
-        """A number that the op's kernel reads."""
+        """Return a numeric parameter of the op's kernel."""
         names = KERNELS[str(self.op.kernel)].parameters
         return self.op.constants[names.index(name)]
 
@@ -55,7 +55,7 @@ Kernel = Callable[[Call], Results]
 
 
 def finish(call: Call, ok: Ok, results: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Results in the dtypes and shapes the call promised, poisoned unless `ok`."""
+    """Return the results in the dtypes and shapes of the outputs, poisoned unless `ok`."""
     shaped = []
     for result, aval in zip(results, call.outputs, strict=True):
         dtype = jax.dtypes.canonicalize_dtype(aval.dtype)
@@ -75,79 +75,75 @@ def _poisoned_unless(ok: Ok, result: Array) -> Array:
 
 # -- Lists of ids -----------------------------------------------------------------------------------------------------
 
-# Lists of ids: whether they are what a kernel takes, and what they name. Every answer is a scalar of bool.
-
 
 def all_below(ids: Array, bound: int) -> Ok:
-    """Whether every id is in [0, bound)."""
+    """Return whether every id is in [0, bound)."""
     if ids.shape[0] == 0:
         return True
-    if bound > jnp.iinfo(ids.dtype).max:  # then no id of this dtype is too large, and the bound is no number of it
+    if bound > jnp.iinfo(ids.dtype).max:  # no id of this dtype is too large, and the bound does not fit the dtype
         return jnp.all(ids >= 0)
     return jnp.all((ids >= 0) & (ids < bound))
 
 
-def never_falls(ids: Array) -> Ok:
-    """Whether no id is below the one before it."""
+def is_nondecreasing(ids: Array) -> Ok:
+    """Return whether no id is below the one before it."""
     return jnp.all(ids[1:] >= ids[:-1])
 
 
-def rises_below(ids: Array, bound: int) -> Ok:
-    """Whether ids ascend strictly in [0, bound)."""
+def is_increasing_below(ids: Array, bound: int) -> Ok:
+    """Return whether ids are strictly increasing and in [0, bound)."""
     return all_below(ids, bound) & jnp.all(ids[1:] > ids[:-1])
 
 
 def rows_at(values: Array, ids: Array) -> Array:
-    """The rows that ids name. An id out of range names the nearest row, and none of an empty array: zeros."""
+    """Return rows by id: the nearest row for an id out of range, zeros if there are no rows."""
     if values.shape[0] == 0:
         return jnp.zeros((ids.shape[0], *values.shape[1:]), values.dtype)
     return jnp.take(values, ids, axis=0, mode="clip")
 
 
 def run_of_each(starts: Array, count: int) -> Array:
-    """Which run each of `count` places belongs to, when run k begins at `starts[k]`; of empty runs, the last."""
+    """Return the run of each of `count` places, where run k begins at `starts[k]`; the last of equal starts."""
     places = jnp.arange(count, dtype=starts.dtype)
     return jnp.searchsorted(starts, places, side="right") - 1
 
 
-# -- Rows that are added up -------------------------------------------------------------------------------------------
-
-# Rows that are added up: in which type, by which scale.
+# -- Sums of rows -----------------------------------------------------------------------------------------------------
 
 
 def matrix(values: Array) -> Array:
-    """Rows of any rank as rows of a matrix."""
+    """Return rows of any rank as rows of a matrix."""
     return values.reshape(values.shape[0], math.prod(values.shape[1:]))
 
 
-def widened(values: Array) -> Array:
-    """Values in the type their sums are held in: float32 for 16-bit floats, their own for all others."""
+def widen(values: Array) -> Array:
+    """Convert 16-bit floats to float32, in which they are summed; other dtypes are unchanged."""
     short = values.dtype in (jnp.float16, jnp.bfloat16)
     return values.astype(jnp.float32) if short else values
 
 
 def add_up(terms: Array, ids: Array, rows: int, sorted_ids: bool = False) -> Array:
-    """`rows` rows, to which every term is added at its id, from zero, in the terms' own type.
+    """Add each term to the row of its id; return `rows` sums, in the dtype of the terms.
 
-    XLA on a CPU adds in input order, one term after the other; elsewhere the order is the platform's. `sorted_ids` is
-    said also of ids that ought to be sorted: where they are not, the result is poisoned and never seen.
+    XLA on a CPU adds in input order; elsewhere the order is the platform's. `sorted_ids` may be passed for ids that are
+    required to be sorted, because otherwise the result is poisoned anyway.
     """
     return jax.ops.segment_sum(terms, ids, num_segments=rows, indices_are_sorted=sorted_ids)
 
 
 def ids_per_segment(segments: Array, rows: int, sorted_ids: bool = False) -> Array:
-    """How many ids each segment has."""
+    """Return the number of ids of each segment."""
     return add_up(jnp.ones(segments.shape[0], jnp.int32), segments, rows, sorted_ids)
 
 
 def combine(totals: Array, counts: Array, reduction: Reduction) -> Array:
-    """The sums of bags of so many rows, divided by what the reduction asks for."""
+    """Return the sums of bags, divided as the reduction requires."""
     divisors = _divisors(counts, reduction, totals)
     return totals if divisors is None else totals / divisors
 
 
 def scaled(grad: Array, counts: Array, reduction: Reduction) -> Array:
-    """Gradient rows, each times 1/n or 1/√n of its segment; for sums, as they are."""
+    """Return gradient rows times 1/n or 1/√n of their segment; unchanged for sums."""
     divisors = _divisors(counts, reduction, grad)
     return grad if divisors is None else grad * (1 / divisors)
 
@@ -166,6 +162,6 @@ def _divisors(counts: Array, reduction: Reduction, like: Array) -> Array | None:
 
 
 def divide_or_zero(values: Array, by: Array) -> Array:
-    """values / by, and 0 where `by` is 0."""
+    """Return values / by, and 0 where `by` is 0."""
     safe = jnp.where(by == 0, jnp.ones_like(by), by)
     return jnp.where(by == 0, jnp.zeros_like(values), values / safe)

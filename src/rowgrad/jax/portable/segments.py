@@ -18,13 +18,13 @@ from .call import (
     combine,
     divide_or_zero,
     ids_per_segment,
+    is_increasing_below,
+    is_nondecreasing,
     matrix,
-    never_falls,
-    rises_below,
     rows_at,
     run_of_each,
     scaled,
-    widened,
+    widen,
 )
 
 # -- SparseSegment{Sum,Mean,SqrtN}, their gradients, dense and padded, and the gradients' transposes ------------------
@@ -34,19 +34,19 @@ INT32_MAX = 2**31 - 1
 
 def _bags(call: Call, rows: int, sorted_ids: bool) -> Array:
     segments = call["segment_ids"]
-    totals = add_up(widened(rows_at(matrix(call["data"]), call["indices"])), segments, rows, sorted_ids)
+    totals = add_up(widen(rows_at(matrix(call["data"]), call["indices"])), segments, rows, sorted_ids)
     return combine(totals, ids_per_segment(segments, rows, sorted_ids), call.reduction)
 
 
 def sparse_segment(call: Call) -> Results:
-    """Sorted segments, their number given; TensorFlow's kernel keeps that number in 32 bits."""
+    """Combine rows of sorted segments. TensorFlow's kernel has the number of segments in 32 bits."""
     segments, rows = call["segment_ids"], call.size("num_segments")
-    ok = all_below(segments, rows) & never_falls(segments) & all_below(call["indices"], call["data"].shape[0])
+    ok = all_below(segments, rows) & is_nondecreasing(segments) & all_below(call["indices"], call["data"].shape[0])
     return ok & (rows <= INT32_MAX), (_bags(call, rows, sorted_ids=True),)
 
 
 def sparse_segment_grad_grad(call: Call) -> Results:
-    """The forward for segments in any order. Of an empty table no id is looked at: its gradient looked at none."""
+    """Combine rows of segments in any order. For an empty table ids are not checked, as in its gradient."""
     data, rows = call["data"], call.size("num_segments")
     if data.shape[0] == 0:
         return True, (jnp.zeros(call.outputs[0].shape, data.dtype),)
@@ -55,13 +55,13 @@ def sparse_segment_grad_grad(call: Call) -> Results:
 
 
 def _terms(call: Call) -> Array:
-    """What every id adds to its row."""
-    grad, segments = widened(matrix(call["grad"])), call["segment_ids"]
+    """Return what each id adds to its row."""
+    grad, segments = widen(matrix(call["grad"])), call["segment_ids"]
     return rows_at(scaled(grad, ids_per_segment(segments, grad.shape[0]), call.reduction), segments)
 
 
 def sparse_segment_grad(call: Call) -> Results:
-    """The dense gradient. Of an empty table no id is looked at."""
+    """Return the dense gradient. For an empty table ids are not checked."""
     grad, indices, rows = call["grad"], call["indices"], call.size("output_dim0")
     if rows == 0:
         return True, (jnp.zeros(call.outputs[0].shape, grad.dtype),)
@@ -70,18 +70,18 @@ def sparse_segment_grad(call: Call) -> Results:
 
 
 def sparse_segment_grad_padded(call: Call) -> Results:
-    """The distinct rows, ascending, and their gradients; after them `fill_id` and zeros, up to `size` rows.
+    """Return the gradients and ids of unique rows, ascending, padded with zeros and `fill_id` to `size` rows.
 
-    More distinct rows than that are a fault like an id out of range.
+    More than `size` unique rows are a fault.
     """
     grad, indices, size, fill = call["grad"], call["indices"], call.size("size"), call.size("fill_id")
     rows, unused = call.size("dense_output_dim0"), jnp.full(size, fill, indices.dtype)
     if rows == 0 or indices.shape[0] == 0:
         return True, (jnp.zeros(call.outputs[0].shape, grad.dtype), unused)
-    order = jnp.argsort(indices, stable=True)  # so that a row's terms keep their order
+    order = jnp.argsort(indices, stable=True)  # a row's terms stay in input order
     ids = indices[order]
     begins = jnp.concatenate([jnp.zeros(1, bool), ids[1:] != ids[:-1]])
-    place = jnp.cumsum(begins.astype(jnp.int32))  # of each id's row among the distinct ones
+    place = jnp.cumsum(begins.astype(jnp.int32))  # the position of each id's row among the unique rows
     ok = all_below(indices, rows) & all_below(call["segment_ids"], grad.shape[0]) & (place[-1] < size)
     output = add_up(rows_at(_terms(call), order), place, size, sorted_ids=True)
     return ok, (output, unused.at[place].set(ids, mode="drop"))
@@ -95,13 +95,11 @@ KERNELS: dict[str, Kernel] = {
 }
 
 
-# -- Weighted bags ----------------------------------------------------------------------------------------------------
-
-# Weighted bags: Σwx, Σwx/Σw, Σwx/√Σw², and their gradients for data.
+# -- Weighted bags: Σwx, Σwx/Σw, Σwx/√Σw², and their gradients for data -----------------------------------------------
 
 
 def _divided(values: Array, weights: Array, segments: Array, reduction: Reduction) -> Array:
-    """Rows of segments divided by Σw or √Σw² of their segment, 0 where that is 0; for sums, as they are."""
+    """Return rows divided by Σw or √Σw² of their segment, 0 where that is 0; unchanged for sums."""
     rows = values.shape[0]
     match reduction:
         case Reduction.sum:
@@ -116,9 +114,9 @@ def _divided(values: Array, weights: Array, segments: Array, reduction: Reductio
 
 
 def weighted_segment(call: Call) -> Results:
-    """Weighted bags, their number given: segments come in any order."""
+    """Combine weighted rows of segments in any order."""
     data, indices, segments = call["data"], call["indices"], call["segment_ids"]
-    rows, table = call.size("num_segments"), widened(matrix(data))
+    rows, table = call.size("num_segments"), widen(matrix(data))
     weights = call["weights"].astype(table.dtype)
     totals = add_up(rows_at(table, indices) * weights[:, None], segments, rows)
     totals = _divided(totals, weights, segments, call.reduction)
@@ -126,31 +124,31 @@ def weighted_segment(call: Call) -> Results:
 
 
 def terms_of_ids(call: Call, segments: Array) -> Array:
-    """What every id adds to its row: its segment's row of `grad`, divided, times the id's weight."""
-    grad = widened(matrix(call["grad"]))
+    """Return what each id adds to its row: its segment's row of `grad`, divided, times the id's weight."""
+    grad = widen(matrix(call["grad"]))
     weights = call["weights"].astype(grad.dtype)
     grad = _divided(grad, weights, segments, call.reduction)
     return rows_at(grad, segments) * weights[:, None]
 
 
-def add_as_asked(call: Call, terms: Array, ids: Array, rows: int, sorted_ids: bool = False) -> Array:
-    """The table of summed terms. `accumulate="T"`: each term and each sum is rounded to T."""
+def accumulate(call: Call, terms: Array, ids: Array, rows: int, sorted_ids: bool = False) -> Array:
+    """Add terms by row. With the attribute `accumulate="T"`, each term and each sum is rounded to T."""
     if call.attrs["accumulate"] == "T":
         terms = terms.astype(call["grad"].dtype)
     return add_up(terms, ids, rows, sorted_ids)
 
 
 def weighted_segment_grad(call: Call) -> Results:
-    """The dense gradient. Of an empty table no id is looked at."""
+    """Return the dense gradient. For an empty table ids are not checked."""
     grad, indices, segments, rows = call["grad"], call["indices"], call["segment_ids"], call.size("output_dim0")
     if rows == 0:
         return True, (jnp.zeros(call.outputs[0].shape, grad.dtype),)
     ok = all_below(indices, rows) & all_below(segments, grad.shape[0])
-    return ok, (add_as_asked(call, terms_of_ids(call, segments), indices, rows),)
+    return ok, (accumulate(call, terms_of_ids(call, segments), indices, rows),)
 
 
 def weighted_segment_grad_rows(call: Call) -> Results:
-    """One row per id, before equal ids are summed."""
+    """Return one gradient row per id, before equal ids are summed."""
     segments = call["segment_ids"]
     return all_below(segments, call["grad"].shape[0]), (terms_of_ids(call, segments),)
 
@@ -162,27 +160,27 @@ WEIGHTED_SEGMENT_KERNELS: dict[str, Kernel] = {
 }
 
 
-# -- A batch's plan turned back into its ids, and the gradients that take a plan in place of the ids ------------------
+# -- The ids of a plan, and gradients that take a plan instead of ids -------------------------------------------------
 
 
-def _can_be_used(call: Call, grad_rows: int) -> Ok:
-    """Whether everything that names a row or an entry names one there is."""
+def _is_in_range(call: Call, grad_rows: int) -> Ok:
+    """Return whether all row numbers, starts and segments of a plan are in range."""
     starts, counts, n = call["starts"], call["counts"].shape[0], call["segments"].shape[0]
     if counts > grad_rows or (n > 0 and starts.shape[0] == 0):
         return False
-    begins = starts[0] == 0 if starts.shape[0] else True
-    rises = rises_below(call["rows"], call.size("num_rows")) & rises_below(starts, n)
-    return begins & rises & all_below(call["segments"], counts)
+    starts_at_0 = starts[0] == 0 if starts.shape[0] else True
+    increases = is_increasing_below(call["rows"], call.size("num_rows")) & is_increasing_below(starts, n)
+    return starts_at_0 & increases & all_below(call["segments"], counts)
 
 
-def _is_law(call: Call) -> Ok:
-    """The rest of what makes arrays a plan: every position once, ascending inside a row; counts that count."""
+def _is_consistent(call: Call) -> Ok:
+    """Return whether a plan has each position once, ascending within a row, and the right counts."""
     positions, segments, counts = call["positions"], call["segments"], call["counts"]
     n, run = positions.shape[0], run_of_each(call["starts"], positions.shape[0])
     ascends = (positions[1:] > positions[:-1]) | (run[1:] != run[:-1])
-    once = ids_per_segment(positions, n) == 1  # positions are counted just as segments are
-    right = ids_per_segment(segments, counts.shape[0]) == counts
-    return all_below(positions, n) & jnp.all(ascends) & jnp.all(once) & jnp.all(right)
+    is_unique = ids_per_segment(positions, n) == 1
+    counts_ok = ids_per_segment(segments, counts.shape[0]) == counts
+    return all_below(positions, n) & jnp.all(ascends) & jnp.all(is_unique) & jnp.all(counts_ok)
 
 
 def _in_input_order(call: Call, values: Array) -> Array:
@@ -190,20 +188,20 @@ def _in_input_order(call: Call, values: Array) -> Array:
 
 
 def _row_of_each(call: Call) -> Array:
-    """The table's row of every entry: entries are sorted by it."""
+    """Return the table's row of each entry; entries are sorted by it."""
     return rows_at(call["rows"], run_of_each(call["starts"], call["segments"].shape[0]))
 
 
 def planned_ids(call: Call) -> Results:
-    """The ids a plan was made of, in their order. Everything about the plan is looked at."""
-    ok = _can_be_used(call, call["counts"].shape[0]) & _is_law(call)
+    """Return the ids and segments of a plan in input order. Checks the plan completely."""
+    ok = _is_in_range(call, call["counts"].shape[0]) & _is_consistent(call)
     return ok, (_in_input_order(call, _row_of_each(call)), _in_input_order(call, call["segments"]))
 
 
 def planned_segment_grad(call: Call) -> Results:
-    """The gradient of a bag: the whole table, or the plan's rows one after the other and their ids."""
-    grad, segments = widened(matrix(call["grad"])), call["segments"]
-    ok = _can_be_used(call, grad.shape[0])
+    """Return the gradient of bags: dense, or the values and ids of the plan's rows."""
+    grad, segments = widen(matrix(call["grad"])), call["segments"]
+    ok = _is_in_range(call, grad.shape[0])
     counts = call["counts"][: grad.shape[0]]
     terms = rows_at(scaled(grad[: counts.shape[0]], counts, call.reduction), segments)
     if not call.parameter("unique"):
@@ -213,11 +211,11 @@ def planned_segment_grad(call: Call) -> Results:
 
 
 def planned_weighted_grad(call: Call) -> Results:
-    """The dense gradient of a weighted bag; weights are in the order of the batch."""
+    """Return the dense gradient of weighted bags; weights are in input order."""
     positions, n = call["positions"], call["segments"].shape[0]
-    ok = _can_be_used(call, call["grad"].shape[0]) & all_below(positions, n)
+    ok = _is_in_range(call, call["grad"].shape[0]) & all_below(positions, n)
     terms = rows_at(terms_of_ids(call, _in_input_order(call, call["segments"])), positions)
-    return ok, (add_as_asked(call, terms, _row_of_each(call), call.size("num_rows"), sorted_ids=True),)
+    return ok, (accumulate(call, terms, _row_of_each(call), call.size("num_rows"), sorted_ids=True),)
 
 
 PLAN_KERNELS: dict[str, Kernel] = {

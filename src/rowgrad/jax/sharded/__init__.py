@@ -1,7 +1,7 @@
-"""Tables sharded over the devices of a mesh, inside `shard_map`; docs/sharding_jax.md is the guide.
+"""Tables sharded over the devices of a mesh, inside `shard_map` (guide: docs/sharding_jax.md).
 
-Every device holds a part of the table and its own bags: ids go to the owners of their rows, rows come back, and
-gradients are added up by the owners, with the bits of one device that has the whole batch.
+Every device has a part of the table and its own bags. It requests rows from their owners, and owners add the gradients
+of their rows, with the bits of one device that has the whole batch.
 """
 
 from __future__ import annotations

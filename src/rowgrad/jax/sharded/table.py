@@ -1,6 +1,6 @@
 """Tables split over the devices of a mesh by TensorFlow's rules, in parts of equal size, as JAX requires.
 
-If the number of devices does not divide the number of rows, shorter parts end with a row of zeros that no id names.
+If the number of devices does not divide the number of rows, shorter parts are padded with a row of zeros.
 """
 
 from __future__ import annotations
@@ -165,9 +165,9 @@ def shard_table(table: Any, mesh: jax.sharding.Mesh, axis: Any, strategy: str = 
     """Split a table, or an optimizer slot with a row for each of its rows, over an axis of a mesh, or over several.
 
     The array of the result has `part_rows` rows for each device along `axis`, one part after the other, sharded
-    `P(axis)`: inside `shard_map` with that spec, the result's `spec`, every device has its part. "div" gives each
-    device a run of rows, the first (rows mod devices) of them one row more; "mod" puts row i on device i mod devices.
-    Parts that are a row short end with a row of zeros.
+    `P(axis)`: inside `shard_map` with that spec, the result's `spec`, every device has its part. "div" puts contiguous
+    rows on each device, one more on the first (rows mod devices) of them; "mod" puts row i on device i mod devices.
+    Parts that are a row short are padded with a row of zeros.
 
     Args:
         table: An array of rank 1 or more, rows first.
@@ -226,10 +226,10 @@ def gather_table(table: ShardedTable) -> Array:
     if not isinstance(table, ShardedTable):
         raise make_error("part_without_layout", argument="table", value=type(table).__name__)
     num_rows, devices, _, strategy = layout = table.layout
-    wanted = devices * layout.part_rows
+    expected = devices * layout.part_rows
     parts = table.array
-    if parts.shape[:1] != (wanted,):
-        raise make_error("lengths_match", argument="table", value=tuple(parts.shape), bound=wanted)
+    if parts.shape[:1] != (expected,):
+        raise make_error("lengths_match", argument="table", value=tuple(parts.shape), bound=expected)
     found: Array = np.asarray(parts)[places_of(num_rows, devices, strategy)]
     return found
 
@@ -259,7 +259,7 @@ def needed_capacity(
         ignore_id: An id to ignore that is not a row.
 
     Returns:
-        Distinct rows and ids, each at least 1.
+        The number of distinct rows and of ids, each at least 1.
 
     Raises:
         InvalidArgumentError: If ids are out of range or cannot be split evenly.
@@ -268,25 +268,25 @@ def needed_capacity(
     >>> sharded.needed_capacity([0, 0, 1, 3], num_rows=4, devices=2)
     Capacity(rows=1, ids=2)
     """
-    given = as_integers(ids, "ids")
+    ids = as_integers(ids, "ids")
     part_rows(num_rows, devices)
-    if not given.ndim or given.shape[0] % devices:
+    if not ids.ndim or ids.shape[0] % devices:
         raise make_error(
-            "bags_unfit", argument="ids", value=given.shape, bound=f"a first dimension that is a multiple of {devices}"
+            "bags_unfit", argument="ids", value=ids.shape, bound=f"a first dimension that is a multiple of {devices}"
         )
     padding_idx = row_number("padding_idx", padding_idx, num_rows)
     default_id = row_number("default_id", default_id, num_rows)
-    mask = active_mask(given, (padding_idx, read_ignore_id(ignore_id, num_rows, given.dtype)))
-    mask = np.ones(given.shape, bool) if mask is None else mask
-    bad = np.flatnonzero(mask & ((given < 0) | (given >= num_rows)))
+    mask = active_mask(ids, (padding_idx, read_ignore_id(ignore_id, num_rows, ids.dtype)))
+    mask = np.ones(ids.shape, bool) if mask is None else mask
+    bad = np.flatnonzero(mask & ((ids < 0) | (ids >= num_rows)))
     if len(bad):
         at = int(bad[0])
-        raise make_error("id_outside", argument="ids", position=at, value=given.reshape(-1)[at], bound=num_rows)
+        raise make_error("id_outside", argument="ids", position=at, value=ids.reshape(-1)[at], bound=num_rows)
     empty = [0] * devices if default_id is None else _empty_bags(mask, devices, segment_ids, num_bags)
     most = Capacity(1, 1)
-    for own, own_mask, more in zip(np.split(given, devices), np.split(mask, devices), empty, strict=True):
-        named = np.concatenate([own[own_mask], np.full(more, default_id or 0, own.dtype)])
-        owners = [locate(ids, num_rows, devices, strategy)[0] for ids in (np.unique(named), named)]
+    for own, own_mask, defaults in zip(np.split(ids, devices), np.split(mask, devices), empty, strict=True):
+        looked_up = np.concatenate([own[own_mask], np.full(defaults, default_id or 0, own.dtype)])
+        owners = [locate(each, num_rows, devices, strategy)[0] for each in (np.unique(looked_up), looked_up)]
         needed = [int(np.bincount(o, minlength=1).max()) for o in owners]
         most = Capacity(max(most.rows, needed[0]), max(most.ids, needed[1]))
     return most
