@@ -50,7 +50,7 @@ def remarks(imported: Imported, level: str = "warning") -> list[str]:
 def test_invalid_positions_are_read_as_zero(drawn: str, at: tuple[float, float], odd: int, tmp_path: Path) -> None:
     imported = read(tmp_path, svg({}, [], inside=drawn))
     assert [(n.text, n.at) for n in imported.page.notes] == [("a", at)]
-    expected = [f": places on the page that are no numbers, taken as 0 ({odd})"]
+    expected = [f": coordinates that are not numbers, read as 0 ({odd})"]
     assert remarks(imported, "note") == (expected if odd else [])
 
 
@@ -142,7 +142,7 @@ def test_a_variable_without_values(tmp_path: Path) -> None:
     imported = read(tmp_path, svg({"A": Drawn("Variable", {"shape": typed("{2}"), "dtype": typed("DT_INT64")})}, []))
     zero = imported.page["A"].values["initvalues"]
     assert (zero.dtype, zero.shape, zero.item()) == (np.int64, (), 0)
-    assert remarks(imported) == ["A: it has no initial values; it begins with zeros"]
+    assert remarks(imported) == ["A: it has no initial values; it starts with zeros"]
 
 
 def test_invalid_declarations(tmp_path: Path) -> None:
@@ -156,14 +156,14 @@ def test_an_attribute_given_twice(tmp_path: Path) -> None:
         return svg({"A": Drawn("MatMul", {"attrs": typed(text)})}, [])
 
     assert read(tmp_path, written("transpose_a_ = true; transpose_a = true")).page["A"].attrs == {"transpose_a": True}
-    with pytest.raises(PageError, match=r"A\.attrs: attribute transpose_a is given twice: 'true' and 'false'"):
+    with pytest.raises(PageError, match=r"A\.attrs: attribute transpose_a is set twice: 'true' and 'false'"):
         read(tmp_path, written("transpose_a_ = true; transpose_a = false"))
 
 
 def test_a_wire_with_an_empty_end(tmp_path: Path) -> None:
     imported = read(tmp_path, svg({"A": CONST}, [("A", "output", "", "x"), ("A", "output", "A", "")]))
     assert len(remarks(imported)) == 2
-    assert all("one of its ends is empty; left out" in warning for warning in remarks(imported))
+    assert all("one end is empty; left out" in warning for warning in remarks(imported))
 
 
 def test_other_names_of_pins_and_blocks(tmp_path: Path) -> None:

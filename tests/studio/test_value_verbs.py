@@ -149,7 +149,7 @@ def test_a_shape_is_filled_or_kept(asking: Asking) -> None:
         ("parse", {"text": "1", "shape": [10**5, 10**5]}, "shape must be of at most 1000000 elements"),
         ("parse", {"text": "1", "shape": [-1]}, r"shape\[0\] must be a whole number from 0; got -1"),
         ("parse", {"text": "[" * 99}, "text: more than 32 brackets"),
-        ("parse", {"text": '["a'}, "text: a quote that does not end"),
+        ("parse", {"text": '["a'}, "text: a quote is not closed"),
         (
             "cells",
             {"dtype": "int32", "shape": [2, 2], "cells": ["1", "2", "3", "y"]},

@@ -22,8 +22,8 @@ import numpy as np
 from .._catalog.spec import QUANTIZED
 from .._runtime.arrays import NUMPY_DTYPE, Array
 from ..errors import InvalidArgumentError, OpError
-from ..graph.io.arrays import admitted, npy_header
-from ..graph.literal import MAX_DEPTH, QUOTED, parse_dtype, parse_literal, parse_words, shown
+from ..graph.io.arrays import npy_header, validated
+from ..graph.literal import MAX_DEPTH, QUOTED, parse_dtype, parse_elements, parse_literal, quoted
 from ..graph.page import PageError
 
 # -- typed and pasted text ---------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def array_of_words(words: list[str], dtype: str | None, where: Callable[[int], s
             k = words.index("")
             raise InvalidArgumentError(f"{argument}: there is nothing{where(k)}", argument=argument)
     try:
-        return parse_words(words, dtype, where)
+        return parse_elements(words, dtype, where)
     except PageError as error:
         raise InvalidArgumentError(f"{argument}: {error.message}", argument=argument) from None
 
@@ -100,7 +100,7 @@ def _braced(text: str) -> str:
             if opened and opened.pop() + token not in ("[]", "()"):
                 raise PageError("", f"{token!r} closes a bracket of another kind")
         elif token[0] not in "\"'" and ("{" in token or "}" in token):
-            raise PageError("", f"write brackets or braces, not both: {shown(token)}")
+            raise PageError("", f"write brackets or braces, not both: {quoted(token)}")
         if token not in ")]," and before not in ("", "[", "(", ","):
             made.append(",")
         if token[0] == "'" and token[-1] == "'" and len(token) > 1:
@@ -133,7 +133,7 @@ def _table(text: str, dtype: str | None) -> tuple[Array, bool] | None:
     for k, word in enumerate(words):
         if not word and dtype != "string":
             raise PageError("", f"there is nothing{where(k)}")
-    vector = parse_words(words, dtype, where)
+    vector = parse_elements(words, dtype, where)
     flat = len(rows) == 1 or width == 1
     return (vector if flat else vector.reshape(len(rows), width)), _all_truths(words)
 
@@ -250,7 +250,7 @@ def _npy(raw: bytes, dtype_name: str | None = None) -> Array:
         stored = np.dtype(np.uint16) if dtype_name == "bfloat16" else NUMPY_DTYPE[dtype_name][0]
         if dtype.newbyteorder("=") == stored:
             made = made.astype(stored).view(NUMPY_DTYPE[dtype_name])
-    return admitted(made, "")
+    return validated(made, "")
 
 
 def _npz(raw: bytes) -> dict[str, Array]:
@@ -266,11 +266,11 @@ def _npz(raw: bytes) -> dict[str, Array]:
     names = [info.filename for info in infos]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise PageError("", f"{shown(twice)}: two members have this name")
+        raise PageError("", f"{quoted(twice)}: two members have this name")
     for info in infos:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack beyond what is read
             raise PageError(
-                "", f"{shown(info.filename)}: it is packed by method {info.compress_type}; NumPy has 0 and 8"
+                "", f"{quoted(info.filename)}: it is packed by method {info.compress_type}; NumPy has 0 and 8"
             )
     if sum(info.file_size for info in infos) > MOST_BYTES:
         raise PageError("", f"its members unpack to more than {MOST_BYTES} bytes")
@@ -280,7 +280,7 @@ def _npz(raw: bytes) -> dict[str, Array]:
             with archive.open(info) as member:
                 members[info.filename.removesuffix(".npy")] = member.read(info.file_size + 1)
         except Exception as error:
-            raise PageError("", f"{shown(info.filename)}: damaged: {error}") from None
+            raise PageError("", f"{quoted(info.filename)}: damaged: {error}") from None
     found: dict[str, Array] = {}
     for name, data in members.items():
         if any(name == f"{other}.{part}" for part in ("dtype", "offsets", "shape") for other in members):
@@ -334,7 +334,7 @@ def _table_file(raw: bytes, separator: str | None, dtype: str | None) -> Array:
 
     if kind != "string" and "" in words:
         raise PageError("", f"there is nothing{where(words.index(''))}")
-    made = parse_words(words, kind, where)
+    made = parse_elements(words, kind, where)
     if kind is None and made.dtype == np.float64:
         made = as_float32(made, where)
     return made if width == 1 else made.reshape(len(body), width)
@@ -344,7 +344,7 @@ def _numeric(row: list[str]) -> bool:
     """Return whether all cells are numbers; vectorized, because a row may have millions."""
     cells = [cell for cell in row if cell]
     try:
-        parse_words(cells, "complex128")
+        parse_elements(cells, "complex128")
     except PageError:
         return all(map(_is_number, cells))  # one may be too large, which is an error and no text
     return bool(cells)

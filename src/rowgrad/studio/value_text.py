@@ -14,7 +14,7 @@ from .._runtime.arrays import Array, as_array, aval_of
 from ..errors import InvalidArgumentError
 from ..graph.inputs import in_dtype
 from ..graph.io.arrays import to_plain
-from ..graph.literal import write_word
+from ..graph.literal import write_element
 from ..graph.nodes import describe
 from .value_input import array_of_words
 
@@ -50,7 +50,7 @@ def literal_text(array: Array, most: int) -> str:
     if array.size == 0:
         return _cut(_empty(array.shape, most), most)
     flat = _first(array, most // 2 + 1)
-    words = [write_word(x, dtype) for x in flat] if dtype in ("string", "float32") else texts_of(flat)
+    words = [write_element(x, dtype) for x in flat] if dtype in ("string", "float32") else texts_of(flat)
     inner: list[str] = []
     length = 0
     for k, word in enumerate(words):
@@ -98,7 +98,7 @@ def preview(array: Array, most: int = 120) -> str:
     if kind == "f":
         words = [f"{x:.6g}" for x in flat.astype(np.float64, copy=False).tolist()]
     elif kind == "O":
-        words = [write_word(x if len(x) <= most else x[:most], "string") for x in flat.tolist()]
+        words = [write_element(x if len(x) <= most else x[:most], "string") for x in flat.tolist()]
     elif kind == "b":
         words = ["true" if x else "false" for x in flat.tolist()]
     else:
@@ -178,14 +178,14 @@ def texts_of(flat: Array) -> list[str]:
         return [str(x) for x in flat.tolist()]
     if flat.dtype.kind == "f":
         return [str(x) for x in flat]  # NumPy writes the shortest text that restores the number
-    return [write_word(x, dtype) for x in flat]
+    return [write_element(x, dtype) for x in flat]
 
 
 def string_text(item: Any) -> str:
     """Return a string, quoted if a part of it would be invisible or be parsed differently."""
     if isinstance(item, str) and item and item.isprintable() and item[0] != '"' and item == item.strip():
         return item
-    return write_word(item, "string")
+    return write_element(item, "string")
 
 
 def check_cells(rows: int, columns: int) -> None:
