@@ -51,9 +51,9 @@ def _avals(inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> 
 def _arguments(p: BlockExpansion) -> dict[str, Any]:
     """Return validated inputs; raise if an input to be updated is not a Variable."""
     for arg in p.op.inputs:
-        if arg.ref and variable_of(one_value(p.given[arg.name], arg.name)) is None:
-            raise make_error("not_a_variable", argument=arg.name, value=kind_of(one_value(p.given[arg.name], arg.name)))
-    known = admit_inputs(p.op, p.given)
+        if arg.ref and variable_of(value := one_value(p.inputs[arg.name], arg.name)) is None:
+            raise make_error("not_a_variable", argument=arg.name, value=kind_of(value))
+    known = admit_inputs(p.op, p.inputs)
     infer_outputs(p.op, known, p.attrs)
     return known.inputs
 
