@@ -110,7 +110,7 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert series["points"][0] == [1501, 1501.0]
     assert series["points"][-1] == [2500, 2500.0]
     assert len(made.points(2450)[0]["points"]) == 50
-    made.go_back(2000)
+    made.drop_after(2000)
     made.record(2001, Nothing(), {"a.y": np.array(math.nan)})  # type: ignore[arg-type]
     assert made.points(1998)[0]["points"] == [[1999, 1999.0], [2000, 2000.0], [2001, None]]
 

@@ -81,7 +81,7 @@ def test_a_body_of_100_megabytes(patient: Served, verb: str, how: str) -> None:
 @needs_proc
 def test_large_bodies_at_a_time_share_what_is_allowed() -> None:
     """Six files of 20 MiB: more than 48 MiB together are not held."""
-    with serving(held_bytes=48 * MEBIBYTE) as served:
+    with serving(total_bytes=48 * MEBIBYTE) as served:
         body = bytes(20 * MEBIBYTE)
         start = head("/api/upload?name=a", served.port, extra=f"Content-Length: {len(body)}\r\n")
         before = served.memory()

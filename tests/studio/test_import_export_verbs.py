@@ -148,7 +148,7 @@ def test_arrays_that_did_not_come_with_a_page(studio: FilesStudio) -> None:
     other = studio.root / "other"
     other.mkdir()
     save(large(), other / "p.json")
-    with pytest.raises(PageError, match=r"blocks\[0\]\.values\.val\.file: .* did not come with it"):
+    with pytest.raises(PageError, match=r"blocks\[0\]\.values\.val\.file: .* was not sent"):
         studio.ask("import", {"name": "p.json"}, (other / "p.json").read_bytes())
 
 

@@ -58,7 +58,7 @@ def test_a_page_that_cannot_be_read_is_renamed_and_removed_too(tmp_path: Path) -
 
 
 def test_a_project_is_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(PageError, match="this is not one"):
+    with pytest.raises(PageError, match="must be a folder"):
         folder_in(tmp_path / "nowhere")
 
 

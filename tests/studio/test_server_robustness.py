@@ -98,7 +98,7 @@ def test_arrays_without_elements_are_small(ask: Any) -> None:
         with pytest.raises(InvalidArgumentError, match="shape must be of at most"):
             ask("parse", text="{}", shape=shape)
     page = Page("p", [Block("c", "Const", {"val": np.zeros((10**10, 0), np.float32)})])
-    with pytest.raises(Exception, match="one text takes at most"):
+    with pytest.raises(Exception, match="text may have at most"):
         ask("export", page=ask.studio.pool.write_page(page), **{"as": "python"})
 
 
@@ -218,14 +218,14 @@ def test_a_widget_survives_its_callers(tmp_path: Path, capsys: pytest.CaptureFix
 
     widget.on_change(fails)
     widget.on_change(lambda page: heard.append(page.name))
-    widget._tell_changed("p")
+    widget._notify_changed("p")
     assert heard == ["p"]
     assert "RuntimeError: mine" in capsys.readouterr().err
     (tmp_path / "p.json").unlink()
-    widget._tell_changed("p")
+    widget._notify_changed("p")
     widget.close()
     widget.close()
-    widget._hear(widget, {"id": 1, "verb": "hello"}, [])
+    widget._on_message(widget, {"id": 1, "verb": "hello"}, [])
 
 
 def test_a_column_whose_lines_end_in_commas() -> None:

@@ -10,7 +10,7 @@ from playwright.sync_api import Route, expect
 
 
 @pytest.mark.feature("conflicts")
-@pytest.mark.broken("rowgrad.studio.project_verbs:tell_conflict", "lambda *given: None")
+@pytest.mark.broken("rowgrad.studio.project_verbs:send_conflict_event", "lambda *given: None")
 def test_the_second_writer_is_kept_and_both_say_so(desk: Desk) -> None:
     """Two windows on one project: the second writer's page is kept as a page of its own, both say so."""
     desk.put_page("work", const("x", (0, 0), [1.0]))
@@ -43,7 +43,7 @@ def test_the_second_writer_is_kept_and_both_say_so(desk: Desk) -> None:
     assert len(list(desk.studio.folder.glob("*.json"))) == 2
 
 
-@pytest.mark.broken("rowgrad.studio.project_verbs:tell_page", "lambda *given: None")
+@pytest.mark.broken("rowgrad.studio.project_verbs:send_page_event", "lambda *given: None")
 def test_a_window_without_edits_follows(desk: Desk) -> None:
     """Two windows on one project: a window without edits follows live."""
     desk.put_page("work", const("x", (0, 0), [1.0]))

@@ -35,7 +35,7 @@ SHOWN = {
 
 
 @pytest.mark.feature("literals")
-@pytest.mark.broken("rowgrad.studio.value_input:_weak", "lambda found, truth: 7")
+@pytest.mark.broken("rowgrad.studio.value_input:_without_dtype", "lambda found, truth: 7")
 def test_inline_literal_on_an_unwired_pin(desk: Desk) -> None:
     """Inline literal on an unwired pin (also on a sparse-family block)."""
     desk.open_made(
@@ -88,7 +88,7 @@ def test_const_with_dtype_shape_and_literal(desk: Desk) -> None:
 
 @pytest.mark.feature("literals", "attributes", "wires")
 @pytest.mark.broken(
-    "rowgrad.studio.page_session:PageRun._open", "lambda run, prepared, engine: (Opened.new(prepared, engine), [])"
+    "rowgrad.studio.page_session:PageRun._open", "lambda run, prepared, engine: (PageSession.new(prepared, engine), [])"
 )
 def test_variable_from_a_literal_or_a_wire_keeps_its_value(desk: Desk) -> None:
     """Variable (literal with shape; wired Const; keeps its value between runs)."""

@@ -69,7 +69,7 @@ def test_the_script_runs_in_its_own_process_and_gives_the_same_bits(desk: Desk, 
 
 @pytest.mark.feature("export")
 @pytest.mark.broken(
-    "rowgrad.studio.import_export_verbs:_FORMS",
+    "rowgrad.studio.import_export_verbs:_FORMATS",
     "original | {'json': ('.json', lambda page: dumps(Page(page.name, page.blocks[:-1])))}",
 )
 def test_the_page_as_json_is_the_page(desk: Desk, tmp_path: Path) -> None:
@@ -89,7 +89,9 @@ def test_the_page_as_json_is_the_page(desk: Desk, tmp_path: Path) -> None:
 
 
 @pytest.mark.feature("export")
-@pytest.mark.broken("rowgrad.studio.import_export_verbs:_FORMS", "original | {'svg': ('.svg', lambda page: '<svg/>')}")
+@pytest.mark.broken(
+    "rowgrad.studio.import_export_verbs:_FORMATS", "original | {'svg': ('.svg', lambda page: '<svg/>')}"
+)
 def test_the_drawing_as_svg_shows_every_block(desk: Desk, tmp_path: Path) -> None:
     opened(desk)
     download = downloaded(desk, "Drawing (SVG)")
@@ -109,7 +111,7 @@ def test_the_drawing_as_svg_shows_every_block(desk: Desk, tmp_path: Path) -> Non
 
 @pytest.mark.feature("export")
 @pytest.mark.broken(
-    "rowgrad.studio.import_export_verbs:_FORMS",
+    "rowgrad.studio.import_export_verbs:_FORMATS",
     "original | {'svg': ('.svg', lambda page: "
     '\'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="600"/>\')}',
 )

@@ -104,7 +104,7 @@ def test_result_has_the_live_shape(desk: Desk) -> None:
 
 
 @pytest.mark.feature("errors")
-@pytest.mark.broken("rowgrad.studio.page_session:PageRun._failed", "lambda run, work, error: None")
+@pytest.mark.broken("rowgrad.studio.page_session:PageRun._fail", "lambda run, work, error: None")
 @pytest.mark.broken("rowgrad.studio.page_session:failure_json", "lambda *given: original(*given) | {'block': None}")
 def test_a_run_error_names_its_block_and_is_said_once(desk: Desk) -> None:
     """A run error names its block and does not repeat each cycle."""
@@ -154,9 +154,9 @@ def test_an_edit_of_the_logic_stops_the_run(desk: Desk) -> None:
 
 
 @pytest.mark.feature("run")
-@pytest.mark.broken("rowgrad.studio.page_session:Opened.carry_on", "lambda *given: []")
+@pytest.mark.broken("rowgrad.studio.page_session:PageSession.adopt_variables", "lambda *given: []")
 @pytest.mark.broken(
-    "rowgrad.studio.page_session:Opened.carry_on", "lambda *given: (original(*given), ['something'])[1]"
+    "rowgrad.studio.page_session:PageSession.adopt_variables", "lambda *given: (original(*given), ['something'])[1]"
 )
 def test_variables_are_carried_over_an_edit(desk: Desk) -> None:
     """Variables are carried over an edit and the page says which."""

@@ -35,7 +35,7 @@ def large(folder: Path) -> tuple[Path, str]:
 
 
 @pytest.mark.feature("spreadsheet")
-@pytest.mark.broken("rowgrad.studio.value_verbs:value_of_words", "lambda words, *more: original(words[::-1], *more)")
+@pytest.mark.broken("rowgrad.studio.value_verbs:value_of_cells", "lambda words, *more: original(words[::-1], *more)")
 def test_spreadsheet_grid(desk: Desk) -> None:
     """Spreadsheet grid (keyboard entry, add row/column, apply to a saved array)."""
     desk.open_made(made("const", "Const", values={"val": array("float32", [1.0])}))
@@ -63,7 +63,7 @@ def test_spreadsheet_grid(desk: Desk) -> None:
 
 
 @pytest.mark.feature("spreadsheet")
-@pytest.mark.broken("rowgrad.studio.value_verbs:value_of_words", "lambda words, *more: original(words[::-1], *more)")
+@pytest.mark.broken("rowgrad.studio.value_verbs:value_of_cells", "lambda words, *more: original(words[::-1], *more)")
 def test_paste_from_a_spreadsheet(desk: Desk) -> None:
     """Paste from a spreadsheet (TSV)."""
     desk.window.context.grant_permissions(["clipboard-read", "clipboard-write"])
