@@ -246,7 +246,7 @@ class Backward:
             return
         op, connected = node.op, self._connected(node)
         arguments = dict(zip(op.input_names, node.inputs, strict=True))
-        made = Call(
+        call = Call(
             {n: self.trace(v) for n, v in arguments.items()},
             node.attrs,
             tuple(map(self.trace, node.outputs)),
@@ -255,7 +255,7 @@ class Backward:
         cotangents = [self._zero(o) if y is None else self._dense(y) for y, o in zip(ys, node.outputs, strict=True)]
         assert op.adjoint is not None  # by _between
         for name, is_connected, gradient in zip(
-            op.differentiable, connected, op.adjoint(self.ops, made, *cotangents), strict=True
+            op.differentiable, connected, op.adjoint(self.ops, call, *cotangents), strict=True
         ):
             if not is_connected or gradient is None:
                 continue

@@ -128,8 +128,8 @@ def _of_shape(node: Node) -> Any:
 
 def _of_values(node: Node) -> Any:
     """Compute an op whose inputs are all known; None if one is not, or the result is large."""
-    made = node.outputs[0].shape
-    if made is None or None in made or math.prod(d for d in made if d is not None) > _SMALL:
+    shape = node.outputs[0].shape
+    if shape is None or None in shape or math.prod(d for d in shape if d is not None) > _SMALL:
         return None
     inputs = [each(v, known_value) for v in node.inputs]
     if any(v is None for i in inputs for v in (i if isinstance(i, tuple) else (i,))):

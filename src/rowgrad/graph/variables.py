@@ -176,8 +176,8 @@ def _uniform(words: Array, dtype: str) -> Array:
     bits, plain = {"float32": (23, np.uint32), "float16": (10, np.uint16), "bfloat16": (7, np.uint16)}[dtype]
     one = {"float32": 127 << 23, "float16": 15 << 10, "bfloat16": 127 << 7}[dtype]
     number = NUMPY_DTYPE[dtype]
-    made = ((words & np.uint64((1 << bits) - 1)) | np.uint64(one)).astype(plain).view(number)
-    return np.asarray(made - number.type(1))
+    fraction = ((words & np.uint64((1 << bits) - 1)) | np.uint64(one)).astype(plain).view(number)
+    return np.asarray(fraction - number.type(1))
 
 
 def _wide_fraction(first: Array, second: Array) -> Array:

@@ -424,8 +424,8 @@ class _WireChecker:
         if isinstance(value, Unknown):
             if value.dtype is None:
                 return
-            made = value.output()
-            inputs = {**inputs, pin: [*inputs[pin][:-1], made] if arg.many else made}
+            output = value.output()
+            inputs = {**inputs, pin: [*inputs[pin][:-1], output] if arg.many else output}
         check_dtypes(op, pin, inputs)
         if op.layer != "graph" or isinstance(value, Unknown):
             return
@@ -511,22 +511,22 @@ def gradient_blocks(page: Page, outputs: list[End], inputs: list[End]) -> tuple[
     values, sources = ([_output(checked, end) for end in ends] for ends in (outputs, inputs))
     scope = checked.scope.with_op_name(_Names(page).take("gradients"))
     try:
-        made = ops.AddSymbolicGradients(scope, values, sources)
+        block = ops.AddSymbolicGradients(scope, values, sources)
     except OpError as error:
         if error.message.startswith("no gradient flows"):  # its hint about an attribute does not apply here
             name = next(e for k, e in enumerate(inputs) if error.argument == f"inputs[{k}]")
             raise PageError(f"{name}", f"no gradient flows to it from {', '.join(map(str, outputs))}") from None
         raise
-    gradients = made.pins["grad_outputs"]
-    blocks = _Blocks(checked, made.name, _Names(page))
-    blocks.reserve_names(_names_of_gradients(gradients, inputs))
+    gradients = block.pins["grad_outputs"]
+    builder = _Blocks(checked, block.name, _Names(page))
+    builder.reserve_names(_names_of_gradients(gradients, inputs))
     try:
-        ends = [blocks.end(gradient) for gradient in gradients]
+        ends = [builder.end(gradient) for gradient in gradients]
     except _NoBlock:
-        whole = Block(made.name, "AddSymbolicGradients", wires={"outputs": list(outputs), "inputs": list(inputs)})
-        blocks.made, ends = [whole], [End(made.name, "grad_outputs", k) for k in range(len(inputs))]
-    _arrange(page, blocks.made)
-    return blocks.made, ends
+        whole = Block(block.name, "AddSymbolicGradients", wires={"outputs": list(outputs), "inputs": list(inputs)})
+        builder.blocks, ends = [whole], [End(block.name, "grad_outputs", k) for k in range(len(inputs))]
+    _arrange(page, builder.blocks)
+    return builder.blocks, ends
 
 
 def _output(checked: Checked, end: End) -> Any:
@@ -594,7 +594,7 @@ class _Blocks:
         self.graph = checked.scope.graph
         self.inside = inside  # the block whose nodes become blocks, which replace its pins
         self.names = names
-        self.made: list[Block] = []
+        self.blocks: list[Block] = []
         self._ids: dict[Node, str] = {}
         self._reserved: dict[Node, str] = {}
 
@@ -644,14 +644,14 @@ class _Blocks:
                 block.wires[arg.name] = [self._entry(block, f"{arg.name}_{k}", v) for k, v in enumerate(value)]
             else:
                 block.values[arg.name] = [np.array(v) for v in value]
-        self.made.append(block)
+        self.blocks.append(block)
 
     def _entry(self, block: Block, place: str, value: Any) -> End:
         """Return the pin of an entry in a list of wires; an array gets a new Const block."""
         if isinstance(value, Output):
             return self.end(value)
         source = Block(self.names.take(f"{block.id}_{place}"), "Const", {"val": np.array(value)})
-        self.made.append(source)
+        self.blocks.append(source)
         return End(source.id, "output")
 
 

@@ -49,9 +49,9 @@ class Access:
         self._expire()
         while len(self._launches) >= _MOST:
             self._launches.pop(next(iter(self._launches))).end()
-        made = secrets.token_urlsafe(32)
-        self._launches[_digest(made)] = _Launch(self._clock() + LAUNCH_SECONDS, end)
-        return made
+        secret = secrets.token_urlsafe(32)
+        self._launches[_digest(secret)] = _Launch(self._clock() + LAUNCH_SECONDS, end)
+        return secret
 
     def use_launch(self, secret: str) -> bool:
         """Invalidate a launch secret; return False if it is unknown, was used before, or has expired."""

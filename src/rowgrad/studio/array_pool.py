@@ -189,8 +189,8 @@ class Pool:
                 make_folder(self.path)
                 link(folder / name, self.path / name)
 
-    def link_files(self, names: set[str], folder: Path, made: list[Path]) -> None:
-        """Link files of the pool into a page's folder of arrays; append new ones to `made`."""
+    def link_files(self, names: set[str], folder: Path, created: list[Path]) -> None:
+        """Link files of the pool into a page's folder of arrays; append new ones to `created`."""
         for name in sorted(names):
             target = folder / name
             current = stamp(target)
@@ -203,7 +203,7 @@ class Pool:
                 if not self._is_intact(name):
                     raise PageError(name, f"this array's file is damaged or gone from {self.path}")
                 if current is None:
-                    made.append(target)
+                    created.append(target)
                 link(self.path / name, target)
                 self._linked[target] = stamp(target)
         if names and folder.is_dir():

@@ -136,12 +136,12 @@ def _check_nesting(raw: bytes, limits: Limits) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    found = dict(pairs)
+    if len(found) < len(pairs):
         keys: set[str] = set()
         twice = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value]
         raise InvalidArgumentError(f"the request has an object with the key {twice[:60]!r} twice")
-    return made
+    return found
 
 
 def _integer(digits: str) -> int:

@@ -89,8 +89,8 @@ class Listing:
     def entries(self) -> list[dict[str, Any]]:
         """Return `{name, revision, blocks, modified}` for every page, and `error` if it cannot be opened."""
         with self._lock:
-            seen = {stem: self._read_entry(stem) for stem in stems(self._root)}
-            self._files = {stem: found for stem, found in seen.items() if found is not None}
+            listed = {stem: self._read_entry(stem) for stem in stems(self._root)}
+            self._files = {stem: found for stem, found in listed.items() if found is not None}
             entries = [found.entry for found in self._files.values() if found.entry is not None]
         return sorted(({**entry} for entry in entries), key=lambda entry: page_names.key(entry["name"]))
 
@@ -188,10 +188,10 @@ def _array_names(tree: Any) -> Iterator[str]:
 def write_page(path: Path, text: bytes, names: set[str], pool: Pool, first: Callable[[], None]) -> None:
     """Write a page with arrays of the pool. `first` is called under the writer's lock and may raise to cancel."""
 
-    def put_arrays(folder: Path, made: list[Path]) -> None:
+    def put_arrays(folder: Path, created: list[Path]) -> None:
         first()
         array_pool.reject_link(folder, path)
-        pool.link_files(names, folder, made)
+        pool.link_files(names, folder, created)
 
     store.replace(path, text, names, put_arrays)
 

@@ -232,14 +232,14 @@ def _read_private(path: Path) -> str | None:
 def _write_private(path: Path, text: str) -> None:
     array_pool.make_folder(path.parent)
     array_pool.reject_link(path)
-    made = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(f"{text} {_inode(os.fstat(file.fileno()))}\n")
-        os.replace(made, path)
+        os.replace(temporary, path)
     except BaseException:
-        files.remove(made)
+        files.remove(temporary)
         raise
 
 
@@ -278,15 +278,15 @@ def listen(host: str, port: int, before: int | None = None) -> socket.socket:
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     ports = [port] if port else [*([before] if before else []), *range(FIRST_PORT, FIRST_PORT + _TRIED), 0]
     for candidate in ports:
-        made = socket.socket(family, socket.SOCK_STREAM)
+        sock = socket.socket(family, socket.SOCK_STREAM)
         try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind((address[0], candidate, *address[2:]))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((address[0], candidate, *address[2:]))
             # Two servers can bind one port, but only one can listen; listening now shows which.
-            made.listen(128)
-            return made
+            sock.listen(128)
+            return sock
         except OSError as error:
-            made.close()
+            sock.close()
             if error.errno != errno.EADDRINUSE or candidate == ports[-1]:
                 raise
     raise AssertionError("unreachable: the last port raises or returns")

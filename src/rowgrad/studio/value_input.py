@@ -88,7 +88,7 @@ def _parse(text: str, dtype: str | None) -> tuple[Array, bool]:
 
 def _to_braces(text: str) -> str:
     """Replace the brackets of JSON, Python and NumPy by braces, and add the commas that NumPy omits."""
-    made: list[str] = []
+    parts: list[str] = []
     before = ""
     opened: list[str] = []
     for token in _BRACKETED.findall(text):
@@ -102,12 +102,12 @@ def _to_braces(text: str) -> str:
         elif token[0] not in "\"'" and ("{" in token or "}" in token):
             raise PageError("", f"write brackets or braces, not both: {quoted(token)}")
         if token not in ")]," and before not in ("", "[", "(", ","):
-            made.append(",")
+            parts.append(",")
         if token[0] == "'" and token[-1] == "'" and len(token) > 1:
             token = '"' + token[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
-        made.append({"[": "{", "(": "{", "]": "}", ")": "}"}.get(token, token))
+        parts.append({"[": "{", "(": "{", "]": "}", ")": "}"}.get(token, token))
         before = token
-    return "".join(made)
+    return "".join(parts)
 
 
 def _table(text: str, dtype: str | None) -> tuple[Array, bool] | None:
@@ -183,12 +183,12 @@ def _to_float32(array: Array) -> Array:
 def as_float32(array: Array, where: Callable[[int], str]) -> Array:
     """Convert numbers to float32, the default dtype; raise PageError for a number that is too large."""
     with np.errstate(over="ignore"):
-        made = array.astype(np.float32)
-    lost = np.isinf(made) & np.isfinite(array)
+        narrow = array.astype(np.float32)
+    lost = np.isinf(narrow) & np.isfinite(array)
     if lost.any():
         k = int(lost.argmax())
         raise PageError("", f"{array.reshape(-1)[k]}{where(k)} is too large for float32; name a dtype")
-    return made
+    return narrow
 
 
 def _in_shape(array: Array, shape: list[int]) -> Array:
@@ -245,14 +245,14 @@ def _npy(raw: bytes, dtype_name: str | None = None) -> Array:
     if stream.tell() + size != len(raw):
         raise PageError("", f"its header declares {size} bytes, but the file has {len(raw) - stream.tell()}")
     flat = np.frombuffer(raw, dtype=dtype, offset=stream.tell(), count=math.prod(shape)) if size else np.empty(0, dtype)
-    made: Array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+    array: Array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
     if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
-        made = made.view(NUMPY_DTYPE["bfloat16"])  # .npy files have no name for it
+        array = array.view(NUMPY_DTYPE["bfloat16"])  # .npy files have no name for it
     if dtype_name in QUANTIZED or dtype_name == "bfloat16":
         stored = np.dtype(np.uint16) if dtype_name == "bfloat16" else NUMPY_DTYPE[dtype_name][0]
         if dtype.newbyteorder("=") == stored:
-            made = made.astype(stored).view(NUMPY_DTYPE[dtype_name])
-    return validated(made, "")
+            array = array.astype(stored).view(NUMPY_DTYPE[dtype_name])
+    return validated(array, "")
 
 
 def _npz(raw: bytes) -> dict[str, Array]:
@@ -306,9 +306,9 @@ def _strings(joined: Array, offsets: Array, shape: Array) -> Array:
     if not fits or ends[0] < 0 or ends[-1] > joined.size:
         raise PageError("", "its offsets do not fit its bytes")
     data = joined.tobytes()
-    made = np.empty(len(ends) - 1, dtype=object)
-    made[:] = [data[a:b] for a, b in pairwise(ends)]
-    return made.reshape(sizes)
+    array = np.empty(len(ends) - 1, dtype=object)
+    array[:] = [data[a:b] for a, b in pairwise(ends)]
+    return array.reshape(sizes)
 
 
 def _table_file(raw: bytes, separator: str | None, dtype: str | None) -> Array:
@@ -337,10 +337,10 @@ def _table_file(raw: bytes, separator: str | None, dtype: str | None) -> Array:
 
     if kind != "string" and "" in cells:
         raise PageError("", f"no value{where(cells.index(''))}")
-    made = parse_elements(cells, kind, where)
-    if kind is None and made.dtype == np.float64:
-        made = as_float32(made, where)
-    return made if width == 1 else made.reshape(len(body), width)
+    array = parse_elements(cells, kind, where)
+    if kind is None and array.dtype == np.float64:
+        array = as_float32(array, where)
+    return array if width == 1 else array.reshape(len(body), width)
 
 
 def _numeric(row: list[str]) -> bool:

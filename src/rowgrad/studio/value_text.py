@@ -225,10 +225,10 @@ def heat_of(array: Array, at: Sequence[int], most: int) -> dict[str, Any]:
     low, high = _bounds(array, dtype)
     cells = picked.astype(object)
     cells[~np.isfinite(picked)] = None
-    made = {"info": info_of(array), "rows": rows, "columns": columns, "low": low, "high": high}
+    response = {"info": info_of(array), "rows": rows, "columns": columns, "low": low, "high": high}
     if dtype in QUANTIZED:
-        made["info"] |= {"dtype": dtype, "text": made["info"]["text"].replace(aval_of(array).dtype, dtype)}
-    return made | {"step": steps, "cells": cells.tolist()}
+        response["info"] |= {"dtype": dtype, "text": response["info"]["text"].replace(aval_of(array).dtype, dtype)}
+    return response | {"step": steps, "cells": cells.tolist()}
 
 
 def _floats(array: Array, dtype: str) -> Array:
@@ -277,8 +277,8 @@ def sparse_entries(indices: Any, values: Any, dense_shape: Any, entries: Sequenc
         raise _error("entries", f"at most {MOST_CELLS} entries", beyond - first)
     texts = texts_of(np.ascontiguousarray(found[first:beyond]))
     listed = [[*place, text] for place, text in zip(places[first:beyond].tolist(), texts, strict=True)]
-    made = {"info": _info(found, shape), "first": first, "beyond": beyond, "total": len(found)}
-    return made | {"of": shape.tolist(), "entries": listed}
+    response = {"info": _info(found, shape), "first": first, "beyond": beyond, "total": len(found)}
+    return response | {"of": shape.tolist(), "entries": listed}
 
 
 def sparse_parts(dtype: str | None, shape: Sequence[int], entries: list[Any]) -> tuple[Array, Array, Array]:

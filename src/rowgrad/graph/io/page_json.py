@@ -163,18 +163,18 @@ def encode(what: Page | Project, writer: Writer) -> dict[str, Any]:
 def _encode_page(page: Page, place: str, writer: Writer) -> dict[str, Any]:
     where = fields.under(place, "blocks")
     blocks = [_encode_block(block, fields.under(where, i), writer) for i, block in enumerate(page.blocks)]
-    made: dict[str, Any] = {"name": page.name, "blocks": blocks}
+    data: dict[str, Any] = {"name": page.name, "blocks": blocks}
     if page.notes:
-        made["notes"] = [
+        data["notes"] = [
             _encode_note(note, f"{fields.under(place, 'notes')}[{i}]") for i, note in enumerate(page.notes)
         ]
-    return made
+    return data
 
 
 def _encode_block(block: Block, place: str, writer: Writer) -> dict[str, Any]:
-    made: dict[str, Any] = {"id": block.id, "op": block.op}
+    data: dict[str, Any] = {"id": block.id, "op": block.op}
     if block.at is not None:
-        made["at"] = _encode_position(block.at, fields.under(place, "at"))
+        data["at"] = _encode_position(block.at, fields.under(place, "at"))
     for key, value in (
         ("values", _values(block, fields.under(place, "values"), writer)),
         ("in", {pin: str(ends[0]) if len(ends) == 1 else [str(e) for e in ends] for pin, ends in block.wires.items()}),
@@ -182,8 +182,8 @@ def _encode_block(block: Block, place: str, writer: Writer) -> dict[str, Any]:
         ("hidden", list(block.hidden)),
     ):
         if value:
-            made[key] = value
-    return made
+            data[key] = value
+    return data
 
 
 def _values(block: Block, place: str, writer: Writer) -> dict[str, Any]:
@@ -199,11 +199,11 @@ def _under(place: str, key: Any) -> str:
 
 
 def _encode_note(note: Note, place: str) -> dict[str, Any]:
-    made: dict[str, Any] = {"text": note.text, "at": _encode_position(note.at, fields.under(place, "at"))}
+    data: dict[str, Any] = {"text": note.text, "at": _encode_position(note.at, fields.under(place, "at"))}
     if note.size is not None:
         # `encode` decodes the result, which rejects sizes that are not positive.
-        made["size"] = _encode_position(note.size, fields.under(place, "size"), "(width, height)")
-    return made
+        data["size"] = _encode_position(note.size, fields.under(place, "size"), "(width, height)")
+    return data
 
 
 def _encode_position(at: tuple[float, float], place: str, wanted: str = "(x, y)") -> list[float]:

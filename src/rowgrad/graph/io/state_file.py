@@ -204,15 +204,15 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, dtype: str, shape: t
         head = member.read(12)
         head += member.read(max(min(arrays.npy_head_size(head), _LONGEST_HEAD) - len(head), 0))
         arrays.npy_data_start(head, info.file_size, stored, shape)  # before anything is allocated
-        made = np.empty(shape, dtype=stored)
-        target = made.reshape(-1).view(np.uint8)
+        array = np.empty(shape, dtype=stored)
+        target = array.reshape(-1).view(np.uint8)
         at = 0
         while piece := member.read(_PIECE):  # to the end, where the checksum is compared
             target[at : at + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
             at += len(piece)
-        if at != made.nbytes:
-            raise PageError("", f"it ends after {at} of {made.nbytes} bytes")
-    return arrays.from_stored(dtype, made)
+        if at != array.nbytes:
+            raise PageError("", f"it ends after {at} of {array.nbytes} bytes")
+    return arrays.from_stored(dtype, array)
 
 
 # -- result files: an .npz that NumPy reads without rowgrad ------------------------------------------------------------
