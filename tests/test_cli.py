@@ -132,7 +132,7 @@ def test_every_help_has_an_example(name: str, capsys: Captured) -> None:
         (["rnu"], "rowgrad: argument COMMAND: invalid choice: 'rnu'"),
         (["run"], "rowgrad run: the following arguments are required: PAGE; see `rowgrad run --help`"),
         (["run", "p", "--stpes", "3"], "rowgrad run: unknown: --stpes 3; see `rowgrad run --help`"),
-        (["run", "p", "--steps", "0"], "rowgrad run: argument --steps: '0' is not a positive whole number"),
+        (["run", "p", "--steps", "0"], "rowgrad run: argument --steps: '0' is not a positive integer"),
         (["run", "p", "--rate", "nan"], "rowgrad run: argument --rate: 'nan' is not a number of steps per second"),
         (["run", "p", "--rate", "9e-7"], "rowgrad run: argument --rate: '9e-7' is not a number of steps per second"),
         (["run", "p", "--stat", "s"], "rowgrad run: unknown: --stat s"),
@@ -178,7 +178,7 @@ def test_internal_errors(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> N
     def fail(*args: object) -> None:
         raise ZeroDivisionError("a bad\nday")
 
-    monkeypatch.setattr("rowgrad.cli.ops._listed", fail)
+    monkeypatch.setattr("rowgrad.cli.ops._list", fail)
     assert main(["ops"]) == 70
     shown = capsys.readouterr().err
     assert shown == "rowgrad ops: ZeroDivisionError: a bad day (internal error; --debug shows the traceback)\n"
@@ -192,7 +192,7 @@ def test_interrupted(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rowgrad.cli.ops._listed", fail)
+    monkeypatch.setattr("rowgrad.cli.ops._list", fail)
     assert main(["ops"]) == 130
     assert capsys.readouterr().err == "rowgrad ops: interrupted\n"
 
@@ -225,7 +225,7 @@ def test_the_version_as_json(capsys: Captured) -> None:
     ("words", "message"),
     [
         (["--bogus"], "unknown: --bogus; see `rowgrad bench --help`"),
-        (["--rounds", "0"], "argument --rounds: '0' is not a positive whole number"),
+        (["--rounds", "0"], "argument --rounds: '0' is not a positive integer"),
         (
             ["--cases", "mid,nowhere"],
             "--cases: no case 'nowhere'; there are mid, wide, narrow, cold, few_rows",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rowgrad.graph.page import Block, End, Page, PageError
-from rowgrad.graph.page_builder import arriving, build, check
+from rowgrad.graph.page_builder import build, check, value_at
 
 ONE = Block("c", "Const", {"val": [1.0, 2.0]})
 BOTH = Block("l", "InputList", wires={"outputlist": [End("c", "output"), End("c", "output")]})
@@ -41,6 +41,6 @@ def test_two_blocks_with_one_id_raise() -> None:
 
 def test_arriving_returns_none_for_missing_ends() -> None:
     graph = build(page_reading(End("l", "output", 1))).graph
-    assert arriving(graph, End("l", "output", 1)) is arriving(graph, End("l", "output"))[1]
+    assert value_at(graph, End("l", "output", 1)) is value_at(graph, End("l", "output"))[1]
     for end in (End("l", "output", 2), End("c", "output", 0), End("c", "out"), End("x", "output")):
-        assert arriving(graph, end) is None
+        assert value_at(graph, end) is None

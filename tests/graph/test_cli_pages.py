@@ -178,7 +178,7 @@ def test_fetch_of_lists_sparse_tensors_and_operations(capsys: Captured) -> None:
 
 def test_run_a_page_without_a_session(capsys: Captured) -> None:
     save(Page("still", [Block("a", "Const", {"val": np.array(["x", b"\xff"], object)})]), "still.json")
-    message = "there is no ClientSession block to run; name values to compute with --fetch"
+    message = "no ClientSession block to run; name values to compute with --fetch"
     assert message in run_failing(["run", "still.json"], 1, capsys)
     assert main(["run", "still.json", "--fetch", "a"]) == 0
     assert capsys.readouterr().out == "a.output  string[2]\n  ['x' b'\\xff']\n"
@@ -265,7 +265,7 @@ def test_bfloat16_from_a_file(capsys: Captured) -> None:
         (["--feed", "sum={1,2}"], 1, "only placeholders can be fed, and sum is not one"),
         (["--feed-batches", "x=many.npy", "--steps", "4"], 2, "--steps 4: x has only 3 batches"),
         (["--feed-batches", "x=many.npy", "--feed-batches", "z=two.npy"], 2, "z has 2 batches, x has 3"),
-        (["--feed-batches", "x=nothing.npy"], 1, "there is no batch for x"),
+        (["--feed-batches", "x=nothing.npy"], 1, "no batches for x"),
         (["--feed", "x={1,2}", "--engine", "abacus"], 1, "there is no engine 'abacus'"),
         (["--feed", "x={1,2}", "-o", "no/where.npz"], 3, "there is no folder"),
         (["--feed", "x={1,2}", "--state", "."], 3, "this is a folder"),
@@ -373,7 +373,7 @@ def test_every_page_of_a_project_runs_separately(capsys: Captured) -> None:
         "two/keep.output_ref  float32[2]",
     ]
     assert shown.out.count("[3. 6.]") == 2
-    assert shown.err == "rowgrad run: page none: there is no ClientSession block to run\n"
+    assert shown.err == "rowgrad run: page none: no ClientSession block to run\n"
     with np.load("out.npz") as found:
         assert found["two/keep.output_ref"].tolist() == [3.0, 6.0]
     document = run_json(["run", "project.json", "--feed", "x={1,2}"], capsys)
@@ -386,7 +386,7 @@ def test_run_one_page_of_a_project(capsys: Captured) -> None:
     assert "--page: one, two, none" in run_failing(["run", "project.json", "--state", "s"], 2, capsys)
     assert "--page: one, two, none" in run_failing(["export", "project.json", "--svg"], 2, capsys)
     save(Project("empty", []), "empty.json")
-    assert "there is no page in this project" in run_failing(["run", "empty.json"], 1, capsys)
+    assert "this project has no pages" in run_failing(["run", "empty.json"], 1, capsys)
 
 
 # -- state and signals -------------------------------------------------------------------------------------------------

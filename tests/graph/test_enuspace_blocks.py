@@ -157,7 +157,7 @@ def test_omitted_parts_are_reported(tmp_path: Path) -> None:
         "warning: U: no block named Nonsense; left out, and the 2 wires to/from it",
         "warning: C: the wire from A.output to C.w: there is no pin C.w; left out",
         "warning: C: the wire from A.output[1] to C.y: there is no pin A.output[1]; left out",
-        "warning: C: the wire from V.ref to C.x: x takes one wire, and has one from __b.output; left out",
+        "warning: C: the wire from V.ref to C.x: x takes one wire and already has one from __b.output; left out",
         "warning: C: the wire from A.result_output to C.y: there is no pin A.result_output; left out",
         "warning: C: Add has no pin w; what is typed there is left out: '5'",
         "warning: V: Variable has no attribute container; left out, with its value 'c'",
@@ -168,7 +168,7 @@ def test_omitted_parts_are_reported(tmp_path: Path) -> None:
         "note: pg-trend-x: for display only, left out (1)",
         "note: results saved in the file are not read (6)",
         "note: wires that are display only, left out (1)",
-        "note: wires of scope and status, which nothing needs, left out (1)",
+        "note: wires of scope and status, which a page does not need, left out (1)",
         "note: output nix of Const is called output here (1)",
         "note: values typed into pins that have a wire, which are not used (2)",
         "note: attribute mode of Variable, at its default, left out (1)",
@@ -189,7 +189,7 @@ def test_display_only_wires_cause_no_warning(tmp_path: Path) -> None:
     wires = [("T", "out", "S", "fetch_outputs"), ("A", "output", "nowhere", "x")]
     warned = [r for r in remarks(read(tmp_path, svg({"A": CONST, "S": SESSION}, wires, inside=extra))) if "warn" in r]
     assert warned == [
-        "warning: the wire from T.out to S.fetch_outputs: it comes from no block; left out",
+        "warning: the wire from T.out to S.fetch_outputs: its source is not a block; left out",
         "warning: the wire from A.output to nowhere.x: there is no block nowhere; left out",
     ]
     assert warned[1:] == [r for r in remarks(read(tmp_path, task({"A": CONST}, wires[1:]), "p.json")) if "warn" in r]
@@ -200,7 +200,7 @@ def test_a_wire_listed_only_at_its_output_is_imported(tmp_path: Path) -> None:
     written = written.replace('"in-symbol-id": "A"', '"in-symbol-id": ""')
     imported = read(tmp_path, written, "page.json")
     assert imported.page["S"].wires == {"fetch_outputs": [End("A", "output")]}
-    assert "warning: S: fetch_outputs does not list its wire from A.output; it is kept" in remarks(imported)
+    assert "warning: S: fetch_outputs does not list its wire from A.output; the wire is imported" in remarks(imported)
 
 
 def test_positions_add_up_in_groups(tmp_path: Path) -> None:

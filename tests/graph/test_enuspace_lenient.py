@@ -50,7 +50,7 @@ def remarks(imported: Imported, level: str = "warning") -> list[str]:
 def test_invalid_positions_are_read_as_zero(drawn: str, at: tuple[float, float], odd: int, tmp_path: Path) -> None:
     imported = read(tmp_path, svg({}, [], inside=drawn))
     assert [(n.text, n.at) for n in imported.page.notes] == [("a", at)]
-    expected = [f": places on the page that are no numbers, taken as 0 ({odd})"]
+    expected = [f": coordinates that are not numbers, read as 0 ({odd})"]
     assert remarks(imported, "note") == (expected if odd else [])
 
 
@@ -148,7 +148,7 @@ def test_a_variable_without_initial_values_starts_with_zeros(tmp_path: Path) -> 
     )
     zero = imported.page["A"].values["initvalues"]
     assert (zero.dtype, zero.shape, zero.item()) == (np.int64, (), 0)
-    assert remarks(imported) == ["A: it has no initial values; it begins with zeros"]
+    assert remarks(imported) == ["A: it has no initial values; it starts with zeros"]
 
 
 def test_declarations_inside_comments_and_cdata_are_ignored(tmp_path: Path) -> None:
@@ -162,14 +162,14 @@ def test_a_repeated_attribute_must_have_one_value(tmp_path: Path) -> None:
         return svg({"A": Drawn("MatMul", {"attrs": text_pin(text)})}, [])
 
     assert read(tmp_path, written("transpose_a_ = true; transpose_a = true")).page["A"].attrs == {"transpose_a": True}
-    with pytest.raises(PageError, match=r"A\.attrs: attribute transpose_a is given twice: 'true' and 'false'"):
+    with pytest.raises(PageError, match=r"A\.attrs: attribute transpose_a is set twice: 'true' and 'false'"):
         read(tmp_path, written("transpose_a_ = true; transpose_a = false"))
 
 
 def test_a_wire_with_an_empty_end_is_omitted_with_a_warning(tmp_path: Path) -> None:
     imported = read(tmp_path, svg({"A": CONST}, [("A", "output", "", "x"), ("A", "output", "A", "")]))
     assert len(remarks(imported)) == 2
-    assert all("one of its ends is empty; left out" in warning for warning in remarks(imported))
+    assert all("one end is empty; left out" in warning for warning in remarks(imported))
 
 
 def test_alternative_names_of_pins_and_blocks(tmp_path: Path) -> None:

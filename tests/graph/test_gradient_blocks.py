@@ -381,7 +381,7 @@ def small() -> Page:
         ("y.y", "list.output[2]", "has 2 entries"),
         ("y.y[0]", "w.ref", "is not a list"),
         ("wrong.product", "w.ref", "a must"),
-        ("after.y", "w.ref", "after: it waits"),
+        ("after.y", "w.ref", "after: it depends on"),
     ],
 )
 def test_invalid_requests_raise(small: Page, output: str, input_: str, message: str) -> None:

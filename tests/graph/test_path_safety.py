@@ -278,7 +278,7 @@ def test_invalid_page_names_raise(name: str) -> None:
     assert page_names.fault(name) is not None
     with pytest.raises(rg.errors.InvalidArgumentError):
         page_names.checked(name)
-    assert page_names.fault(page_names.fitted(name)) is None
+    assert page_names.fault(page_names.valid_name(name)) is None
 
 
 def test_valid_page_names_are_accepted() -> None:

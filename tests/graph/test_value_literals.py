@@ -87,24 +87,24 @@ def test_nan_and_quantized_dtypes() -> None:
 @pytest.mark.parametrize(
     ("text", "dtype", "message"),
     [
-        ("{{1,2},{3}}", None, "braces hold 1 where those beside them hold 2, at character 10"),
+        ("{{1,2},{3}}", None, "these braces have 1 entries, those before have 2, at character 10"),
         ("{1,{2}}", None, "braces beside values, at character 4"),
         ("{{1},2}", None, "a value beside braces, at character 6"),
-        ("{{1},{}}", None, "braces hold 0 where those beside them hold 1"),
+        ("{{1},{}}", None, "these braces have 0 entries, those before have 1"),
         ("{1,,}", None, "a comma where a value should be, at character 4"),
-        ("{{1,2,},{3,}}", None, "braces hold 1 where those beside them hold 2"),
+        ("{{1,2,},{3,}}", None, "these braces have 1 entries, those before have 2"),
         (";", None, "the text is empty"),
         ("5;;", None, "is not a valid int32"),
         ("{,1}", None, "a comma where a value should be, at character 2"),
         ("{1}{2}", None, "nothing may follow the value, at character 4"),
         ("1,2", None, "a comma outside of braces, at character 2"),
         ("{1", None, "a brace is not closed, at character 3"),
-        ("1}", None, "a brace closes that was not opened, at character 2"),
+        ("1}", None, "a closing brace without an opening one, at character 2"),
         ("", None, "the text is empty"),
         ("  ", "string", "the text is empty"),
-        ('{"a" "b"}', None, "a comma should stand before this, at character 6"),
-        ('{"a, 1}', None, "a quote that does not end, at character 2"),
-        (r'"a\q"', None, r"it has \\q"),
+        ('{"a" "b"}', None, "a comma is missing before this, at character 6"),
+        ('{"a, 1}', None, "a quote is not closed, at character 2"),
+        (r'"a\q"', None, r"unknown escape \\q"),
         ('{"a",1.5}', "float32", "'\"a\"' at character 2 is not a valid float32"),
         ("{" * 33 + "}" * 33, None, "more than 32 braces"),
         ("{1, abc}", None, "'abc' at character 5 is not a valid int32"),
@@ -112,7 +112,7 @@ def test_nan_and_quantized_dtypes() -> None:
         ("٣", None, "is not a valid int32"),
         ("0x10", None, "is not a valid int32"),
         ("1 2", None, "is not a valid int32"),
-        ("{1,-129}", "int8", r"'-129' at character 4 is not in \[-128, 127\], which int8 holds"),
+        ("{1,-129}", "int8", r"'-129' at character 4 is not in \[-128, 127\], the range of int8"),
         ("9223372036854775808", "int64", "9223372036854775807"),
         ("99999999999999999999", None, "9223372036854775807"),
         ("1e999999999", "int32", "is not in"),
@@ -167,7 +167,7 @@ def test_some_dtypes_are_inferred(dtype: str) -> None:
 
 
 def test_a_shape_without_values() -> None:
-    with pytest.raises(PageError, match=r"no text has the shape \[0, 3\]"):
+    with pytest.raises(PageError, match=r"an array of shape \[0, 3\] cannot be written as text"):
         format_literal(np.zeros((0, 3)))
 
 

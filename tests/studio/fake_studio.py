@@ -56,13 +56,13 @@ def gate(studio: Any, args: Arguments) -> Any:
     """Wait until another request or SIGUSR1 opens the gate; a response proves that requests run concurrently."""
     if args.truth("open"):
         _gate.set()
-    studio.hub.tell({"event": "said", "text": "at the gate"})
+    studio.hub.send({"event": "said", "text": "at the gate"})
     return {"opened": _gate.wait(600)}
 
 
 @verbs.verb("tell")
 def tell(studio: Any, args: Arguments) -> Any:
-    studio.hub.tell({"event": "said", "text": args.text("text")})
+    studio.hub.send({"event": "said", "text": args.text("text")})
     return {}
 
 

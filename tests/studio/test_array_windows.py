@@ -11,7 +11,7 @@ import pytest
 from rowgrad._catalog.spec import ALL_DTYPES, COMPLEX, FLOATS, QUANTIZED
 from rowgrad._runtime.arrays import NUMPY_DTYPE, Array
 from rowgrad.errors import InvalidArgumentError
-from rowgrad.studio.value_input import parse_value, value_of_words
+from rowgrad.studio.value_input import parse_value, value_of_cells
 from rowgrad.studio.value_text import heat_of, literal_text, preview, short_text, window_of
 
 
@@ -44,7 +44,7 @@ def test_cell_texts_parse_back_to_the_same_bits(dtype: str) -> None:
     window = json.loads(json.dumps(window_of(array, [], [0, 300], [0, 5])))
     assert window["info"]["text"] == f"{dtype}[300]"
     words = [cell for row in window["cells"] for cell in row]
-    back = value_of_words(words, dtype, [300])
+    back = value_of_cells(words, dtype, [300])
     assert back.dtype == array.dtype
     if dtype == "string":
         assert back.tolist() == array.tolist()
@@ -88,7 +88,7 @@ def test_windows_of_every_rank() -> None:
 
 def test_windows_out_of_range_or_too_large_raise() -> None:
     array = np.zeros((3, 200, 200))
-    with pytest.raises(InvalidArgumentError, match=r"at must be 1 indices, as float64\[3,200,200\] asks for; got \[\]"):
+    with pytest.raises(InvalidArgumentError, match=r"at must be 1 indices, as float64\[3,200,200\] requires; got \[\]"):
         window_of(array, [], [0, 1], [0, 1])
     with pytest.raises(InvalidArgumentError, match=r"at\[0\] must be in \[0, 3\); got 3"):
         window_of(array, [3], [0, 1], [0, 1])

@@ -110,7 +110,7 @@ def test_points_are_bounded_and_thinned(monkeypatch: pytest.MonkeyPatch) -> None
     assert series["points"][0] == [1501, 1501.0]
     assert series["points"][-1] == [2500, 2500.0]
     assert len(trends.points(2450)[0]["points"]) == 50
-    trends.go_back(2000)
+    trends.drop_after(2000)
     trends.record(2001, UnusedSession(), {"a.y": np.array(math.nan)})  # type: ignore[arg-type]
     assert trends.points(1998)[0]["points"] == [[1999, 1999.0], [2000, 2000.0], [2001, None]]
 

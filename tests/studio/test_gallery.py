@@ -57,6 +57,6 @@ def test_a_project_in_the_gallery_is_reported_as_an_error(tmp_path: Path, monkey
     save(Project("x"), tmp_path / "gallery_pages" / "x.json")
     monkeypatch.setattr(project_verbs, "__file__", str(tmp_path / "gallery.py"))
     (entry,) = project_verbs.entries()
-    assert "pages only" in entry["text"]
-    with pytest.raises(PageError, match="pages only"):
+    assert "only have pages" in entry["text"]
+    with pytest.raises(PageError, match="only have pages"):
         project_verbs.page("x")

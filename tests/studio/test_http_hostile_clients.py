@@ -81,7 +81,7 @@ def test_a_body_of_100_megabytes_is_rejected(patient_server: ServerProcess, verb
 @needs_proc
 def test_concurrent_large_bodies_share_one_memory_limit() -> None:
     """Six files of 20 MiB: at most 48 MiB together are in memory."""
-    with run_server(held_bytes=48 * MEBIBYTE) as server:
+    with run_server(total_bytes=48 * MEBIBYTE) as server:
         body = bytes(20 * MEBIBYTE)
         start = head("/api/upload?name=a", server.port, extra=f"Content-Length: {len(body)}\r\n")
         before = server.memory()

@@ -148,7 +148,7 @@ def test_importing_a_page_without_its_array_files(studio: FilesStudio) -> None:
     other = studio.root / "other"
     other.mkdir()
     save(page_with_array(), other / "p.json")
-    with pytest.raises(PageError, match=r"blocks\[0\]\.values\.val\.file: .* did not come with it"):
+    with pytest.raises(PageError, match=r"blocks\[0\]\.values\.val\.file: .* was not sent"):
         studio.call("import", {"name": "p.json"}, (other / "p.json").read_bytes())
 
 

@@ -58,7 +58,7 @@ def test_an_unreadable_page_can_be_renamed_and_removed(tmp_path: Path) -> None:
 
 
 def test_a_project_must_be_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(PageError, match="this is not one"):
+    with pytest.raises(PageError, match="must be a folder"):
         make_folder(tmp_path / "nowhere")
 
 

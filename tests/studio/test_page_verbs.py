@@ -126,11 +126,11 @@ def test_gradients_returns_blocks_and_wires(studio: FilesStudio) -> None:
     ("verb", "arguments", "message"),
     [
         ("open", {"name": "x"}, "there is no page 'x'"),
-        ("open", {"name": "../p"}, "must not have / or"),
+        ("open", {"name": "../p"}, "must not contain / or"),
         ("open", {}, "open: name must be a string"),
         ("save", {"name": "p", "base": ""}, "save: page must be an object"),
-        ("save", {"name": "a/b", "base": "", "page": ...}, "must not have / or"),
-        ("save", {"name": "P", "base": "", "page": ...}, "'p.json' in the folder already"),
+        ("save", {"name": "a/b", "base": "", "page": ...}, "must not contain / or"),
+        ("save", {"name": "P", "base": "", "page": ...}, "already has a file 'p.json'"),
         ("save", {"name": "p", "base": 3, "page": ...}, "save: base must be a string"),
         ("check", {"page": []}, "check: page must be an object"),
         (
@@ -138,7 +138,7 @@ def test_gradients_returns_blocks_and_wires(studio: FilesStudio) -> None:
             {"page": {"format": "rowgrad-page", "version": 1, "name": "", "blocks": 3}},
             "blocks: must be a list",
         ),
-        ("candidates", {"page": ...}, "from must be given, or `to`"),
+        ("candidates", {"page": ...}, "from must be set, or `to`"),
         ("candidates", {"page": ..., "from": "x.output", "to": "m.x"}, "not both"),
         ("candidates", {"page": ..., "from": "x"}, "from must be block.pin"),
         ("candidates", {"page": ..., "to": "m.x[0]"}, "without an index"),

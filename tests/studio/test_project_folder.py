@@ -67,7 +67,7 @@ def test_oversized_special_and_missing_files_raise(tmp_path: Path) -> None:
         "long": f"long.json: a page's file has at most {MOST_FILE} bytes",
         "socket": f"{tmp_path / 'socket.json'}: this is not a regular file",
     }
-    assert Listing(tmp_path)._look("gone") is None
+    assert Listing(tmp_path)._read_entry("gone") is None
 
 
 def test_a_project_file_is_not_opened_as_a_page(tmp_path: Path) -> None:
@@ -99,15 +99,15 @@ def test_invalid_page_names(name: str, tmp_path: Path) -> None:
         with pytest.raises(InvalidArgumentError, match="must be a page's name"):
             act()
     assert project_files(tmp_path) == before
-    assert page_names.fault(page_names.fitted(name)) is None
-    assert page_names.fault(page_names.fitted(name, 30) + "x" * 30) is None
+    assert page_names.fault(page_names.valid_name(name)) is None
+    assert page_names.fault(page_names.valid_name(name, 30) + "x" * 30) is None
 
 
 def test_names_that_differ_only_in_case_conflict(tmp_path: Path) -> None:
     folder = make_folder(tmp_path)
     folder.new("Net")
     for act in (lambda: folder.new("net"), lambda: folder.save("NET", None, small_page())):
-        with pytest.raises(InvalidArgumentError, match=r"'Net\.json' in the folder already"):
+        with pytest.raises(InvalidArgumentError, match=r"already has a file 'Net\.json'"):
             act()
     assert folder.rename("Net", "net")["name"] == "net"
     assert listed_names(folder) == ["net"]

@@ -104,8 +104,8 @@ def test_an_unreadable_page_can_be_restored(studio: FilesStudio) -> None:
 @pytest.mark.parametrize(
     ("verb", "arguments", "message"),
     [
-        ("new", {"name": "../x"}, "must not have / or"),
-        ("new", {"name": "P"}, "'p.json' in the folder already"),
+        ("new", {"name": "../x"}, "must not contain / or"),
+        ("new", {"name": "P"}, "already has a file 'p.json'"),
         ("new", {"name": 3}, "new: name must be a string; got 3"),
         ("new", {"name": "q", "page": {"format": "rowgrad-page"}}, "version: this field is missing"),
         ("rename", {"name": "p"}, "rename: to must be a string"),
@@ -114,9 +114,9 @@ def test_an_unreadable_page_can_be_restored(studio: FilesStudio) -> None:
         ("remove", {"name": "x"}, "there is no page 'x'"),
         ("remove", {}, "remove: name must be a string"),
         ("bring_back", {"name": "p"}, "no page 'p' was removed"),
-        ("gallery", {"name": "x"}, "there is no page 'x' in the gallery; there are 01_"),
-        ("gallery", {"name": "../../docs/x"}, "there is no page"),
-        ("picture", {"gallery": "x"}, "there is no page 'x'"),
+        ("gallery", {"name": "x"}, "the gallery has no page 'x'; it has 01_"),
+        ("gallery", {"name": "../../docs/x"}, "the gallery has no page"),
+        ("picture", {"gallery": "x"}, "the gallery has no page 'x'"),
     ],
 )
 def test_what_is_rejected_changes_nothing(

@@ -15,7 +15,7 @@ from golden_cases import FOLDER
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, Page
 from rowgrad.graph.page import End
-from rowgrad.studio.value_input import value_of_words
+from rowgrad.studio.value_input import value_of_cells
 
 __all__ = ["client"]
 EXAMPLES = json.loads((FOLDER / "blocks_examples.json").read_text())
@@ -33,7 +33,7 @@ def read_result(client: StudioClient, name: str, end: End) -> np.ndarray[Any, An
     info = window["info"]
     assert len(info["shape"]) <= 2
     cells = [cell for row in window["cells"] for cell in row]
-    found: np.ndarray[Any, Any] = value_of_words(cells, info["dtype"], info["shape"])
+    found: np.ndarray[Any, Any] = value_of_cells(cells, info["dtype"], info["shape"])
     return found
 
 
@@ -129,7 +129,7 @@ def test_heat_maps_and_row_traces(client: StudioClient) -> None:
         ),
         ("window", {"name": "shown", "block": "sums"}, "pin must be a string"),
         ("window", {"name": "shown", "block": "unused", "pin": "y"}, "no run has computed unused.y"),
-        ("window", {"name": "shown", "block": "list", "pin": "output"}, "entry must be a whole number"),
+        ("window", {"name": "shown", "block": "list", "pin": "output"}, "entry must be an integer"),
         (
             "window",
             {"name": "shown", "block": "list", "pin": "output", "entry": 2},
@@ -145,13 +145,13 @@ def test_heat_maps_and_row_traces(client: StudioClient) -> None:
         (
             "map",
             {"name": "shown", "block": "sums", "pin": "output", "most": 5000},
-            "most must be a whole number from 1 to 1024",
+            "most must be an integer from 1 to 1024",
         ),
         ("map", {"name": "shown", "block": "nothing", "pin": "output"}, "map: block must be"),
         ("trace", {"name": "shown", "block": "nothing"}, "trace: block must be"),
         ("trace", {"name": "shown", "block": "cube"}, "no record of which rows"),
         ("trace", {"name": "fresh", "block": "sums"}, "name must be a page that has been run"),
-        ("trend", {"name": "shown", "since": -1}, "since must be a whole number from 0"),
+        ("trend", {"name": "shown", "since": -1}, "since must be an integer from 0"),
         ("trend", {"name": "nobody"}, "there is no page 'nobody'"),
         ("watch", {"name": "nobody", "series": []}, "there is no page 'nobody'"),
     ],

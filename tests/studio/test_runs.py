@@ -377,7 +377,7 @@ def test_gate_admits_only_allowed_steps() -> None:
     gate.allow(one, 2)
     assert not gate.enter(two)
     assert gate.enter(one)
-    assert not gate.rest(0.01)
+    assert not gate.wait_idle(0.01)
     with pytest.raises(TimeoutError, match="has not ended"), gate.between(0.01):
         pass
     gate.leave()
@@ -386,7 +386,7 @@ def test_gate_admits_only_allowed_steps() -> None:
     assert gate.is_spent(one)
     assert not gate.enter(one)
     with gate.between(1):
-        assert not gate.rest(0.01)
+        assert not gate.wait_idle(0.01)
 
 
 def test_throttled_events_include_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,7 +448,7 @@ def test_concurrent_calls_keep_the_run_count_consistent(client: StudioClient) ->
             try:
                 client.call(verb, {"name": "counting", **args.get(verb, {})})
             except InvalidArgumentError as error:
-                if "nothing to go on with" not in str(error):
+                if "nothing to resume" not in str(error):
                     wrong.append(error)
             except BaseException as error:
                 wrong.append(error)

@@ -98,7 +98,7 @@ def test_huge_shapes_without_elements_are_bounded(call: Any) -> None:
         with pytest.raises(InvalidArgumentError, match="shape must be of at most"):
             call("parse", text="{}", shape=shape)
     page = Page("p", [Block("c", "Const", {"val": np.zeros((10**10, 0), np.float32)})])
-    with pytest.raises(Exception, match="one text takes at most"):
+    with pytest.raises(Exception, match="text may have at most"):
         call("export", page=call.studio.pool.write_page(page), **{"as": "python"})
 
 
@@ -220,14 +220,14 @@ def test_a_widget_survives_failing_callbacks_and_late_messages(
 
     widget.on_change(raise_error)
     widget.on_change(lambda page: names.append(page.name))
-    widget._tell_changed("p")
+    widget._notify_changed("p")
     assert names == ["p"]
     assert "RuntimeError: mine" in capsys.readouterr().err
     (tmp_path / "p.json").unlink()
-    widget._tell_changed("p")
+    widget._notify_changed("p")
     widget.close()
     widget.close()
-    widget._hear(widget, {"id": 1, "verb": "hello"}, [])
+    widget._on_message(widget, {"id": 1, "verb": "hello"}, [])
 
 
 def test_a_csv_column_with_trailing_separators() -> None:

@@ -161,7 +161,7 @@ def test_the_current_folder_is_the_project(tmp_path: Path) -> None:
 
 def test_a_missing_folder_is_created_only_with_new(tmp_path: Path) -> None:
     code, output = run_failing(str(tmp_path / "a" / "b"))
-    assert (code, output) == (3, f"rowgrad studio: {tmp_path}/a/b: there is no such folder; --new creates it\n")
+    assert (code, output) == (3, f"rowgrad studio: {tmp_path}/a/b: no such folder; --new creates it\n")
     with run_studio("--new", str(tmp_path / "a" / "b")):
         assert (tmp_path / "a" / "b").is_dir()
 
@@ -202,8 +202,8 @@ def test_listening_on_other_hosts_prints_a_warning(tmp_path: Path) -> None:
         (["--port", "65536"], "argument --port: '65536' is not a port"),
         (["--port", "http"], "argument --port: 'http' is not a port"),
         (["--gallery", "."], "omit PROJECT"),
-        (["--link", "--new"], "--link takes PROJECT, --port and --json only"),
-        (["--link", "--host", "0.0.0.0"], "--link takes PROJECT"),
+        (["--link", "--new"], "--link can only be combined with PROJECT, --port and --json"),
+        (["--link", "--host", "0.0.0.0"], "--link can only be combined with"),
         (["--host", "203.0.113.7"], "--host 203.0.113.7: this machine has no such address"),
         ([__file__], "is not a folder or a page .json"),
     ],
@@ -220,7 +220,7 @@ def test_missing_packages_are_named(missing: str) -> None:
     call = f"import sys; sys.modules[{missing!r}] = None; from rowgrad.cli import main; sys.exit(main(['studio']))"
     done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "rowgrad studio: the studio needs more packages: pip install 'rowgrad[studio]'\n"
+    assert done.stderr == "rowgrad studio: Studio needs more packages: pip install 'rowgrad[studio]'\n"
 
 
 def test_a_browser_gets_a_file_and_no_secret(tmp_path: Path) -> None:

@@ -144,15 +144,15 @@ def test_a_scalar_fills_a_shape_and_other_values_must_fit_it(client: StudioClien
         ("parse", {"text": ""}, "text: there is no value"),
         ("parse", {"text": "{1,{2}}"}, "text: braces beside values"),
         ("parse", {"text": "1,2\n3"}, "text: row 1 has 1 cells where row 0 has 2"),
-        ("parse", {"text": "1\t2\n3\t"}, "text: there is nothing in row 1, cell 1"),
+        ("parse", {"text": "1\t2\n3\t"}, "text: no value in row 1, cell 1"),
         ("parse", {"text": "1\t2\n3\tx"}, "text: 'x' in row 1, cell 1 is not a valid int32"),
         ("parse", {"text": "300", "dtype": "int8"}, r"text: '300' at character 1 is not in \[-128, 127\]"),
         ("parse", {"text": "1", "dtype": "int7"}, "dtype: 'int7' is not a dtype"),
-        ("parse", {"text": "{1,2}", "shape": [3]}, r"shape \[3\] has 3 elements, and the text 2"),
+        ("parse", {"text": "{1,2}", "shape": [3]}, r"shape \[3\] has 3 elements; the text has 2"),
         ("parse", {"text": "1", "shape": [10**5, 10**5]}, "shape must be of at most 1000000 elements"),
-        ("parse", {"text": "1", "shape": [-1]}, r"shape\[0\] must be a whole number from 0; got -1"),
+        ("parse", {"text": "1", "shape": [-1]}, r"shape\[0\] must be an integer >= 0; got -1"),
         ("parse", {"text": "[" * 99}, "text: more than 32 brackets"),
-        ("parse", {"text": '["a'}, "text: a quote that does not end"),
+        ("parse", {"text": '["a'}, "text: a quote is not closed"),
         (
             "cells",
             {"dtype": "int32", "shape": [2, 2], "cells": ["1", "2", "3", "y"]},
@@ -162,11 +162,11 @@ def test_a_scalar_fills_a_shape_and_other_values_must_fit_it(client: StudioClien
         ("parse", {"text": "([1,2),3]", "dtype": "int32"}, "closes a bracket of another kind"),
         ("parse", {"text": "(1,2}", "dtype": "float32"}, "text: write brackets or braces, not both: '2}'"),
         ("parse", {"text": "[1,{2}]"}, "write brackets or braces, not both"),
-        ("cells", {"dtype": "int32", "shape": [2], "cells": ["1", " "]}, r"cells: there is nothing in cell \[1\]"),
+        ("cells", {"dtype": "int32", "shape": [2], "cells": ["1", " "]}, r"cells: no value in cell \[1\]"),
         (
             "cells",
             {"dtype": "int32", "shape": [2], "cells": ["1"]},
-            r"cells must be 2 texts, as shape \[2\] asks for; got 1",
+            r"cells must be 2 texts, as shape \[2\] requires; got 1",
         ),
         ("cells", {"dtype": "int32", "shape": [1], "cells": [1]}, r"cells\[0\] must be a string; got 1"),
         ("cells", {"dtype": "x", "shape": [1], "cells": ["1"]}, "dtype: 'x' is not a dtype"),
@@ -179,12 +179,12 @@ def test_a_scalar_fills_a_shape_and_other_values_must_fit_it(client: StudioClien
         (
             "sparse_cells",
             {"dtype": "", "shape": [2, 2], "entries": [[0, 2, "1"]]},
-            r"entries\[0\]\[1\] must be a whole number in \[0, 2\); got 2",
+            r"entries\[0\]\[1\] must be an integer in \[0, 2\); got 2",
         ),
         (
             "sparse_cells",
             {"dtype": "", "shape": [2, 2], "entries": [[0, 1, "1"], [0, 1, "2"]]},
-            r"entries\[1\] must be at a place of its own; entries\[0\]",
+            r"entries\[1\] must be at an unused position; entries\[0\]",
         ),
         (
             "sparse_cells",
@@ -301,17 +301,17 @@ def huge_header() -> bytes:
     ("name", "body", "message"),
     [
         ("a.txt", b"1", "name must end in .npy, .npz, .csv, .tsv; got 'a.txt'"),
-        ("a.npy", b"", "a.npy: this is no .npy file"),
-        ("a.npy", npy(np.array([{}], object)), "a.npy: it holds Python objects"),
-        ("a.npy", npy(np.zeros(4))[:-1], "a.npy: its header announces 32 bytes, and there are 31"),
-        ("a.npy", huge_header(), "a.npy: its header announces 8796093022208 bytes, and there are 0"),
+        ("a.npy", b"", "a.npy: this is not a .npy file"),
+        ("a.npy", npy(np.array([{}], object)), "a.npy: it contains Python objects"),
+        ("a.npy", npy(np.zeros(4))[:-1], "a.npy: its header declares 32 bytes, but the file has 31"),
+        ("a.npy", huge_header(), "a.npy: its header declares 8796093022208 bytes, but the file has 0"),
         ("a.npy", npy(np.zeros(2, "M8[s]")), "a.npy: .*datetime64"),
         ("a.npz", b"PK", "a.npz: this is not an .npz file"),
-        ("a.csv", b"", "a.csv: there are no cells"),
+        ("a.csv", b"", "a.csv: it has no cells"),
         ("a.csv", b"1,2\n3", "a.csv: row 1 has 1 cells where row 0 has 2"),
         ("a.csv", b"x,y\n1,2\n3,q", "a.csv: 'q' in row 2, cell 1 is not a valid int32"),
-        ("a.csv", b"1,2\n3,", "a.csv: there is nothing in row 1, cell 1"),
-        ("a.csv", b"\xff\xfe", "a.csv: it is no UTF-8 text: byte 0"),
+        ("a.csv", b"1,2\n3,", "a.csv: no value in row 1, cell 1"),
+        ("a.csv", b"\xff\xfe", "a.csv: it is not UTF-8 text: byte 0"),
         ("a.csv", b"1,1e39\n2.5,1", r"a.csv: 1e\+39 in row 0, cell 1 is too large for float32"),
         ("a.csv", b"size\n1e400\n2", "a.csv: '1e400' in row 1, cell 0 is too large for float64"),
     ],
@@ -330,7 +330,7 @@ def test_files_that_unpack_to_too_much_are_rejected(client: StudioClient, monkey
         client.call("upload", {"name": "a.npz"}, made.getvalue())
     monkeypatch.setattr("rowgrad.studio.value_input.MOST_BYTES", 17_000)
     assert upload(client, "a.npz", made.getvalue()).keys() == {"a", "b"}
-    with pytest.raises(InvalidArgumentError, match=r"t\.csv: it has 17001 bytes; allowed are 17000"):
+    with pytest.raises(InvalidArgumentError, match=r"t\.csv: it has 17001 bytes; at most 17000 are allowed"):
         client.call("upload", {"name": "t.csv"}, b"1" * 17_001)
 
 
@@ -359,10 +359,10 @@ def test_archives_are_bounded_before_they_are_unpacked(client: StudioClient, mon
     with pytest.raises(InvalidArgumentError, match=r"'a\.npy': two members have this name"):
         client.call("upload", {"name": "a.npz"}, archive([("a.npy", one), ("a.npy", npy(np.ones(1)))]))
     for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
-        with pytest.raises(InvalidArgumentError, match=f"it is packed by method {method}; NumPy has 0 and 8"):
+        with pytest.raises(InvalidArgumentError, match=f"unsupported compression method {method}; NumPy uses 0 and 8"):
             client.call("upload", {"name": "a.npz"}, archive([("a.npy", one)], method))
     monkeypatch.setattr("rowgrad.studio.value_input.MOST_CELLS", 3)
-    with pytest.raises(InvalidArgumentError, match=r"it has about 4 cells, allowed are 3; save it as a \.npy file"):
+    with pytest.raises(InvalidArgumentError, match=r"it has about 4 cells; at most 3 are allowed; save it as a \.npy file"):
         client.call("upload", {"name": "t.csv"}, b"1,2\n3,4\n")
 
 

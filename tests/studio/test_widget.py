@@ -124,7 +124,7 @@ def test_a_widget_accepts_scopes_pages_and_files(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="a Scope, a Page or the path"):
         Widget(3)  # type: ignore[arg-type]
     save(Project("many", [Page("a"), Page("b")]), tmp_path / "many.json")
-    with pytest.raises(PageError, match="holds a project"):
+    with pytest.raises(PageError, match="is a project"):
         Widget(tmp_path / "many.json")
 
 

@@ -1,4 +1,4 @@
-// One bundle, two homes: a page of its own, opened by an address with a launch secret, and a cell of a notebook.
+// One bundle for two uses: a page in the browser, opened by an address with a launch secret, and a cell of a notebook.
 
 import type { Root } from "react-dom/client";
 import { createRoot } from "react-dom/client";

@@ -26,7 +26,7 @@ from .terminal import Progress, emit, say, show_columns
 
 KINDS = ("forward", "gradient")
 TOLERANCE = 1e-3  # relative and absolute, of float32 answers
-SHORTEST, FEWEST = 0.05, 5  # each library is timed in each round for so many seconds and calls at least
+SHORTEST, FEWEST = 0.05, 5  # each library is timed in each round for at least this many seconds and calls
 _SAMPLED = 20_000_000  # elements from which answers are compared by every 97th one
 
 Call = Callable[[], Any]
@@ -44,12 +44,12 @@ class Case:
     zipf: float = 1.05  # exponent of the ids' power law; 0 is uniform
 
     def smaller(self) -> Case:
-        """The case with a fiftieth of its rows and an eighth of its bags."""
+        """Return the case with a fiftieth of its rows and an eighth of its bags."""
         return replace(self, rows=max(self.rows // 50, 100), bags=self.bags // 8)
 
     @property
     def title(self) -> str:
-        """Its sizes as text."""
+        """Return its sizes as text."""
         law = f"zipf {self.zipf}" if self.zipf else "uniform"
         return f"{self.rows:,} rows × {self.cols}, {self.bags:,} bags × {self.length}, {law}"
 
@@ -77,7 +77,7 @@ class Batch:
 
 
 def make_batch(case: Case, kind: str) -> Batch:
-    """Random arrays, the same on every call."""
+    """Make random arrays, the same on every call."""
     rng = np.random.default_rng(1)
     lengths = rng.integers(0, 2 * case.length + 1, case.bags)
     ids = draw_ids(rng, int(lengths.sum()), case.rows, case.zipf).astype(np.int32)
@@ -88,7 +88,7 @@ def make_batch(case: Case, kind: str) -> Batch:
 
 
 def draw_ids(rng: np.random.Generator, count: int, rows: int, exponent: float) -> Array:
-    """Ids by a truncated power law, permuted so that hot rows are not neighbours; uniform if the exponent is 0."""
+    """Draw ids by a truncated power law, permuted so that hot rows are not neighbours; uniform if the exponent is 0."""
     if not exponent:
         return rng.integers(0, rows, count)
     weight = np.arange(1, rows + 1, dtype=np.float64) ** -exponent
@@ -96,7 +96,7 @@ def draw_ids(rng: np.random.Generator, count: int, rows: int, exponent: float) -
     return rng.permutation(rows)[np.minimum(ranks, rows - 1)]
 
 
-# -- The libraries ----------------------------------------------------------------------------------------------------
+# -- the libraries -----------------------------------------------------------------------------------------------------
 
 
 def _rowgrad(kind: str, x: Batch) -> Call:
@@ -134,7 +134,7 @@ PEERS: dict[str, Callable[[str, Batch], Call]] = {"torch": _torch, "tensorflow":
 
 
 def installed_peers() -> dict[str, str]:
-    """The version of every peer that this interpreter can import."""
+    """Return the version of every peer that this interpreter can import."""
     found = {}
     for name in PEERS:
         if importlib.util.find_spec(name) is not None:
@@ -145,7 +145,7 @@ def installed_peers() -> dict[str, str]:
     return found
 
 
-# -- Measurement ------------------------------------------------------------------------------------------------------
+# -- measurement -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class Measurement:
     agrees: dict[str, bool]
 
     def ratio(self, peer: str) -> float | None:
-        """How many times longer the peer took; None if its answer is different."""
+        """Return how many times longer the peer took, or None if its answer is different."""
         return self.seconds[peer] / self.seconds["rowgrad"] if self.agrees[peer] else None
 
 
@@ -195,12 +195,12 @@ def _fastest(call: Call) -> float:
     return best
 
 
-# -- The command ------------------------------------------------------------------------------------------------------
+# -- the command -------------------------------------------------------------------------------------------------------
 
 
-def command(chosen: argparse.Namespace) -> int:
+def command(options: argparse.Namespace) -> int:
     """Measure the cases, then print a table or a JSON document."""
-    cases = [case.smaller() if chosen.quick else case for case in _cases(chosen.cases)]
+    cases = [case.smaller() if options.quick else case for case in _cases(options.cases)]
     versions = installed_peers()
     peers = list(versions)
     if not peers:
@@ -208,19 +208,19 @@ def command(chosen: argparse.Namespace) -> int:
     if hasattr(os, "getloadavg") and (load := os.getloadavg()[0]) > (os.cpu_count() or 1):
         say("bench", f"other programs are running (load average {load:.1f}), so times are unreliable")
     found = []
-    progress = Progress(len(cases) * len(KINDS), not chosen.json, unit="calls")
+    progress = Progress(len(cases) * len(KINDS), not options.json, unit="calls")
     try:
         for case in cases:
             for kind in KINDS:
-                found.append(measure(case, kind, peers, chosen.rounds))
+                found.append(measure(case, kind, peers, options.rounds))
                 progress.step()
     finally:
         progress.clear()
-    if chosen.json:
+    if options.json:
         emit(_document(cases, found, {"rowgrad": __version__} | versions))
         return OK
     title = ", ".join(f"{name} {version}" for name, version in ({"rowgrad": __version__} | versions).items())
-    print(f"{title}; {num_threads()} threads, minima of {chosen.rounds} rounds")
+    print(f"{title}; {num_threads()} threads, minima of {options.rounds} rounds")
     header = ["case", "call", "rowgrad ms", *(cell for name in peers for cell in (f"{name} ms", "ratio"))]
     show_columns([header, *_rows(found, peers), *_means(found, peers)], numbers_from=2)
     if peers:
@@ -249,7 +249,7 @@ def _rows(found: list[Measurement], peers: list[str]) -> Iterator[list[str]]:
 
 
 def _means(found: list[Measurement], peers: list[str]) -> Iterator[list[str]]:
-    """The geometric mean of the ratios of each kind."""
+    """Yield the geometric mean of the ratios of each kind."""
     for kind in KINDS if peers and len(found) > len(KINDS) else ():
         cells = ["mean", kind, ""]
         for peer in peers:

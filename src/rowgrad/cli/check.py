@@ -1,4 +1,4 @@
-"""`rowgrad check`: the outputs of every block of a page, or its errors."""
+"""`rowgrad check`: print the outputs of every block of a page, or its errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .pages import read_pages
 from .terminal import emit, record, say, show, show_columns
 
 
-def command(chosen: argparse.Namespace) -> int:
+def command(options: argparse.Namespace) -> int:
     """Validate every page."""
-    found = [check(page) for page in read_pages(chosen.file, None, partial(say, "check"), chosen.follow_links)]
+    found = [check(page) for page in read_pages(options.file, None, partial(say, "check"), options.follow_links)]
     ok = all(checked.ok for checked in found)
-    if chosen.json:
+    if options.json:
         pages = [_document(checked) for checked in found]
         emit(pages[0] if len(pages) == 1 else {"ok": ok, "pages": pages})
     else:
@@ -60,7 +60,7 @@ def _faults(checked: Checked) -> Iterator[str]:
 
 
 def _sentence(block: str, error: OpError) -> str:
-    """The error, with the block's id in front."""
+    """Return the error, with the block's id in front."""
     if error.op is not None:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         return f"{block} ({error.op}): {' '.join(f'{error.explanation}{notes}'.split())}"

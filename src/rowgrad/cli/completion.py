@@ -1,4 +1,4 @@
-"""`rowgrad completion`: the parser as a completion script, written by shtab."""
+"""`rowgrad completion`: print a completion script for a shell, which shtab makes from the parser."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..errors import UnimplementedError
 from .parser import make_parser
 from .terminal import emit
 
-# Metavars that stand for files or folders.
+# Metavars of files and folders.
 _FILES = ("PAGE", "FILE", "PAGE.json", "OUT.npz", "PROJECT", "SOURCE", "TARGET")
 _NAMED_FILE = "NAME=FILE.npy"
 _ZSH_NAMED_FILE = "{compset -P '*='; _files}"  # completes what follows the first =
@@ -17,10 +17,10 @@ _ZSH_NAMED_FILE = "{compset -P '*='; _files}"  # completes what follows the firs
 _BASH_FALLBACK = "\ncomplete -o bashdefault -o default -F _shtab_rowgrad rowgrad\n"
 
 
-def command(chosen: argparse.Namespace) -> int:
+def command(options: argparse.Namespace) -> int:
     """Print the script."""
-    text = completion_script(chosen.shell)
-    if chosen.json:
+    text = completion_script(options.shell)
+    if options.json:
         emit({"text": text})
     else:
         print(text, end="")
@@ -28,7 +28,7 @@ def command(chosen: argparse.Namespace) -> int:
 
 
 def completion_script(shell: str) -> str:
-    """The script for a shell.
+    """Return the script for a shell.
 
     Raises:
         UnimplementedError: shtab is not installed.
@@ -55,7 +55,7 @@ def completion_script(shell: str) -> str:
 
 
 def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """The options and arguments of `rowgrad` and of every command."""
+    """Return the options and arguments of `rowgrad` and of every command."""
     found = []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -1,4 +1,4 @@
-"""Parse the command line, run the command, and turn errors into one line and an exit code."""
+"""Parse the command line, run the command, and report errors as one line and an exit code."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def tour(chosen: argparse.Namespace) -> int:
+def tour(options: argparse.Namespace) -> int:
     """Compute every operator on a small example."""
     from ..tour import run_tour
 
-    if not chosen.json:
+    if not options.json:
         run_tour(sys.stdout)
         return OK
     text = io.StringIO()
@@ -48,7 +48,7 @@ def tour(chosen: argparse.Namespace) -> int:
 
 
 def command_of(args: Sequence[str]) -> str:
-    """The name of the command, or ""."""
+    """Return the name of the command, or ""."""
     name = next((w for w in args if not w.startswith("-")), "")
     return name if name in MODULES else ""
 
@@ -65,11 +65,11 @@ def _escape_unencodable() -> None:
 
 
 def _run(args: list[str]) -> int:
-    chosen, rest = make_parser(_has("--json", args)).parse_known_args(args)
+    options, rest = make_parser(_has("--json", args)).parse_known_args(args)
     if rest:  # parse_args would name the help of `rowgrad`, not of the command
-        raise UsageError(f"unknown: {' '.join(rest)}; see `rowgrad {chosen.command} --help`")
-    module, function = MODULES[chosen.command]
-    status: int = getattr(importlib.import_module(f".{module}", __package__), function)(chosen)
+        raise UsageError(f"unknown: {' '.join(rest)}; see `rowgrad {options.command} --help`")
+    module, function = MODULES[options.command]
+    status: int = getattr(importlib.import_module(f".{module}", __package__), function)(options)
     return status
 
 

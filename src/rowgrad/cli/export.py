@@ -1,4 +1,4 @@
-"""`rowgrad export`: a page as a Python script, a drawing or a graph for Graphviz."""
+"""`rowgrad export`: write a page as a Python script, an SVG drawing or a graph for Graphviz."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from .pages import check_writable, files_of, read_page
 from .terminal import emit, printable, say
 
 
-def command(chosen: argparse.Namespace) -> int:
+def command(options: argparse.Namespace) -> int:
     """Write the page to a file or to stdout."""
-    page = read_page(chosen.file, chosen.page, partial(say, "export"), chosen.follow_links)
-    if chosen.out is not None:
-        check_writable(chosen.out, files_of(chosen.file))
-    if chosen.format == "python":
+    page = read_page(options.file, options.page, partial(say, "export"), options.follow_links)
+    if options.out is not None:
+        check_writable(options.out, files_of(options.file))
+    if options.format == "python":
         build(page)  # reject an invalid page: its script would fail later; drawing it may help
-    if chosen.format == "python" and chosen.out is not None:
-        save_python(page, chosen.out)
+    if options.format == "python" and options.out is not None:
+        save_python(page, options.out)
     else:
-        text = {"python": to_python, "svg": to_svg, "dot": to_dot}[chosen.format](page)
-        if chosen.out is not None:
-            write_atomically(chosen.out, text.encode())
-        elif chosen.json:
+        text = {"python": to_python, "svg": to_svg, "dot": to_dot}[options.format](page)
+        if options.out is not None:
+            write_atomically(options.out, text.encode())
+        elif options.json:
             emit({"text": text})
         else:
             _to_stdout(text)
-    if chosen.out is not None and chosen.json:
-        emit({"file": chosen.out})
+    if options.out is not None and options.json:
+        emit({"file": options.out})
     return 0
 
 
 def _to_stdout(text: str) -> None:
-    """Write the text as a file would have it, in UTF-8, unless stdout is a terminal."""
+    """Write the text in UTF-8, as to a file; on a terminal, escape control characters instead."""
     if sys.stdout.isatty():
         text = printable(text)
     elif isinstance(sys.stdout, io.TextIOWrapper):

@@ -1,4 +1,4 @@
-"""The options `--feed` and `--feed-batches`: placeholders by name, values written out or in .npy files."""
+"""The options `--feed` and `--feed-batches`: placeholders by name, values as literals or in .npy files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..graph.page import PageError
 from ..graph.session import ClientSession
 from .errors import UsageError
 
-_LITERAL = tuple("0123456789+-{\"'")  # a value that begins so is written out, not in a file
+_LITERAL = tuple("0123456789+-{\"'")  # the first character of a literal; anything else is a file
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Feeds:
     batches: dict[Output, Batches] = field(default_factory=dict)
 
     def by_step(self, steps: int) -> Iterator[dict[Output, Array]]:
-        """All values of each step."""
+        """Yield all values of each step."""
         for k in range(steps):
             yield self.constant | {target: values[k] for target, values in self.batches.items()}
 
@@ -50,7 +50,7 @@ def split_feeds(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def placeholder(session: ClientSession, name: str) -> Output:
-    """The placeholder of a name."""
+    """Return a placeholder by its name."""
     found = session.find(name)
     found = found.only if isinstance(found, Placed) and len(found.pins) == 1 else found
     if not isinstance(found, Output) or found.node.op.name != "Placeholder":
@@ -59,7 +59,7 @@ def placeholder(session: ClientSession, name: str) -> Output:
 
 
 def constant_value(target: Output, text: str) -> Array:
-    """The value in a file, or the value written out."""
+    """Return the value of a file or a literal."""
     if not Path(text).exists() and text.startswith(_LITERAL):
         try:
             return parse_literal(text, target.dtype)
@@ -69,10 +69,10 @@ def constant_value(target: Output, text: str) -> Array:
 
 
 def batches(target: Output, text: str) -> Batches:
-    """The values of all steps, along the first axis."""
+    """Return the values of all steps, along the first axis."""
     found = Batches(target, text)
     if not found.shape or not len(found):
-        raise PageError(text, f"there is no batch for {target.node.name} in shape {list(found.shape)}")
+        raise PageError(text, f"no batches for {target.node.name}: the shape is {list(found.shape)}")
     return found
 
 
@@ -112,7 +112,7 @@ class Batches:
         return self._read(step * math.prod(self.shape[1:]), self.shape[1:])
 
     def all(self) -> Array:
-        """The whole array."""
+        """Return the whole array."""
         found = self._read(0, self.shape[::-1] if self._fortran else self.shape)
         return found.T if self._fortran else found
 
@@ -137,7 +137,7 @@ class Batches:
 
 
 def step_count(requested: int | None, lengths: dict[str, int]) -> int:
-    """The number of steps: the requested one, or the number of batches."""
+    """Return the number of steps: the requested one, or the number of batches."""
     if not lengths:
         return requested or 1
     name, length = min(lengths.items(), key=lambda item: item[1])

@@ -11,22 +11,22 @@ from ..graph.enuspace import read_enuspace
 from ..graph.io import save
 from ..graph.page import PageError
 from .errors import OK, REJECTED
-from .pages import check_writable, is_old, plain_bytes
+from .pages import check_writable, is_enuspace, read_bytes
 from .terminal import emit, show
 
 
-def command(chosen: argparse.Namespace) -> int:
+def command(options: argparse.Namespace) -> int:
     """Convert the file and print the report."""
-    if not is_old(plain_bytes(chosen.file)):
-        raise PageError(chosen.file, "not a page (SVG) or task (JSON) of enuSpace-TensorFlow")
-    out = chosen.out or _beside(Path(chosen.file))
-    check_writable(out, [chosen.file, str(Path(chosen.file).with_suffix(".dat"))])
-    if os.path.exists(out) and not chosen.force:
+    if not is_enuspace(read_bytes(options.file)):
+        raise PageError(options.file, "not a page (SVG) or task (JSON) of enuSpace-TensorFlow")
+    out = options.out or _default_output(Path(options.file))
+    check_writable(out, [options.file, str(Path(options.file).with_suffix(".dat"))])
+    if os.path.exists(out) and not options.force:
         raise FileExistsError(errno.EEXIST, "the file exists; --force overwrites it", out)
-    imported = read_enuspace(chosen.file, follow_links=chosen.follow_links)
+    imported = read_enuspace(options.file, follow_links=options.follow_links)
     save(imported.page, out)
     warnings = sum(remark.level == "warning" for remark in imported.report)
-    if chosen.json:
+    if options.json:
         report = [{"level": r.level, "place": r.place, "text": r.text} for r in imported.report]
         emit({"page": imported.page.name, "file": out, "report": report})
     else:
@@ -34,18 +34,18 @@ def command(chosen: argparse.Namespace) -> int:
             show(str(remark))
         notes = len(imported.report) - warnings
         show(f"{len(imported.page.blocks)} blocks written to {out}, {warnings} warnings, {notes} notes")
-    return REJECTED if chosen.strict and warnings else OK
+    return REJECTED if options.strict and warnings else OK
 
 
-def _beside(file: Path) -> str:
-    """The default output: .json, or .page.json if a task has that name."""
+def _default_output(file: Path) -> str:
+    """Return the default output: .json, or .page.json if a task has that name."""
     plain = file.with_suffix(".json")
-    is_taken = file.suffix.lower() == ".json" or _is_task(plain)
-    return str(file.with_suffix(".page.json") if is_taken else plain)
+    is_used = file.suffix.lower() == ".json" or _is_task(plain)
+    return str(file.with_suffix(".page.json") if is_used else plain)
 
 
 def _is_task(file: Path) -> bool:
     try:
-        return is_old(plain_bytes(str(file)))
+        return is_enuspace(read_bytes(str(file)))
     except OSError:
         return False

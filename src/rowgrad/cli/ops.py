@@ -18,27 +18,27 @@ _MARKS = {
 }
 
 
-def catalog_command(chosen: argparse.Namespace) -> int:
+def catalog_command(options: argparse.Namespace) -> int:
     """Print every record."""
     emit(catalog(), indent=1)
     return 0
 
 
-def command(chosen: argparse.Namespace) -> int:
+def command(options: argparse.Namespace) -> int:
     """List all, or describe one."""
-    if chosen.name is None:
-        if chosen.json:
+    if options.name is None:
+        if options.json:
             emit(catalog(), indent=1)
         else:
-            show_columns(_listed(), indent=2)
+            show_columns(_list(), indent=2)
         return 0
-    op = find_op(chosen.name) or next((o for o in CATALOG.values() if o.snake_name == chosen.name), None)
+    op = find_op(options.name) or next((o for o in CATALOG.values() if o.snake_name == options.name), None)
     if op is None:
-        raise UsageError(f"no operator {chosen.name!r}; {_nearest(chosen.name)}")
-    if chosen.json:
+        raise UsageError(f"no operator {options.name!r}; {_nearest(options.name)}")
+    if options.json:
         emit(next(r for r in catalog() if r["name"] == op.name), indent=1)
     else:
-        print("\n".join(_described(op)))
+        print("\n".join(_description(op)))
     return 0
 
 
@@ -48,7 +48,7 @@ def _nearest(name: str) -> str:
     return f"did you mean {known[near[0]]}?" if near else "`rowgrad ops` lists them all"
 
 
-def _listed() -> Iterator[list[str] | str]:
+def _list() -> Iterator[list[str] | str]:
     for category in dict.fromkeys(op.category for op in CATALOG.values()):
         yield f"\n{category}"
         for op in CATALOG.values():
@@ -56,7 +56,7 @@ def _listed() -> Iterator[list[str] | str]:
                 yield [op.name, op.doc.splitlines()[0]]
 
 
-def _described(op: Op) -> Iterator[str]:
+def _description(op: Op) -> Iterator[str]:
     yield f"{signature(op)}\n\n{op.doc}"
     if op.aliases:
         yield f"\nAlso called {', '.join(op.aliases)}."
@@ -83,7 +83,7 @@ def _described(op: Op) -> Iterator[str]:
 
 
 def signature(op: Op) -> str:
-    """One line: arguments with their marks, attributes, outputs."""
+    """Return one line: arguments with their marks, attributes, outputs."""
     arguments = [_argument(a) for a in op.inputs] + [f"{k}={v!r}" for k, v in op.attrs.items()]
     return f"{op.name}({', '.join(arguments)}) -> {', '.join(map(_argument, op.outputs)) or 'nothing'}"
 

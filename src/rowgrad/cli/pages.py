@@ -32,14 +32,14 @@ from .errors import UsageError
 from .feeds import Feeds, batches, constant_value, placeholder, split_feeds, step_count
 from .terminal import sentence
 
-# -- Files of pages ---------------------------------------------------------------------------------------------------
+# -- files of pages ----------------------------------------------------------------------------------------------------
 
-_HEAD = 400  # a page that rowgrad wrote names its format within so many bytes
+_HEAD = 400  # a page that rowgrad wrote names its format within this many bytes
 
 
 def read_pages(file: str, name: str | None, say: Callable[[str], None], follow_links: bool = False) -> list[Page]:
-    """The pages of a file, or the one of this name; `say` gets remarks on a file of enuSpace-TensorFlow."""
-    if is_old(plain_bytes(file)):
+    """Return the pages of a file, or the one of this name; `say` gets remarks on a file of enuSpace-TensorFlow."""
+    if is_enuspace(read_bytes(file)):
         imported = read_enuspace(file, follow_links=follow_links)
         for remark in imported.report:
             say(f"{file}: {remark}")
@@ -50,12 +50,12 @@ def read_pages(file: str, name: str | None, say: Callable[[str], None], follow_l
     if name is not None:
         pages = [p for p in pages if p.name == name] or _no_such_page(file, name, pages)
     if not pages:
-        raise PageError(file, "there is no page in this project")
+        raise PageError(file, "this project has no pages")
     return pages
 
 
 def read_page(file: str, name: str | None, say: Callable[[str], None], follow_links: bool = False) -> Page:
-    """The only page of a file, or the one of this name."""
+    """Return the only page of a file, or the one of this name."""
     pages = read_pages(file, name, say, follow_links)
     if len(pages) > 1:
         raise UsageError(f"{file} has several pages; choose one with --page: {', '.join(p.name for p in pages)}")
@@ -65,18 +65,18 @@ def read_page(file: str, name: str | None, say: Callable[[str], None], follow_li
 def _no_such_page(file: str, name: str, pages: list[Page]) -> list[Page]:
     names = [p.name for p in pages]
     near = get_close_matches(name, names, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"
-    raise PageError(file, f"there is no page {name!r}; {hint}")
+    hint = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(names) or 'none'}"
+    raise PageError(file, f"no page named {name!r}; {hint}")
 
 
-def plain_bytes(file: str) -> bytes:
-    """The bytes of a regular file; OSError if it cannot be read."""
+def read_bytes(file: str) -> bytes:
+    """Read a regular file; raise OSError if that is not possible."""
     with open_plain(file) as opened:
         return opened.read()
 
 
-def is_old(raw: bytes) -> bool:
-    """Whether this is a file of enuSpace-TensorFlow: SVG, UTF-16, or JSON with `object` and without our `format`."""
+def is_enuspace(raw: bytes) -> bool:
+    """Return whether a file is of enuSpace-TensorFlow: SVG, UTF-16, or JSON with `object` and without `format`."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in raw[:2]:
         return True
     text = raw.removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -90,22 +90,22 @@ def is_old(raw: bytes) -> bool:
 
 
 def files_of(file: str) -> list[str]:
-    """A page's file and the files read with it: its arrays, or the `.dat` of a page of enuSpace-TensorFlow."""
-    if is_old(plain_bytes(file)):
+    """Return a page's file and those read with it: its arrays, or the `.dat` of a page of enuSpace-TensorFlow."""
+    if is_enuspace(read_bytes(file)):
         return [file, str(Path(file).with_suffix(".dat"))]
     folder = folder_of(Path(os.path.realpath(file)))
     return [file, *(str(path) for path in folder.iterdir())] if folder.is_dir() else [file]
 
 
 def check_writable(path: str, sources: Iterable[str | None] = ()) -> None:
-    """Raise OSError, before the work, if a file cannot be written there or would overwrite one of the sources."""
+    """Raise OSError, before any work, if a file cannot be written there or would overwrite one of the sources."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "this is a folder", path)
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, f"there is no folder {target.parent}", path)
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, f"nothing can be written in {target.parent}", path)
+        raise PermissionError(errno.EACCES, f"no permission to write in {target.parent}", path)
     check_replaceable(target)
     for source in filter(None, sources):
         if os.path.realpath(source) == str(target) or (target.exists() and _is_same(target, source)):
@@ -119,11 +119,11 @@ def _is_same(target: Path, source: str) -> bool:
         return False
 
 
-# -- Errors of a page -------------------------------------------------------------------------------------------------
+# -- errors of a page --------------------------------------------------------------------------------------------------
 
 
 def scope_of(page: Page, names: Iterable[str], say: Callable[[str], None]) -> Scope:
-    """The page's scope; raises if a block that must run has an error, and only reports errors of other blocks.
+    """Return the page's scope; raise if a block that must run has an error, and only report errors of other blocks.
 
     The blocks or pins `names` must run, or every session if `names` is empty.
     """
@@ -142,7 +142,7 @@ def scope_of(page: Page, names: Iterable[str], say: Callable[[str], None]) -> Sc
     return checked.scope
 
 
-# -- Fetches ----------------------------------------------------------------------------------------------------------
+# -- fetches -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class Fetches:
             if name in session.graph.sessions:
                 raise PageError(name, f"this is a ClientSession block; run it with --session {name}")
             for pin, value in found.pins.items():
-                # The components of a sparse tensor have pins of their own.
+                # The components of a sparse tensor are pins too.
                 if not isinstance(value, Sparse) or len(found.pins) == 1:
                     self._add_value(f"{name}.{pin}", value)
         else:
@@ -182,7 +182,7 @@ class Fetches:
             )
 
 
-# -- Runs -------------------------------------------------------------------------------------------------------------
+# -- runs --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -202,16 +202,16 @@ class PageRun:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to run."""
+        """Return whether there is nothing to run."""
         return not (self.blocks or self.fetches.values or self.fetches.operations)
 
     def result_names(self) -> list[str]:
-        """The names of the results."""
+        """Return the names of the results."""
         fetched = [self._name(block, name) for block in self.blocks for name in self.session.block(block).names or ()]
         return [*fetched, *self.fetches.values]
 
     def _name(self, block: str, name: str) -> str:
-        """The name of a session's result, with the session before it if another result has the same name."""
+        """Return the name of a session's result, prefixed with the session if another result has the same name."""
         if self.shared is None:
             by_block = [set(self.session.block(b).names or ()) for b in self.blocks]
             counts = Counter(n for names in (*by_block, self.fetches.values) for n in names)
@@ -228,7 +228,7 @@ class PageRun:
         self.results = found | result.fetched
 
     def loop(self, rate: float | None, progress: Callable[[Tick], None]) -> Loop:
-        """A loop over the steps."""
+        """Return a loop over the steps."""
         return Loop(self.step, self.steps, rate, self.feeds.by_step(self.steps), progress)
 
     def run(self, loop: Loop) -> None:
@@ -240,24 +240,24 @@ class PageRun:
             self.done, self.seconds = loop.done, time.perf_counter() - began
 
 
-def open_runs(chosen: argparse.Namespace, pages: list[Page], say: Callable[[str], None]) -> list[PageRun]:
-    """A run for each page, with those sessions, fetches and feeds that the page has."""
-    engine = _engine(chosen.engine)
-    names = [*chosen.session, *chosen.fetch]
-    memory = None if chosen.memory is None else chosen.memory << 20
+def open_runs(options: argparse.Namespace, pages: list[Page], say: Callable[[str], None]) -> list[PageRun]:
+    """Return a run for each page, with the requested sessions, fetches and feeds that the page has."""
+    engine = _engine(options.engine)
+    names = [*options.session, *options.fetch]
+    memory = None if options.memory is None else options.memory << 20
     runs = [PageRun(page, ClientSession(scope_of(page, names, say), engine, memory=memory)) for page in pages]
-    for name in chosen.session:
-        _offer(name, runs, lambda run, name: run.blocks.append(run.session.block(name).name))
-    for name in chosen.fetch:
-        _offer(name, runs, lambda run, name: run.fetches.add(run.session, name))
-    if not chosen.session and not chosen.fetch:
+    for name in options.session:
+        _apply_to_pages(name, runs, lambda run, name: run.blocks.append(run.session.block(name).name))
+    for name in options.fetch:
+        _apply_to_pages(name, runs, lambda run, name: run.fetches.add(run.session, name))
+    if not options.session and not options.fetch:
         for run in runs:
             run.blocks = [b.id for b in run.page.blocks if b.id in run.session.graph.sessions]
     else:
         for run in runs:
             wanted = set(run.blocks)
             run.blocks = [b.id for b in run.page.blocks if b.id in wanted]
-    _feed(chosen, runs)
+    _feed(options, runs)
     return runs
 
 
@@ -268,37 +268,37 @@ def _engine(name: str) -> Engine:
         raise PageError(f"engine {name}", str(error)) from None
 
 
-def _feed(chosen: argparse.Namespace, runs: list[PageRun]) -> None:
-    constant, by_step = split_feeds("--feed", chosen.feed), split_feeds("--feed-batches", chosen.feed_batches)
-    split_feeds("--feed and --feed-batches", [*chosen.feed, *chosen.feed_batches])
+def _feed(options: argparse.Namespace, runs: list[PageRun]) -> None:
+    constant, by_step = split_feeds("--feed", options.feed), split_feeds("--feed-batches", options.feed_batches)
+    split_feeds("--feed and --feed-batches", [*options.feed, *options.feed_batches])
     lengths: dict[str, int] = {}
 
-    def free(run: PageRun, name: str) -> Output:
+    def unfed(run: PageRun, name: str) -> Output:
         target = placeholder(run.session, name)
         if target in run.feeds.constant or target in run.feeds.batches:  # under another name: x, x.output
             raise UsageError(f"--feed and --feed-batches: {target.node.name} is fed twice")
         return target
 
     def one(run: PageRun, name: str) -> None:
-        target = free(run, name)
+        target = unfed(run, name)
         run.feeds.constant[target] = constant_value(target, constant[name])
 
     def many(run: PageRun, name: str) -> None:
-        target = free(run, name)
+        target = unfed(run, name)
         run.feeds.batches[target] = batches(target, by_step[name])
         lengths[name] = len(run.feeds.batches[target])
 
     for name in constant:
-        _offer(name, runs, one)
+        _apply_to_pages(name, runs, one)
     for name in by_step:
-        _offer(name, runs, many)
-    steps = step_count(chosen.steps, lengths)
+        _apply_to_pages(name, runs, many)
+    steps = step_count(options.steps, lengths)
     for run in runs:
         run.steps = steps
 
 
-def _offer(name: str, runs: Iterable[PageRun], take: Callable[[PageRun, str], None]) -> None:
-    """Call `take` for every page that has the name; if none has it, raise the first page's error."""
+def _apply_to_pages(name: str, runs: Iterable[PageRun], action: Callable[[PageRun, str], None]) -> None:
+    """Call `action` for every page that has the name; if no page has it, raise the first page's error."""
     errors: list[OpError] = []
     found = False
     for run in runs:
@@ -307,7 +307,7 @@ def _offer(name: str, runs: Iterable[PageRun], take: Callable[[PageRun, str], No
         except OpError as error:
             errors.append(error)
         else:
-            take(run, name)
+            action(run, name)
             found = True
     if not found:
         raise errors[0]

@@ -1,4 +1,4 @@
-"""Every command with its options. Imports nothing that only a command needs."""
+"""The command line parser: every command with its options. Imports nothing that only a command needs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def make_parser(as_json: bool = False) -> Parser:
-    """The parser of the whole command."""
+    """Return the parser of the whole command."""
     parser = Parser(
         prog="rowgrad",
         description="TensorFlow's sparse-embedding operators and their gradients, without TensorFlow.",
@@ -66,7 +66,7 @@ def make_parser(as_json: bool = False) -> Parser:
     check.add_argument("file", metavar="PAGE", help=_PAGE)
     _add_links(check)
     _export_options(add("export", "write a page as a Python script or draw it", "export page.json --python -o page.py"))
-    _import_options(add("import", "turn a file of enuSpace-TensorFlow into a page", "import task.json -o page.json"))
+    _import_options(add("import", "convert a file of enuSpace-TensorFlow to a page", "import task.json -o page.json"))
     _studio_options(add("studio", "open the block editor in a browser, on a folder of pages", "studio pages --new"))
     text = "repartition a sharded table: other shards, another strategy"
     _reshard_options(add("reshard", text, "reshard parts new --parts 8 --strategy div --from-strategy mod"))
@@ -94,28 +94,28 @@ def _add_links(parser: Parser) -> None:
 
 def _run_options(parser: Parser) -> None:
     parser.add_argument("file", metavar="PAGE", help=_PAGE)
-    what = parser.add_argument_group("what is run")
-    what.add_argument("--page", metavar="NAME", help="this page of a project (default: all of them)")
+    what = parser.add_argument_group("what to run")
+    what.add_argument("--page", metavar="NAME", help="run only this page of a project (default: all)")
     each: dict[str, Any] = {"action": "append", "default": []}
-    text = "this ClientSession block (default: all, in the page's order)"
+    text = "run only this ClientSession block (default: all, in the page's order)"
     what.add_argument("--session", metavar="ID", help=text, **each)
-    text = "a value: block, block.pin or block.pin[i]; replaces the sessions, or runs after those of --session"
+    text = "fetch a value: block, block.pin or block.pin[i]; replaces the sessions, or runs after those of --session"
     what.add_argument("--fetch", metavar="NAME", help=text, **each)
-    text = "the value of a Placeholder, from a file or written out: 'x={1,2}'"
+    text = "the value of a Placeholder, from a file or as a literal: 'x={1,2}'"
     what.add_argument("--feed", metavar="NAME=FILE.npy", help=text, **each)
     text = "a value per step: slice k of the first axis in step k"
     what.add_argument("--feed-batches", metavar="NAME=FILE.npy", help=text, **each)
-    how = parser.add_argument_group("how")
+    how = parser.add_argument_group("how to run")
     how.add_argument("--steps", metavar="N", type=_count, help="number of steps (default: 1, or the number of batches)")
     how.add_argument("--rate", metavar="HZ", type=_rate, help="steps per second (default: no limit)")
     how.add_argument("--engine", metavar="ENGINE", default="numpy", help="numpy (the default), torch, torch:cuda, …")
     text = "limit for all values of a page's session (default: three quarters of this machine's memory)"
     how.add_argument("--memory", metavar="MIB", type=_count, help=text)
-    how.add_argument("--quiet", action="store_true", help="print no progress and no remarks on stderr")
+    how.add_argument("--quiet", action="store_true", help="do not print progress or remarks on stderr")
     result = parser.add_argument_group("output files")
     text = "Variables and random counters: read if it exists; written at the end, on Ctrl-C and when a step fails"
     result.add_argument("--state", metavar="FILE", help=text)
-    result.add_argument("--other-page", action="store_true", help="accept a FILE that another page wrote")
+    result.add_argument("--other-page", action="store_true", help="accept a --state file that another page wrote")
     text = "write the results of the last step, under the printed names"
     result.add_argument("-o", "--out", metavar="OUT.npz", help=text)
     _add_links(parser)
@@ -125,8 +125,8 @@ def _export_options(parser: Parser) -> None:
     parser.add_argument("file", metavar="PAGE", help=_PAGE)
     format_ = parser.add_mutually_exclusive_group(required=True)
     for name, text in (
-        ("python", "a script that computes the same"),
-        ("svg", "a drawing"),
+        ("python", "a Python script that computes the same"),
+        ("svg", "an SVG drawing"),
         ("dot", "a graph for Graphviz"),
     ):
         format_.add_argument(f"--{name}", dest="format", action="store_const", const=name, help=text)
@@ -183,11 +183,11 @@ def _reshard_options(parser: Parser) -> None:
     what.add_argument("--table", metavar="NAME", help="the tensor whose rows are counted (default: the largest)")
     what.add_argument("--memory", metavar="MIB", type=_count, default=64, help="limit for rows in memory (default 64)")
     what.add_argument("--overwrite", action="store_true", help="replace an existing folder of shards")
-    parser.add_argument("--quiet", action="store_true", help="print no progress on stderr")
+    parser.add_argument("--quiet", action="store_true", help="do not print progress on stderr")
 
 
 def _bench_options(parser: Parser) -> None:
-    text = "some of mid, wide, narrow, cold, few_rows, one_column (default: all; cold needs 8 GB of memory)"
+    text = "any of mid, wide, narrow, cold, few_rows, one_column (default: all; cold needs 8 GB of memory)"
     parser.add_argument("--cases", metavar="A,B", help=text)
     parser.add_argument("--quick", action="store_true", help="smaller cases, which take seconds")
     parser.add_argument("--rounds", metavar="R", type=_count, default=5, help="rounds over the libraries (default 5)")
@@ -201,7 +201,7 @@ def _port(text: str) -> int:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > 18 or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)
 
 
@@ -211,5 +211,5 @@ def _rate(text: str) -> float:
     except ValueError:
         rate = math.nan
     if not _SLOWEST <= rate < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps per second from {_SLOWEST:f} up")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps per second >= {_SLOWEST:f}")
     return rate

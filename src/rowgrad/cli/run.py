@@ -19,60 +19,62 @@ from .pages import PageRun, check_writable, files_of, open_runs, read_pages
 from .terminal import Progress, SignalWatch, array_text, emit, say, sentence, show
 
 
-def command(chosen: argparse.Namespace) -> int:
+def command(options: argparse.Namespace) -> int:
     """Run the pages, save state and results, print the results."""
-    remark = partial(say, "run", quiet=chosen.quiet)
-    pages = read_pages(chosen.file, chosen.page, remark, chosen.follow_links)
-    if chosen.state is not None and len(pages) > 1:
+    remark = partial(say, "run", quiet=options.quiet)
+    pages = read_pages(options.file, options.page, remark, options.follow_links)
+    if options.state is not None and len(pages) > 1:
         names = ", ".join(p.name for p in pages)
-        raise UsageError(f"--state is for one page, and the file has several; choose one with --page: {names}")
-    feed_files = [what.partition("=")[2] for what in (*chosen.feed, *chosen.feed_batches)]
-    inputs = [*files_of(chosen.file), *feed_files] if chosen.state or chosen.out else []
-    if chosen.state is not None:
-        check_writable(chosen.state, inputs)
-    if chosen.out is not None:
-        check_writable(chosen.out, [chosen.state, *inputs])
-    all_runs = open_runs(chosen, pages, remark)
+        raise UsageError(f"--state takes one page, but the file has several; choose one with --page: {names}")
+    feed_files = [what.partition("=")[2] for what in (*options.feed, *options.feed_batches)]
+    inputs = [*files_of(options.file), *feed_files] if options.state or options.out else []
+    if options.state is not None:
+        check_writable(options.state, inputs)
+    if options.out is not None:
+        check_writable(options.out, [options.state, *inputs])
+    all_runs = open_runs(options, pages, remark)
     runs = [run for run in all_runs if not run.is_idle]
     if not runs:
-        raise PageError(chosen.file, "there is no ClientSession block to run; name values to compute with --fetch")
-    if not (chosen.fetch or chosen.session):
+        raise PageError(options.file, "no ClientSession block to run; name values to compute with --fetch")
+    if not (options.fetch or options.session):
         for run in all_runs:
             if run.is_idle:
-                remark(f"page {run.page.name}: there is no ClientSession block to run")
-    if chosen.out is not None:
-        _check_names(chosen.file, runs)
+                remark(f"page {run.page.name}: no ClientSession block to run")
+    if options.out is not None:
+        _check_names(options.file, runs)
     with SignalWatch() as signals:
-        if chosen.state is not None and os.path.exists(chosen.state):
+        if options.state is not None and os.path.exists(options.state):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                runs[0].session.restore(chosen.state, other_page=chosen.other_page)
+                runs[0].session.restore(options.state, other_page=options.other_page)
             for warning in caught:
                 remark(f"warning: {warning.message}")
-            remark(f"state restored from {chosen.state}")
+            remark(f"state restored from {options.state}")
         try:
-            _run_all(chosen, runs, signals)
+            _run_all(options, runs, signals)
         except Exception:
-            _save_finished_steps(chosen.state, runs[0], remark)
+            _save_finished_steps(options.state, runs[0], remark)
             raise
-        if chosen.state is not None:
-            runs[0].session.save(chosen.state)
-        if chosen.out is not None:
-            save_arrays(chosen.out, {name: value for run in runs for name, value in _named(run, runs).items()})
-    _show(chosen, runs, signals.number)
+        if options.state is not None:
+            runs[0].session.save(options.state)
+        if options.out is not None:
+            save_arrays(
+                options.out, {name: value for run in runs for name, value in _results_by_name(run, runs).items()}
+            )
+    _show(options, runs, signals.number)
     if signals.number is None:
         return OK
     done, total = (sum(getattr(run, n) for run in runs) for n in ("done", "steps"))
-    saved = f"; state saved in {chosen.state}" if chosen.state is not None else ""
+    saved = f"; state saved in {options.state}" if options.state is not None else ""
     remark(f"{_signal_text(signals.number)} after {done} of {total} steps{saved}")
     return 128 + signals.number
 
 
-def _run_all(chosen: argparse.Namespace, runs: list[PageRun], signals: SignalWatch) -> None:
-    progress = Progress(sum(run.steps for run in runs), not (chosen.quiet or chosen.json))
+def _run_all(options: argparse.Namespace, runs: list[PageRun], signals: SignalWatch) -> None:
+    progress = Progress(sum(run.steps for run in runs), not (options.quiet or options.json))
     try:
         for run in runs:
-            run.run(signals.watch(run.loop(chosen.rate, progress.step)))
+            run.run(signals.watch(run.loop(options.rate, progress.step)))
     finally:
         progress.clear()
 
@@ -99,24 +101,24 @@ def _check_names(file: str, runs: list[PageRun]) -> None:
                 raise PageError(file, f"two pages have results named {full}; choose one page with --page")
 
 
-def _named(run: PageRun, runs: list[PageRun]) -> dict[str, Array]:
-    """Results under the printed names."""
+def _results_by_name(run: PageRun, runs: list[PageRun]) -> dict[str, Array]:
+    """Return the results under their printed names."""
     return {_full_name(run, name, runs): value for name, value in run.results.items()}
 
 
 def _full_name(run: PageRun, name: str, runs: list[PageRun]) -> str:
-    """The name, with the page's name before it if there are several pages."""
+    """Return the name, prefixed with the page's name if there are several pages."""
     return f"{run.page.name}/{name}" if len(runs) > 1 else name
 
 
-def _show(chosen: argparse.Namespace, runs: list[PageRun], number: int | None) -> None:
-    if chosen.json:
+def _show(options: argparse.Namespace, runs: list[PageRun], number: int | None) -> None:
+    if options.json:
         found = [_document(run) for run in runs]
         document = found[0] if len(found) == 1 else {"pages": found}
         emit(document | ({} if number is None else {"interrupted": signal.Signals(number).name}))
         return
     for run in runs:
-        for name, value in _named(run, runs).items():
+        for name, value in _results_by_name(run, runs).items():
             show(array_text(name, value))
         if run.steps > 1:
             page = f"{run.page.name}: " if len(runs) > 1 else ""

@@ -1,4 +1,4 @@
-"""`rowgrad studio`: the block editor in the browser, on a folder of pages."""
+"""`rowgrad studio`: open the block editor in the browser, on a folder of pages."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _PACKAGES = ("starlette", "uvicorn", "h11", "anyio")
 _remark = partial(say, "studio")
 
 
-def command(chosen: argparse.Namespace) -> int:
+def command(options: argparse.Namespace) -> int:
     """Serve until a signal arrives, or print an address of the running studio."""
-    if chosen.token is not None and not _TOKEN.fullmatch(chosen.token):
+    if options.token is not None and not _TOKEN.fullmatch(options.token):
         raise UsageError("--token must be 16 to 128 letters, digits, - or _")
     _check_installed()
-    if chosen.link:
-        return _link(chosen)
-    with _project(chosen) as (folder, shown), _listening(chosen.host, chosen.port, folder) as listening:
+    if options.link:
+        return _link(options)
+    with _project(options) as (folder, query), _listening(options.host, options.port, folder) as listening:
         from ..studio.studio import Studio
 
-        number = _serve(chosen, Studio(folder), folder, listening, shown)
+        number = _serve(options, Studio(folder), folder, listening, query)
     if number is None:
         return OK
     _remark("stopped")
@@ -47,7 +47,7 @@ def command(chosen: argparse.Namespace) -> int:
 
 
 def _serve(
-    chosen: argparse.Namespace, studio: Studio, folder: Path, listening: socket.socket, shown: dict[str, str]
+    options: argparse.Namespace, studio: Studio, folder: Path, listening: socket.socket, query: dict[str, str]
 ) -> int | None:
     from ..graph.io import files
     from ..studio.access import Access
@@ -65,69 +65,69 @@ def _serve(
     )
 
     port = listening.getsockname()[1]
-    access = Access(port, chosen.token or (saved_token(folder) if chosen.keep_token else None))
+    access = Access(port, options.token or (saved_token(folder) if options.keep_token else None))
 
     def open_window() -> bool:
-        """Open the browser with a secret of its own, so that the printed address stays usable."""
+        """Open the browser with a separate secret, so that the printed address stays valid."""
         path = redirect_path(folder, port)
         launch = access.new_launch(partial(files.remove, path))
-        address = address_of(chosen.host, port, launch, **shown)
+        address = address_of(options.host, port, launch, **query)
         return open_browser(write_redirect(path, address) or address) or not access.use_launch(launch)
 
     def started() -> None:
-        if not is_local(chosen.host):
-            _remark(f"others can connect through {chosen.host}; the connection is not encrypted")
-        _print_address(chosen, folder, port, access.new_launch(), access.token, shown)
+        if not is_local(options.host):
+            _remark(f"others can connect through {options.host}; the connection is not encrypted")
+        _print_address(options, folder, port, access.new_launch(), access.token, query)
         _remark(f"project {folder}; Ctrl-C stops")
-        if not chosen.no_browser and not open_window():
+        if not options.no_browser and not open_window():
             _remark("no browser was found; open the address in one")
 
-    with running_file(folder, Running(chosen.host, port, access.control)):
-        return serve(studio, listening, hosts_of(chosen.host, port), access, started, debug=chosen.debug)
+    with running_file(folder, Running(options.host, port, access.control)):
+        return serve(studio, listening, hosts_of(options.host, port), access, started, debug=options.debug)
 
 
 def _print_address(
-    chosen: argparse.Namespace, folder: Path, port: int, launch: str, token: str, shown: dict[str, str]
+    options: argparse.Namespace, folder: Path, port: int, launch: str, token: str, query: dict[str, str]
 ) -> None:
     from ..studio.serve import address_of
 
-    address = address_of(chosen.host, port, launch, **shown)
-    if chosen.json:
-        emit({"url": address, "token": token, "host": chosen.host, "port": port, "project": str(folder)})
+    address = address_of(options.host, port, launch, **query)
+    if options.json:
+        emit({"url": address, "token": token, "host": options.host, "port": port, "project": str(folder)})
     else:
         print(address)
     sys.stdout.flush()
 
 
-def _link(chosen: argparse.Namespace) -> int:
+def _link(options: argparse.Namespace) -> int:
     from ..studio.serve import new_launch, running_studios
 
-    if chosen.new or chosen.gallery or chosen.token or chosen.keep_token or chosen.host != _HOST:
-        raise UsageError("--link takes PROJECT, --port and --json only")
-    with _project(chosen) as (folder, shown):
+    if options.new or options.gallery or options.token or options.keep_token or options.host != _HOST:
+        raise UsageError("--link can only be combined with PROJECT, --port and --json")
+    with _project(options) as (folder, query):
         for running in running_studios(folder):
-            if chosen.port in (0, running.port) and (found := new_launch(running)) is not None:
-                chosen.host = running.host
-                _print_address(chosen, folder, running.port, *found, shown)
+            if options.port in (0, running.port) and (found := new_launch(running)) is not None:
+                options.host = running.host
+                _print_address(options, folder, running.port, *found, query)
                 return OK
-    where = f" on port {chosen.port}" if chosen.port else ""
+    where = f" on port {options.port}" if options.port else ""
     raise FileNotFoundError(errno.ENOENT, f"no studio is running{where} here; `rowgrad studio` starts one", str(folder))
 
 
 def _check_installed() -> None:
     try:
-        from ..studio import serve as opening  # noqa: F401
+        from ..studio import serve as serve_module  # noqa: F401
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _PACKAGES:
             raise
-        raise UnimplementedError("the studio needs more packages: pip install 'rowgrad[studio]'") from None
+        raise UnimplementedError("Studio needs more packages: pip install 'rowgrad[studio]'") from None
 
 
 @contextmanager
-def _project(chosen: argparse.Namespace) -> Iterator[tuple[Path, dict[str, str]]]:
-    """The folder, and what the browser shows first."""
-    if chosen.gallery:
-        if chosen.project is not None or chosen.new:
+def _project(options: argparse.Namespace) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Yield the folder, and the query that selects what the browser shows first."""
+    if options.gallery:
+        if options.project is not None or options.new:
             raise UsageError("--gallery uses a temporary folder: omit PROJECT and --new")
         folder = Path(tempfile.mkdtemp(prefix="rowgrad-gallery-"))
         try:
@@ -135,13 +135,13 @@ def _project(chosen: argparse.Namespace) -> Iterator[tuple[Path, dict[str, str]]
         finally:
             _remove_gallery(folder)
         return
-    path = Path(chosen.project or ".")
+    path = Path(options.project or ".")
     if path.is_file():
         yield _folder_of_page(path), {"page": path.stem}
         return
     if not path.exists():
-        if not chosen.new:
-            raise FileNotFoundError(errno.ENOENT, "there is no such folder; --new creates it", str(path))
+        if not options.new:
+            raise FileNotFoundError(errno.ENOENT, "no such folder; --new creates it", str(path))
         path.mkdir(parents=True)
     folder = path.resolve()
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
@@ -150,9 +150,9 @@ def _project(chosen: argparse.Namespace) -> Iterator[tuple[Path, dict[str, str]]
 
 
 def _folder_of_page(path: Path) -> Path:
-    from .pages import is_old, plain_bytes
+    from .pages import is_enuspace, read_bytes
 
-    if is_old(plain_bytes(str(path))):
+    if is_enuspace(read_bytes(str(path))):
         raise UsageError(f"{path} is a file of enuSpace-TensorFlow; `rowgrad import {path}` converts it to a page")
     if path.suffix != ".json":
         raise UsageError(f"{path} is not a folder or a page .json")

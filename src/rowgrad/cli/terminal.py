@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..graph.run_loop import Loop  # commands that use no pages do not load graphs
 
-# -- Text and JSON ----------------------------------------------------------------------------------------------------
+# -- text and JSON -----------------------------------------------------------------------------------------------------
 
 _LINES, _WIDTH = 6, 120  # limits for one array
 _NARROW = 48  # columns up to this width are not wrapped
@@ -60,7 +60,7 @@ def say(command: str, text: str, quiet: bool = False) -> None:
 
 
 def array_text(name: str, array: Array) -> str:
-    """`name  dtype[shape]`, and NumPy's text of the values below it."""
+    """Return `name  dtype[shape]`, and NumPy's text of the values below it."""
     aval = aval_of(array)
     if aval.dtype in QUANTIZED:
         array = array.view(array.dtype[0])
@@ -72,7 +72,7 @@ def array_text(name: str, array: Array) -> str:
 
 
 def _short(line: str) -> str:
-    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"  # a string may be of any length
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"  # an element may be a long string
 
 
 def show_columns(rows: Iterable[Sequence[str] | str], indent: int = 0, numbers_from: int | None = None) -> None:
@@ -87,16 +87,16 @@ def show_columns(rows: Iterable[Sequence[str] | str], indent: int = 0, numbers_f
     numbers = len(widths) if numbers_from is None else numbers_from
     if not (_is_terminal(sys.stdout) and _show_wrapped(lines, widths, indent, numbers)):
         for row in lines:
-            show(row if isinstance(row, str) else _aligned(row, widths, indent, numbers))
+            show(row if isinstance(row, str) else _align(row, widths, indent, numbers))
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int], indent: int, numbers: int) -> str:
+def _align(row: Sequence[str], widths: Sequence[int], indent: int, numbers: int) -> str:
     padded = [c.rjust(w) if k >= numbers else c.ljust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
     return (" " * indent + "  ".join(padded)).rstrip()
 
 
 def _show_wrapped(lines: list[Sequence[str] | str], widths: Sequence[int], indent: int, numbers: int) -> bool:
-    """Print the rows as tables of rich; return False if it is not installed."""
+    """Print the rows as rich tables; return False if rich is not installed."""
     try:
         from rich.console import Console
         from rich.table import Table
@@ -126,7 +126,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-# -- Errors -----------------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 def report(error: BaseException, command: str, as_json: bool, debug: bool) -> int:
@@ -145,7 +145,7 @@ def report(error: BaseException, command: str, as_json: bool, debug: bool) -> in
 
 
 def status_of(error: BaseException) -> int:
-    """The exit code of an error."""
+    """Return the exit code of an error."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(error, StoppedError):
@@ -159,7 +159,7 @@ def status_of(error: BaseException) -> int:
 
 
 def sentence(error: BaseException) -> str:
-    """The error in one line."""
+    """Return the error in one line."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, OSError) and not isinstance(error, OpError):
@@ -177,7 +177,7 @@ def sentence(error: BaseException) -> str:
 
 
 def record(error: BaseException, block: str | None = None) -> dict[str, Any]:
-    """The error's facts for JSON."""
+    """Return the error's fields for JSON."""
     facts: dict[str, Any] = {"type": type(error).__name__, "message": sentence(error), "block": block, "argument": None}
     if isinstance(error, OpError):
         facts |= {"block": block or error.name, "argument": error.argument}
@@ -189,7 +189,7 @@ def record(error: BaseException, block: str | None = None) -> dict[str, Any]:
     return facts
 
 
-# -- Progress ---------------------------------------------------------------------------------------------------------
+# -- progress ----------------------------------------------------------------------------------------------------------
 
 _AFTER = 0.5  # seconds; shorter work shows no bar
 _EVERY = 0.1
@@ -243,7 +243,7 @@ class Progress:
 
 
 def _new_bar(out: TextIO, total: int) -> Bar | None:
-    """A bar that erases itself when it stops; it draws on request only, because a thread of its own outlives a fork."""
+    """Return a bar that erases itself when it stops. It has no refresh thread, which would break after a fork."""
     try:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn
@@ -267,13 +267,13 @@ def _new_bar(out: TextIO, total: int) -> Bar | None:
 
 
 def clock(seconds: float) -> str:
-    """83 -> 1:23."""
+    """Format seconds: 83 as 1:23."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-# -- Ctrl-C and SIGTERM during a run ----------------------------------------------------------------------------------
+# -- Ctrl-C and SIGTERM during a run -----------------------------------------------------------------------------------
 
 
 class SignalWatch:

@@ -54,7 +54,7 @@ def checked_shape(p: BlockExpansion, is_open: bool = False) -> tuple[int | None,
 
 def typed_value(p: BlockExpansion, pin: str) -> Array:
     """Return the array of a constant in the block's dtype and shape. A single number fills the shape."""
-    value = one_value(p.given[pin], pin)
+    value = one_value(p.inputs[pin], pin)
     if isinstance(value, Output):
         if value.value is None:
             raise make_error(
@@ -65,13 +65,13 @@ def typed_value(p: BlockExpansion, pin: str) -> Array:
     return in_shape(array, pin, checked_shape(p), value)
 
 
-def in_shape(array: Array, pin: str, shape: Any, given: Any = None) -> Array:
+def in_shape(array: Array, pin: str, shape: Any, original: Any = None) -> Array:
     """Reshape an array to a shape with as many elements. A single number fills any shape."""
     if shape is None or array.shape == shape:
-        return frozen(array, given)
+        return frozen(array, original)
     if array.ndim == 0:
         check_size(Aval(aval_of(array).dtype, shape))
-        return np.broadcast_to(frozen(array, given), shape)
+        return np.broadcast_to(frozen(array, original), shape)
     if array.size != np.prod(shape, dtype=object):
         raise make_error("elements_match", argument=pin, value=shape_text(array.shape), bound=shape_text(shape))
     return frozen(array.reshape(shape))
@@ -105,9 +105,9 @@ def _tensor(p: BlockExpansion) -> Pins:
 
 @expands("Input")
 def _input(p: BlockExpansion) -> Pins:
-    given = one_value(p.given["initvalues"], "initvalues")
-    if isinstance(given, Output) and given.value is None:
-        return {"input": given}
+    value = one_value(p.inputs["initvalues"], "initvalues")
+    if isinstance(value, Output) and value.value is None:
+        return {"input": value}
     return {"input": constant(p, typed_value(p, "initvalues"), own=True)}
 
 
@@ -130,11 +130,11 @@ def check_sparse(shapes: Mapping[str, Any]) -> None:
 @expands("SparseTensor")
 def _sparse(p: BlockExpansion) -> Pins:
     indices, values, shape = (
-        wire(p, p.given[n], n, "int64" if n != "values" else None) for n in ("indices", "values", "dense_shape")
+        wire(p, p.inputs[n], n, "int64" if n != "values" else None) for n in ("indices", "values", "dense_shape")
     )
-    for pin, given in (("indices", indices), ("dense_shape", shape)):
-        if given.dtype != "int64":
-            raise make_error("dtype_expected", argument=pin, value=given.dtype, bound="int64", why="")
+    for pin, part in (("indices", indices), ("dense_shape", shape)):
+        if part.dtype != "int64":
+            raise make_error("dtype_expected", argument=pin, value=part.dtype, bound="int64", why="")
     check_sparse({"indices": indices.shape, "values": values.shape, "dense_shape": shape.shape})
     return {"indices": indices, "values": values, "dense_shape": shape, "tensor": Sparse(indices, values, shape)}
 
@@ -152,7 +152,7 @@ def _placeholder(p: BlockExpansion) -> Pins:
 
 @expands("Variable")
 def _variable(p: BlockExpansion) -> Pins:
-    value = one_value(p.given["initvalues"], "initvalues")
+    value = one_value(p.inputs["initvalues"], "initvalues")
     if isinstance(value, Output) and value.value is None:
         _check_initial_value(value)
         dtype, shape = checked_dtype(p) or value.dtype, checked_shape(p)
@@ -175,20 +175,20 @@ def _variable(p: BlockExpansion) -> Pins:
 
 def _check_initial_value(value: Output) -> None:
     """Raise if an initial value depends on a placeholder or a Variable, whose values only a run has."""
-    seen, waiting = set(), [value]
+    visited, waiting = set(), [value]
     while waiting:
         node = waiting.pop().node
         if node.op.name in ("Placeholder", "Variable", "Assign"):
             raise make_error("initial_value_varies", argument="initvalues", value=node.name)
-        if node not in seen:
-            seen.add(node)
+        if node not in visited:
+            visited.add(node)
             waiting += node.sources()
 
 
 @expands("RandomUniform")
 @expands("RandomNormal")
 def _random(p: BlockExpansion) -> Pins:
-    known = admit_inputs(p.op, p.given)
+    known = admit_inputs(p.op, p.inputs)
     for name in ("seed", "seed2"):
         if not -(1 << 63) <= p.attrs[name] < 1 << 64:
             raise make_error("integer_does_not_fit", argument=name, value=p.attrs[name], bound="64 bits")
@@ -211,13 +211,13 @@ def _no_op(p: BlockExpansion) -> Pins:
 
 @expands("InputList")
 def _list(p: BlockExpansion) -> Pins:
-    items = many_values(p.given["outputlist"], "outputlist")
+    items = many_values(p.inputs["outputlist"], "outputlist")
     return {"output": [wire(p, v, f"outputlist[{k}]") for k, v in enumerate(items)]}
 
 
 @expands("Output")
 def _output(p: BlockExpansion) -> Pins:
-    value = p.given["output_op"]
+    value = p.inputs["output_op"]
     if isinstance(value, Placed) and value.pins:
         value = next(iter(value.pins.values()))
     value = wire(p, value, "output_op")
@@ -246,12 +246,12 @@ def as_operation(value: Any, argument: str) -> Operation:
 
 @expands("Operation")
 def _operation(p: BlockExpansion) -> Pins:
-    return {"output": as_operation(p.given["operation"], "operation")}
+    return {"output": as_operation(p.inputs["operation"], "operation")}
 
 
 @expands("FeedType")
 def _feed(p: BlockExpansion) -> Pins:
-    target, value = one_value(p.given["input"], "input"), one_value(p.given["initializer"], "initializer")
+    target, value = one_value(p.inputs["input"], "input"), one_value(p.inputs["initializer"], "initializer")
     if not isinstance(target, Output) or target.node.op.name != "Placeholder":
         raise make_error("fed_not_a_placeholder", argument="input", value=kind_of(target))
     if isinstance(value, Output):
@@ -273,13 +273,13 @@ def fed_value(target: Output, value: Any, argument: str) -> Array:
 
 @expands("ClientSession")
 def _session(p: BlockExpansion) -> Pins:
-    feeds = [_as_feed(v, k) for k, v in enumerate(_items(p.given.get("inputs", ())))]
+    feeds = [_as_feed(v, k) for k, v in enumerate(_items(p.inputs.get("inputs", ())))]
     for k, feed in enumerate(feeds):
         if any(feed.placeholder is other.placeholder for other in feeds[:k]):
             raise make_error("fed_twice", argument=f"inputs[{k}]", value=feed.placeholder.node.name)
     fetches: list[Output] = []
-    runs = [as_operation(v, f"run_outputs[{k}]") for k, v in enumerate(_items(p.given.get("run_outputs", ())))]
-    for k, value in enumerate(_items(p.given["fetch_outputs"])):
+    runs = [as_operation(v, f"run_outputs[{k}]") for k, v in enumerate(_items(p.inputs.get("run_outputs", ())))]
+    for k, value in enumerate(_items(p.inputs["fetch_outputs"])):
         if is_sparse(value):
             parts = as_sparse(value)
             fetches += [parts.indices, parts.values, parts.dense_shape]
@@ -367,24 +367,24 @@ def _check_lookup_shapes(shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 def _lookup_inputs(p: BlockExpansion) -> tuple[Output, Output, Output, Output]:
     """Return table, indices, ids and dense shape of a lookup block."""
-    given = p.given["ids"]
-    if not is_sparse(given):
-        raise make_error("pin_kind", argument="ids", bound="a sparse tensor", value=kind_of(given))
-    parts = as_sparse(given)
+    sparse_ids = p.inputs["ids"]
+    if not is_sparse(sparse_ids):
+        raise make_error("pin_kind", argument="ids", bound="a sparse tensor", value=kind_of(sparse_ids))
+    parts = as_sparse(sparse_ids)
     indices, shape = (wire(p, v, "ids", "int64") for v in (parts.indices, parts.dense_shape))
     ids = wire(p, parts.values, "ids")
     if indices.shape is not None and (len(indices.shape) != 2 or indices.shape[1] not in (2, None)):
         raise make_error("same_shape", argument="ids", value=shape_text(indices.shape), bound="[?,2] of indices")
     if ids.dtype not in ("int32", "int64"):
         raise make_error("dtype_not_allowed", argument="ids", value=ids.dtype, bound="int32, int64")
-    return wire(p, p.given["params"], "params"), indices, ids, shape
+    return wire(p, p.inputs["params"], "params"), indices, ids, shape
 
 
 def _lookup_weights(p: BlockExpansion, ids: Output) -> Output | None:
-    if "weights" not in p.given:
+    if "weights" not in p.inputs:
         return None
-    given = p.given["weights"]
-    return wire(p, as_sparse(given).values if is_sparse(given) else one_value(given, "weights"), "weights")
+    weights = p.inputs["weights"]
+    return wire(p, as_sparse(weights).values if is_sparse(weights) else one_value(weights, "weights"), "weights")
 
 
 def _lookup(p: BlockExpansion, params: Output, indices: Output, ids: Output, weights: Output | None) -> Output:

@@ -20,7 +20,7 @@ def pin_name(graph: Graph, output: Output) -> str:
 
 
 def find(graph: Graph, name: str) -> Any:
-    """Return the value of a pin, or the block, that a name stands for."""
+    """Return the block of this name, or the value of the pin `block.pin`."""
     blocks = graph.blocks
     if name in blocks:
         return blocks[name]

@@ -15,7 +15,7 @@ from .._catalog.spec import Call
 from .._runtime.arrays import as_array
 from ..errors import OpError, make_error, shape_text
 from .blocks import wire
-from .inputs import check_reach, kind_of, many_values, one_value
+from .inputs import check_overflow, kind_of, many_values, one_value
 from .node_builder import BlockExpansion, InnerOps, expands
 from .nodes import Node, Output
 
@@ -134,8 +134,8 @@ def _add_symbolic_gradients(p: BlockExpansion) -> dict[str, Any]:
     outputs = _wires(p, "outputs")
     inputs = _wires(p, "inputs")
     seeds: list[Any] = [None] * len(outputs)
-    if "grad_inputs" in p.given:
-        typed = many_values(p.given["grad_inputs"], "grad_inputs")
+    if "grad_inputs" in p.inputs:
+        typed = many_values(p.inputs["grad_inputs"], "grad_inputs")
         if len(typed) != len(outputs):
             raise make_error("lengths_match", argument="grad_inputs", value=len(typed), bound=len(outputs))
         seeds = [
@@ -154,7 +154,7 @@ def _add_symbolic_gradients(p: BlockExpansion) -> dict[str, Any]:
 
 
 def _wires(p: BlockExpansion, pin: str) -> list[Output]:
-    found = many_values(p.given[pin], pin)
+    found = many_values(p.inputs[pin], pin)
     if not found:
         raise make_error("pin_missing", argument=pin)
     for k, value in enumerate(found):
@@ -170,7 +170,7 @@ def _seed(p: BlockExpansion, value: Any, output: Output, argument: str) -> Outpu
     value = one_value(value, argument)
     if not isinstance(value, Output):
         array = as_array(value, argument, output.dtype)
-        check_reach(value, array, argument)
+        check_overflow(value, array, argument)
         value = array
     seed = wire(p, value, argument)
     if seed.dtype != output.dtype:
@@ -225,44 +225,44 @@ class Backward:
     def _between(self) -> list[Node]:
         """Return the nodes on paths from inputs to outputs, in order."""
         graph = self.inner.graph
-        self.leads = set(self.inputs)  # values that depend on an input
+        self.dependent = set(self.inputs)  # values that depend on an input
         needed = _upstream(self.outputs)
         path = []
         for node in graph.nodes[: max(o.node.order for o in self.outputs) + 1]:
-            if node not in needed or node.op.adjoint is None or not any(self._wanted(node)):
+            if node not in needed or node.op.adjoint is None or not any(self._connected(node)):
                 continue
-            self.leads.update(o for o in node.outputs if o.dtype in _FLOATING)
+            self.dependent.update(o for o in node.outputs if o.dtype in _FLOATING)
             path.append(node)
         return path
 
-    def _wanted(self, node: Node) -> list[bool]:
+    def _connected(self, node: Node) -> list[bool]:
         """Return for each differentiable argument whether it depends on an input."""
-        given = dict(zip(node.op.input_names, node.inputs, strict=True))
-        return [any(v in self.leads for v in _outputs_in(given[name])) for name in node.op.differentiable]
+        inputs = dict(zip(node.op.input_names, node.inputs, strict=True))
+        return [any(v in self.dependent for v in _outputs_in(inputs[name])) for name in node.op.differentiable]
 
     def _through(self, node: Node) -> None:
         ys = [self.sums.get(o) for o in node.outputs]
         if all(y is None for y in ys):
             return
-        op, wanted = node.op, self._wanted(node)
+        op, connected = node.op, self._connected(node)
         arguments = dict(zip(op.input_names, node.inputs, strict=True))
-        made = Call(
+        call = Call(
             {n: self.trace(v) for n, v in arguments.items()},
             node.attrs,
             tuple(map(self.trace, node.outputs)),
-            frozenset(n for n, is_wanted in zip(op.differentiable, wanted, strict=True) if is_wanted),
+            frozenset(n for n, is_connected in zip(op.differentiable, connected, strict=True) if is_connected),
         )
         cotangents = [self._zero(o) if y is None else self._dense(y) for y, o in zip(ys, node.outputs, strict=True)]
         assert op.adjoint is not None  # by _between
-        for name, is_wanted, gradient in zip(
-            op.differentiable, wanted, op.adjoint(self.ops, made, *cotangents), strict=True
+        for name, is_connected, gradient in zip(
+            op.differentiable, connected, op.adjoint(self.ops, call, *cotangents), strict=True
         ):
-            if not is_wanted or gradient is None:
+            if not is_connected or gradient is None:
                 continue
             target = arguments[name]
             pairs = zip(target, gradient, strict=True) if isinstance(target, tuple) else [(target, gradient)]
             for wire_, part in pairs:
-                if isinstance(wire_, Output) and wire_ in self.leads and part is not None:
+                if isinstance(wire_, Output) and wire_ in self.dependent and part is not None:
                     self._add(wire_, part)
 
     def _add(self, target: Output, gradient: Any) -> None:

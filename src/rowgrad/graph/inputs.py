@@ -35,15 +35,15 @@ def bind_call(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple
     order = (*names, *op.attrs)
     if len(values) > len(order):
         raise TypeError(f"{op.name} takes {len(order)} arguments, got {len(values)}")
-    given = {k: v for k, v in zip(order, values, strict=False) if v is not None}
+    arguments = {k: v for k, v in zip(order, values, strict=False) if v is not None}
     for key, value in kwargs.items():
-        if key in given:
+        if key in arguments:
             raise TypeError(f"{op.name} got argument {key!r} twice")
         if key not in order:
             raise TypeError(f"{op.name} has no argument {key!r}; it takes {', '.join(order)}")
         if value is not None:
-            given[key] = value
-    return {k: v for k, v in given.items() if k in names}, {k: v for k, v in given.items() if k in op.attrs}
+            arguments[key] = value
+    return {k: v for k, v in arguments.items() if k in names}, {k: v for k, v in arguments.items() if k in op.attrs}
 
 
 def sparse_triple(op: Op, first: str) -> tuple[str, str, str] | None:
@@ -70,24 +70,24 @@ def as_sparse(value: Any) -> Sparse:
     return value if isinstance(value, Sparse) else Sparse(value.indices, value.values, value.dense_shape)
 
 
-def spread_sparse(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
+def spread_sparse(op: Op, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Replace each sparse tensor by its three parts if the op takes them as separate inputs."""
-    spread = dict(given)
-    for name, value in given.items():
+    found = dict(inputs)
+    for name, value in inputs.items():
         three = sparse_triple(op, name)
         if three is not None and is_sparse(value):
             parts = as_sparse(value)
             for pin, part in zip(three, (parts.indices, parts.values, parts.dense_shape), strict=True):
-                if pin != name and pin in given:
+                if pin != name and pin in inputs:
                     raise make_error(
                         "pin_kind", argument=pin, bound=f"nothing, because {name} is a sparse tensor", value="a value"
                     )
-                spread[pin] = part
-    return spread
+                found[pin] = part
+    return found
 
 
 def one_value(value: Any, argument: str) -> Any:
-    """Return the one value of an argument; a block with one output stands for that output."""
+    """Return the one value of an argument: that of the output, if it is a block with one output."""
     if isinstance(value, Placed):
         value = value.only
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Output):
@@ -98,7 +98,7 @@ def one_value(value: Any, argument: str) -> Any:
 
 
 def many_values(value: Any, argument: str) -> list[Any]:
-    """Return the entries of a list argument: wires, lists of wires, and blocks that stand for either, in order."""
+    """Flatten a list argument: wires, lists of wires, and blocks with one output that is either, in order."""
     items: list[Any] = []
     for item in value if isinstance(value, list | tuple) else [value]:
         found = item.only if isinstance(item, Placed) and len(item.pins) == 1 else item
@@ -127,13 +127,13 @@ def kind_of(value: Any) -> str:
         return f"{value.name} ({describe(value.dtype, value.shape)})"
     if is_list(value):
         return "a list of wires"
-    words = {Operation: "an operation", Feed: "a feed", Sparse: "a sparse tensor"}
-    return words.get(type(value)) or describe_value(value)
+    names = {Operation: "an operation", Feed: "a feed", Sparse: "a sparse tensor"}
+    return names.get(type(value)) or describe_value(value)
 
 
-def describe_given(given: Mapping[str, Any]) -> str:
+def describe_inputs(inputs: Mapping[str, Any]) -> str:
     """Describe all arguments of a call for an error message."""
-    return ", ".join(f"{k}={_brief(v)}" for k, v in given.items()) or "nothing"
+    return ", ".join(f"{k}={_brief(v)}" for k, v in inputs.items()) or "nothing"
 
 
 def _brief(value: Any) -> str:
@@ -158,14 +158,14 @@ class Admitted:
         self.host = host
 
 
-def admit_inputs(op: Op, given: Mapping[str, Any]) -> Admitted:
+def admit_inputs(op: Op, arguments: Mapping[str, Any]) -> Admitted:
     """Validate inputs. Wires stay wires; other values become arrays in the dtype of the inputs beside them."""
     inputs: dict[str, Any] = {}
     typed: set[str] = set()
     for arg in op.inputs:
-        if arg.name not in given:
+        if arg.name not in arguments:
             raise make_error("pin_missing", argument=arg.name)
-        value = given[arg.name]
+        value = arguments[arg.name]
         if arg.many:
             inputs[arg.name] = tuple(many_values(value, arg.name))
             loose = any(not isinstance(v, Output) for v in inputs[arg.name])
@@ -175,10 +175,10 @@ def admit_inputs(op: Op, given: Mapping[str, Any]) -> Admitted:
         if loose:
             typed.add(arg.name)
     if typed:
-        stand_ins = {n: each(v, _stand_in) for n, v in inputs.items()}
-        arrays = admit(op, stand_ins)
+        typed_arrays = {n: each(v, _empty_like) for n, v in inputs.items()}
+        arrays = admit(op, typed_arrays)
         for name in typed:
-            inputs[name] = _pick(inputs[name], arrays[name], name)
+            inputs[name] = _freeze_values(inputs[name], arrays[name], name)
     avals = {arg.name: each(inputs[arg.name], lambda v, arg=arg: _aval(arg, op, v)) for arg in op.inputs}  # type: ignore[misc]
     host = {arg.name: host_value(inputs[arg.name]) for arg in op.inputs if arg.host}
     return Admitted(inputs, avals, host)
@@ -194,26 +194,28 @@ def _empty(dtype: str, rank: int) -> Array:
     return np.zeros((0,) * rank, NUMPY_DTYPE[dtype])
 
 
-def _stand_in(value: Any) -> Any:
-    """Return an empty array of a wire's dtype, from which Python numbers beside it take theirs."""
+def _empty_like(value: Any) -> Any:
+    """Return an empty array of a wire's dtype: Python numbers beside it take their dtype from it."""
     if isinstance(value, Output):
         return _empty(value.dtype, 1 if value.shape is None else len(value.shape))
     return value
 
 
-def _pick(value: Any, array: Any, argument: str) -> Any:
+def _freeze_values(value: Any, array: Any, argument: str) -> Any:
     """Return wires unchanged, and other values as read-only arrays."""
     if isinstance(value, tuple):
-        return tuple(_pick(v, a, f"{argument}[{k}]") for k, (v, a) in enumerate(zip(value, array, strict=True)))
+        return tuple(
+            _freeze_values(v, a, f"{argument}[{k}]") for k, (v, a) in enumerate(zip(value, array, strict=True))
+        )
     if isinstance(value, Output):
         return value
-    check_reach(value, array, argument)
+    check_overflow(value, array, argument)
     return frozen(array, value)
 
 
-def frozen(array: Array, given: Any = None) -> Array:
+def frozen(array: Array, original: Any = None) -> Array:
     """Return a read-only array; the caller's own array is copied."""
-    array = np.array(array) if array is given or array.base is not None else array
+    array = np.array(array) if array is original or array.base is not None else array
     array.flags.writeable = False
     return array
 
@@ -275,7 +277,7 @@ def in_dtype(value: Any, argument: str, dtype: str | None) -> Array:
     Only floats may be rounded; any other loss raises an error that names the element.
     """
     array = as_array(value, argument, dtype)
-    check_reach(value, array, argument)
+    check_overflow(value, array, argument)
     if array.dtype == object:
         _check_text(array, argument)
     if dtype is None or aval_of(array).dtype == dtype:
@@ -307,7 +309,7 @@ def _check_text(array: Array, argument: str) -> None:
                 ) from None
 
 
-def check_reach(value: Any, array: Array, argument: str) -> None:
+def check_overflow(value: Any, array: Array, argument: str) -> None:
     """Raise if a finite Python number became infinite in the dtype of the array made of it."""
     wide = np.complex128 if array.dtype.kind == "c" else np.float64
     if isinstance(value, float | complex | list | tuple) and is_inexact(array.dtype) and array.dtype != wide:

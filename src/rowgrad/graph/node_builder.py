@@ -24,7 +24,7 @@ from .inputs import (
     admit_inputs,
     as_sparse,
     bind_call,
-    describe_given,
+    describe_inputs,
     each,
     frozen,
     full_attrs,
@@ -43,9 +43,9 @@ from .page import Block, End
 # -- the block as page data, so that a graph built in Python can be saved ----------------------------------------------
 
 
-def _check_same_graph(graph: Graph, op: Op, name: str, given: Mapping[str, Any]) -> None:
+def _check_same_graph(graph: Graph, op: Op, name: str, inputs: Mapping[str, Any]) -> None:
     """Raise if an input is an output of another graph."""
-    for pin, value in given.items():
+    for pin, value in inputs.items():
         for item in _flat(value):
             node = item.placeholder.node if isinstance(item, Feed) else getattr(item, "node", None)
             if is_wire(item) and node is not None and not graph.owns(node):
@@ -54,12 +54,12 @@ def _check_same_graph(graph: Graph, op: Op, name: str, given: Mapping[str, Any])
                 )
 
 
-def _record_inputs(graph: Graph, block: Block, op: Op, given: Mapping[str, Any]) -> None:
+def _record_inputs(graph: Graph, block: Block, op: Op, inputs: Mapping[str, Any]) -> None:
     """Write the inputs into the block: wires as the pins they begin at, everything else as values."""
     for arg in op.inputs:
-        if arg.name not in given:
+        if arg.name not in inputs:
             continue
-        value = given[arg.name]
+        value = inputs[arg.name]
         if is_sparse(value) and not isinstance(value, SparseTensor):
             ends = [graph.ends.get(as_sparse(value))]
         else:
@@ -128,8 +128,8 @@ def _of_shape(node: Node) -> Any:
 
 def _of_values(node: Node) -> Any:
     """Compute an op whose inputs are all known; None if one is not, or the result is large."""
-    made = node.outputs[0].shape
-    if made is None or None in made or math.prod(d for d in made if d is not None) > _SMALL:
+    shape = node.outputs[0].shape
+    if shape is None or None in shape or math.prod(d for d in shape if d is not None) > _SMALL:
         return None
     inputs = [each(v, known_value) for v in node.inputs]
     if any(v is None for i in inputs for v in (i if isinstance(i, tuple) else (i,))):
@@ -142,14 +142,14 @@ def _of_values(node: Node) -> Any:
 # -- nodes of ops ------------------------------------------------------------------------------------------------------
 
 
-def add_node(graph: Graph, op: Op, name: str, block: str, given: Mapping[str, Any], attrs: Mapping[str, Any]) -> Node:
+def add_node(graph: Graph, op: Op, name: str, block: str, inputs: Mapping[str, Any], attrs: Mapping[str, Any]) -> Node:
     """Add a node of a kernel or dense op; an error names the op and its block."""
     try:
         full = full_attrs(op, attrs)  # attributes first: errors have the order they have in a plain call
-        known = admit_inputs(op, spread_sparse(op, given))
+        known = admit_inputs(op, spread_sparse(op, inputs))
         avals = infer_outputs(op, known, full)
     except OpError as error:
-        raise error.in_call(op.name, block, describe_given(given)) from None
+        raise error.in_call(op.name, block, describe_inputs(inputs)) from None
     node = graph.add(Node(name, block, op, tuple(known.inputs.values()), full), avals)
     _fold_constant(node)
     return node
@@ -171,8 +171,8 @@ class InnerOps(Mapping[str, Callable[..., Any]]):
         op = CATALOG[name]
 
         def function(*args: Any, **kwargs: Any) -> Any:
-            given, attrs = bind_call(op, args, kwargs)
-            node = add_node(self.graph, op, self.graph.inner(self.block, op.name), self.block, given, attrs)
+            inputs, attrs = bind_call(op, args, kwargs)
+            node = add_node(self.graph, op, self.graph.inner(self.block, op.name), self.block, inputs, attrs)
             return node.outputs[0] if len(node.outputs) == 1 else _tuple_of(op.name)(*node.outputs)
 
         return function
@@ -193,11 +193,11 @@ EXPANSIONS: dict[str, Expansion] = {}  # filled by `blocks`, `gradients` and `va
 class BlockExpansion:
     """A block of the graph layer while it is expanded: its inputs and attributes, and ops that add nodes inside it."""
 
-    def __init__(self, graph: Graph, op: Op, name: str, given: dict[str, Any], attrs: dict[str, Any]) -> None:
+    def __init__(self, graph: Graph, op: Op, name: str, inputs: dict[str, Any], attrs: dict[str, Any]) -> None:
         self.graph = graph
         self.op = op
         self.name = name
-        self.given = given
+        self.inputs = inputs
         self.attrs = attrs
         self.ops = InnerOps(graph, name)
 
@@ -219,20 +219,20 @@ def expands(name: str) -> Callable[[Expansion], Expansion]:
     return register
 
 
-def place(scope: Scope, op: Op, given: dict[str, Any], attrs: dict[str, Any]) -> Placed:
+def place(scope: Scope, op: Op, inputs: dict[str, Any], attrs: dict[str, Any]) -> Placed:
     """Put a block into the scope's graph. After an error the graph is unchanged."""
     graph = scope.graph
     mark = graph.mark()
     name = scope.take_name(op.name)
     block = Block(name, op.name, attrs=dict(attrs))
     try:
-        _check_same_graph(graph, op, name, given)
+        _check_same_graph(graph, op, name, inputs)
         if op.layer == "graph":
-            pins = _expand(graph, op, name, given, attrs)
+            pins = _expand(graph, op, name, inputs, attrs)
         else:
-            node = add_node(graph, op, name, name, given, attrs)
+            node = add_node(graph, op, name, name, inputs, attrs)
             pins = {o.name: out for o, out in zip(op.outputs, node.outputs, strict=True)}
-        _record_inputs(graph, block, op, given)  # after validation: a list may contain itself
+        _record_inputs(graph, block, op, inputs)  # after validation: a list may contain itself
     except Exception:
         graph.back_to(mark)
         raise
@@ -243,11 +243,11 @@ def place(scope: Scope, op: Op, given: dict[str, Any], attrs: dict[str, Any]) ->
     return placed
 
 
-def _expand(graph: Graph, op: Op, name: str, given: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
+def _expand(graph: Graph, op: Op, name: str, inputs: dict[str, Any], attrs: dict[str, Any]) -> dict[str, Any]:
     try:
         for arg in op.inputs:
-            if arg.name not in given and not arg.optional:
+            if arg.name not in inputs and not arg.optional:
                 raise make_error("pin_missing", argument=arg.name)
-        return EXPANSIONS[op.name](BlockExpansion(graph, op, name, given, full_attrs(op, attrs)))
+        return EXPANSIONS[op.name](BlockExpansion(graph, op, name, inputs, full_attrs(op, attrs)))
     except OpError as error:
-        raise error.in_call(op.name, name, describe_given(given)) from None
+        raise error.in_call(op.name, name, describe_inputs(inputs)) from None

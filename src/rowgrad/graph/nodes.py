@@ -18,7 +18,7 @@ class Output:
     """An output of a node: a value that ops take as input and sessions fetch.
 
     `dtype` is its dtype. `shape` has None for each size that only a run knows, and is None if the rank is unknown.
-    `value` is the array if it never changes, otherwise None.
+    `value` is the array if it is a constant, otherwise None.
 
     >>> from rowgrad.graph import Const, Scope
     >>> Const(Scope.new_root_scope().with_op_name("a"), [[1.0, 2.0]]).output.shape
@@ -43,7 +43,7 @@ class Output:
         return f"<{self.name} {describe(self.dtype, self.shape)}>"
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"{self.name} has no value before a session runs: ClientSession(scope).run(…) gives it")
+        raise TypeError(f"{self.name} has no value before a session runs; call ClientSession(scope).run(…)")
 
     __array_ufunc__ = None
     __iter__ = None  # an Output is one value, although it has a shape

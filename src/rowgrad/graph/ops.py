@@ -25,8 +25,8 @@ def _function(op: Op) -> Callable[..., Placed]:
     def function(scope: Scope, *args: _Any, **kwargs: _Any) -> Placed:
         if not isinstance(scope, Scope):
             raise TypeError(f"{op.name}: the first argument is a Scope, got {type(scope).__name__}")
-        given, attrs = bind_call(op, args, kwargs)
-        return place(scope, op, given, attrs)
+        inputs, attrs = bind_call(op, args, kwargs)
+        return place(scope, op, inputs, attrs)
 
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter("scope", either)]

@@ -1,7 +1,6 @@
 """Pages as plain data: blocks, the values typed into them, and the wires between them.
 
-A page knows no shapes and runs nothing: `build` puts it into a Scope, `io` reads and writes it, and an editor changes
-it.
+A page has no shapes and does not run: `build` makes a graph of it, `io` reads and writes it, and an editor changes it.
 """
 
 from __future__ import annotations

@@ -135,11 +135,11 @@ def check(page: Page) -> Checked:
     found = Checked(page, Scope(Graph(page.name, _MOST_NODES + _NODES_PER_BLOCK * len(page.blocks))))
     blocks = {b.id: b for b in page.blocks}
     if len(blocks) < len(page.blocks):
-        seen: set[str] = set()
+        ids: set[str] = set()
         for block in page.blocks:
-            if block.id in seen:
+            if block.id in ids:
                 raise PageError(block.id, "two blocks have this id")
-            seen.add(block.id)
+            ids.add(block.id)
     order = ordered(page)
     found.errors = {circle[0]: circle_error(circle) for circle in order.circles}
     found.waiting = [*order.waiting, *(name for circle in order.circles for name in circle[1:])]
@@ -163,7 +163,7 @@ def _meant_op(name: str) -> str:
     return nearest(name, CATALOG)
 
 
-def _place(scope: Scope, block: Block, suggests: bool) -> None:
+def _place(scope: Scope, block: Block, suggest: bool) -> None:
     """Put a block into the scope. With `suggests`, errors name similar blocks, which takes time."""
     op = find_op(block.op)
     if op is None:
@@ -175,17 +175,17 @@ def _place(scope: Scope, block: Block, suggests: bool) -> None:
             )
         if pin in block.wires and pin in block.values:
             raise PageError(f"{block.id}.{pin}", "it is both wired and typed in")
-    given: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     for arg in op.inputs:
         if arg.name in block.wires:
-            found = [_value(scope, block, op, arg.name, end, suggests) for end in block.wires[arg.name]]
+            found = [_value(scope, block, op, arg.name, end, suggest) for end in block.wires[arg.name]]
             if not arg.many and len(found) != 1:
                 raise PageError(f"{block.id}.{arg.name}", f"it takes one wire, got {len(found)}")
-            given[arg.name] = found if arg.many else found[0]
+            inputs[arg.name] = found if arg.many else found[0]
         elif arg.name in block.values:
-            given[arg.name] = block.values[arg.name]
+            inputs[arg.name] = block.values[arg.name]
     try:
-        placed = place(scope.with_op_name(block.id), op, given, block.attrs)
+        placed = place(scope.with_op_name(block.id), op, inputs, block.attrs)
     except OpError:
         raise
     except (TypeError, ValueError, OverflowError, ArithmeticError) as error:
@@ -212,12 +212,12 @@ def _fetch_names(scope: Scope, block: Block) -> list[str]:
     return names
 
 
-def _value(scope: Scope, block: Block, op: Op, pin: str, end: End, suggests: bool) -> Any:
+def _value(scope: Scope, block: Block, op: Op, pin: str, end: End, suggest: bool) -> Any:
     """Return the value at the beginning of a wire; raise PageError if it is missing."""
     place_ = f"{block.id}.{pin}"
     source = scope.graph.blocks.get(end.block)
     if source is None:
-        meant = nearest(end.block, scope.graph.blocks) if suggests else ""
+        meant = nearest(end.block, scope.graph.blocks) if suggest else ""
         raise PageError(place_, f"there is no block {end.block!r}{meant}")
     if end.pin not in source.pins:
         known = ", ".join(source.pins) or "none"
@@ -232,7 +232,7 @@ def _value(scope: Scope, block: Block, op: Op, pin: str, end: End, suggests: boo
     return value[end.index]
 
 
-def arriving(graph: Graph, end: End) -> Any:
+def value_at(graph: Graph, end: End) -> Any:
     """Return the value at the beginning of a wire, or None if its block is faulty or has no such pin."""
     source = graph.blocks.get(end.block)
     value = None if source is None else source.pins.get(end.pin)
@@ -265,7 +265,7 @@ def page_of(scope: Scope) -> Page:
     for placed in graph.blocks.values():
         block = _without_values(placed.block)
         for pin, value in placed.block.values.items():
-            _put(graph, page, block, placed, pin, value, nodes.get(placed.name))
+            _add_value(graph, page, block, placed, pin, value, nodes.get(placed.name))
         page.blocks.append(block)
     return page
 
@@ -276,7 +276,7 @@ def _without_values(block: Block) -> Block:
     return Block(block.id, block.op, {}, wires, attrs, block.at, block.hidden)
 
 
-def _put(graph: Graph, page: Page, block: Block, placed: Placed, pin: str, value: Any, node: Node | None) -> None:
+def _add_value(graph: Graph, page: Page, block: Block, placed: Placed, pin: str, value: Any, node: Node | None) -> None:
     arg = placed.op.inputs[placed.op.input_names.index(pin)]
     if isinstance(value, SparseTensor):
         three = sparse_triple(placed.op, pin)
@@ -284,7 +284,7 @@ def _put(graph: Graph, page: Page, block: Block, placed: Placed, pin: str, value
         if three is not None:
             block.values |= {p: np.array(part) for p, part in zip(three, parts, strict=True)}
             return
-        source = Block(_free(graph, f"{block.id}_{pin}"), "SparseTensor")
+        source = Block(_unused_name(graph, f"{block.id}_{pin}"), "SparseTensor")
         source.values = {n: np.array(p) for n, p in zip(("indices", "values", "dense_shape"), parts, strict=True)}
         page.blocks.append(source)
         block.wires[pin] = [End(source.id, "tensor")]
@@ -302,13 +302,13 @@ def _put(graph: Graph, page: Page, block: Block, placed: Placed, pin: str, value
         if isinstance(item, Output):
             ends.append(graph.ends[item])
         else:
-            source = Block(_free(graph, f"{block.id}_{pin}_{k}"), "Const", {"val": typed})
+            source = Block(_unused_name(graph, f"{block.id}_{pin}_{k}"), "Const", {"val": typed})
             page.blocks.append(source)
             ends.append(End(source.id, "output"))
     block.wires[pin] = ends
 
 
-def _free(graph: Graph, name: str) -> str:
+def _unused_name(graph: Graph, name: str) -> str:
     """Return a name that no block or node of the graph has."""
     while graph.has(name):
         name += "_"

@@ -17,7 +17,7 @@ from .._runtime.arrays import Array, as_array, aval_of
 from ..errors import OpError, with_notes
 from .nodes import Feed, Graph, Operation, Output, Sparse, describe
 from .page import Block, Page
-from .page_builder import Checked, arriving, check, pin_of
+from .page_builder import Checked, check, pin_of, value_at
 from .page_order import ordered
 from .variables import variable_of
 
@@ -89,23 +89,23 @@ def _inputs(block: Block, graph: Graph) -> dict[str, Any]:
     many = {a.name for a in op.inputs if a.many} if op else set()
     found: dict[str, Any] = {}
     for pin, ends in block.wires.items():
-        values = [arriving(graph, end) for end in ends]
+        values = [value_at(graph, end) for end in ends]
         if all(v is not None for v in values):
             flat = [v for item in values for v in (item if isinstance(item, list) else (item,))]
             described = list(map(value_json, flat))
             found[pin] = described[0] if len(described) == 1 and pin not in many else described
     for pin, value in block.values.items():
         listed = pin in many and isinstance(value, list | tuple)
-        taken = _taken(block, op, pin, graph) if op else None
-        typed = [_typed(v) for v in value] if taken is None and listed else taken
-        typed = [_typed(value)] if typed is None else typed
+        converted = _converted(block, op, pin, graph) if op else None
+        typed = [_described_alone(v) for v in value] if converted is None and listed else converted
+        typed = [_described_alone(value)] if typed is None else typed
         if all(t is not None for t in typed):
             found[pin] = typed if pin in many else typed[0]
     return found
 
 
-def _taken(block: Block, op: Op, pin: str, graph: Graph) -> list[Any] | None:
-    """Describe the array that a node made of a typed value, in the dtype of the inputs beside it."""
+def _converted(block: Block, op: Op, pin: str, graph: Graph) -> list[Any] | None:
+    """Describe the array that a node converted a typed value to, in the dtype of the inputs beside it."""
     placed = graph.blocks.get(block.id)
     if placed is None or op.layer == "graph" or not placed.pins or pin not in op.input_names:
         return None
@@ -114,7 +114,7 @@ def _taken(block: Block, op: Op, pin: str, graph: Graph) -> list[Any] | None:
     return [value_json(v) for v in (value if isinstance(value, tuple) else (value,))]
 
 
-def _typed(value: Any) -> Any:
+def _described_alone(value: Any) -> Any:
     """Describe a typed value by itself, or return None if no array can hold it."""
     try:
         return value_json(as_array(value, "value"))
@@ -153,19 +153,19 @@ def recipes(page: Page) -> dict[str, str]:
 def _recipe(block: Block, upstream: dict[str, str], digests: dict[int, bytes]) -> str:
     op = find_op(block.op)
     attrs = {**(op.attrs if op else {}), **block.attrs}
-    made = hashlib.blake2b((op.name if op else block.op).encode(), digest_size=8)
+    hasher = hashlib.blake2b((op.name if op else block.op).encode(), digest_size=8)
     if block.op in _OWN_STATE:
-        made.update(f"\0id {block.id}".encode(errors="replace"))
+        hasher.update(f"\0id {block.id}".encode(errors="replace"))
     for name in sorted(attrs):
-        made.update(f"\0attr {name} ".encode() + _digest(attrs[name], digests))
+        hasher.update(f"\0attr {name} ".encode() + _digest(attrs[name], digests))
     for pin in sorted(block.values):
-        made.update(f"\0value {pin} ".encode() + _digest(block.values[pin], digests))
+        hasher.update(f"\0value {pin} ".encode() + _digest(block.values[pin], digests))
     for pin in sorted(block.wires):
         ends = block.wires[pin]
-        made.update(
+        hasher.update(
             f"\0wires {pin} {[(upstream.get(e.block, e.block), e.pin, e.index) for e in ends]}".encode(errors="replace")
         )
-    return made.hexdigest()
+    return hasher.hexdigest()
 
 
 def _digest(value: Any, digests: dict[int, bytes]) -> bytes:
@@ -188,10 +188,10 @@ def _array_digest(array: Array) -> bytes:
     cached = _cached_digests.get(key)
     if cached is not None and cached[0]() is array and not array.flags.writeable:
         return cached[1]
-    made = hashlib.blake2b(f"{array.dtype} {array.shape} ".encode(), digest_size=16)
+    hasher = hashlib.blake2b(f"{array.dtype} {array.shape} ".encode(), digest_size=16)
     for part in _parts(array):
-        made.update(part)
-    digest = made.digest()
+        hasher.update(part)
+    digest = hasher.digest()
     if array.nbytes >= _LARGE and not array.flags.writeable:
         _cached_digests[key] = (weakref.ref(array, lambda _: _cached_digests.pop(key, None)), digest)
     return digest

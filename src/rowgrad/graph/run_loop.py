@@ -1,7 +1,6 @@
 """Run a page step by step: `PageStep` is one step of its sessions, `Loop` repeats any step.
 
-A loop runs a number of steps or runs on, at a rate or as fast as possible, and can be paused, resumed and cancelled at
-any time.
+A loop runs a number of steps or until it is cancelled, at a rate or as fast as possible, and can be paused and resumed.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class PageStep:
     """One step of a page: run ClientSession blocks in order, then fetch values and run operations.
 
     A step takes effect as a whole: after an error, Variables and random counters are as they were before the step.
-    `block` is the ClientSession block that is running or ran last, to which an error belongs that names no block.
+    `block` is the ClientSession block that is running or ran last: errors that name no block belong to it.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class Tick:
 class Loop:
     """Repeat a step, with control from other threads.
 
-    `run` works in the caller's thread, `start` in a thread of its own. `pause` stops after the step in progress,
+    `run` works in the caller's thread, `start` in a new one. `pause` stops after the step in progress,
     `resume` continues, `step_on(n)` runs n more steps and pauses again, `cancel` ends the loop, `wait` waits for
     its end and raises the error of a failed step. A started loop waits while it is paused. `run` does not wait: a pause
     makes it return early with `paused` true, and the next `run` continues. After a pause the next step runs at once,
@@ -109,9 +108,9 @@ class Loop:
         progress: Progress | None = None,
     ) -> None:
         if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 0):
-            raise ValueError(f"steps must be a whole number from 0, or None; got {steps!r}")
+            raise ValueError(f"steps must be an integer >= 0, or None; got {steps!r}")
         if rate is not None and not _is_rate(rate):
-            raise ValueError(f"rate must be a number of steps per second from {SLOWEST:f} up, or None; got {rate!r}")
+            raise ValueError(f"rate must be a number of steps per second >= {SLOWEST:f}, or None; got {rate!r}")
         self._step = step
         self.steps = steps
         self.rate = rate
@@ -134,7 +133,7 @@ class Loop:
         """Run all steps, or those until a pause; return the result of the last, or raise its error."""
         with self._change:
             if self._thread is not None:
-                raise RuntimeError("this loop was started in a thread of its own; `wait` waits for its end")
+                raise RuntimeError("this loop was started in another thread; call `wait` to wait for its end")
             if self._worker is not None:
                 raise RuntimeError("this loop is running already")
             self._worker = threading.get_ident()
@@ -147,7 +146,7 @@ class Loop:
         """Run the steps in a new thread, and return the loop."""
         with self._change:
             if self._thread is not None:
-                raise RuntimeError("this loop was started before")
+                raise RuntimeError("this loop was started already")
             if self._worker is not None:
                 raise RuntimeError("this loop is running already")
             self._thread = threading.Thread(target=self._work, args=(True,), name="rowgrad-loop", daemon=True)
@@ -168,7 +167,7 @@ class Loop:
                 self._change.notify_all()
 
     def _repeat(self, waits: bool) -> bool:
-        """Run steps until the end, or until a pause if the loop does not wait; return whether it is the end."""
+        """Run steps until the end, or until a pause unless `waits`; return whether the loop is over."""
         due = time.perf_counter()
         self._began = self._began or due
         while True:
@@ -228,7 +227,7 @@ class Loop:
     def step_on(self, n: int = 1) -> None:
         """Run n more steps, then pause."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ValueError(f"n must be a whole number from 1; got {n!r}")
+            raise ValueError(f"n must be an integer >= 1; got {n!r}")
         with self._change:
             self._allowed = (self._allowed or 0) + n
             self._change.notify_all()
@@ -263,14 +262,14 @@ class Loop:
         with self._change:
             thread = self._thread
             if not self._change.wait_for(lambda: self._ended or (thread is None and self._worker is None), timeout):
-                raise TimeoutError(f"the loop is still at work after {timeout} s, at step {self.done}")
+                raise TimeoutError(f"the loop is still running after {timeout} s, at step {self.done}")
         if thread is not None:
             thread.join()
         return self._outcome()
 
     def _check_thread(self) -> None:
         if self._worker == threading.get_ident():
-            raise RuntimeError("a step cannot wait for the loop that does it")
+            raise RuntimeError("a step cannot wait for the loop that runs it")
 
     def _outcome(self) -> Any:
         if self._error is not None:

@@ -26,7 +26,7 @@ from .inputs import admitted_aval, each, host_value
 from .nodes import Check, Graph, Node, Output, is_open
 from .variables import variable_of
 
-Draw = Callable[[Node, list[Any]], tuple[Any, ...]]  # random numbers for a node, given its shape
+Draw = Callable[[Node, list[Any]], tuple[Any, ...]]  # (node, [shape]) -> its random numbers
 Slots = tuple[Any, ...]  # positions of values; a tuple of positions for a list input
 
 
@@ -72,7 +72,7 @@ class Program:
         self.updates: list[Update] = []
         self.checks: list[tuple[Node, Check, dict[str, int]]] = []  # with the slots of their inputs
         self.slots: dict[Output, int] = {}
-        self.settled: dict[Node, float] = {}  # seconds of the steady nodes, if costs are watched
+        self.steady_seconds: dict[Node, float] = {}  # seconds of the steady nodes, if costs are watched
         self.nodes = _needed(graph, {o.node for o in self.fetches} | set(runs))
         # Nodes with an output whose size only a run knows: the arguments of the last run and the size it had.
         self.open: dict[Node, tuple[Any, int]] = {}
@@ -160,9 +160,9 @@ def _needed(graph: Graph, wanted: set[Node]) -> list[Node]:
 
 
 def _check_single_updates(updates: list[Update]) -> None:
-    seen: dict[Node, Node] = {}
+    first: dict[Node, Node] = {}
     for variable, _, by in updates:
-        other = seen.setdefault(variable, by)
+        other = first.setdefault(variable, by)
         if other is not by:
             raise make_error("updated_twice", value=variable.name, bound=f"{other.block} and {by.block}")
 
@@ -176,7 +176,7 @@ def run_steps(steps: list[Step], values: list[Any]) -> None:
             else:
                 found = run([values[i] for i in arguments])
         except Exception as error:
-            raise _named(error, node, values, arguments) from error.__cause__
+            raise _with_block(error, node, values, arguments) from error.__cause__
         for place, value in zip(results, found, strict=True):
             values[place] = value
 
@@ -188,8 +188,8 @@ def check_blocks(program: Program, values: list[Any]) -> None:
         try:
             check.rule(shapes)
         except OpError as error:
-            given = ", ".join(f"{name}={shape_text(shape)}" for name, shape in shapes.items())
-            raise error.in_call(check.op.name, node.block, given) from None
+            text = ", ".join(f"{name}={shape_text(shape)}" for name, shape in shapes.items())
+            raise error.in_call(check.op.name, node.block, text) from None
 
 
 def known_bytes(node: Node) -> int:
@@ -291,16 +291,16 @@ def _bytes_of(value: Any) -> int:
     """Return the bytes of an array; for strings, an estimate from the first of them."""
     if not isinstance(value, np.ndarray) or value.dtype != object:
         return int(value.nbytes)
-    seen = [sys.getsizeof(text) for text in islice(value.reshape(-1), _SAMPLED)]
-    return int(value.nbytes + (sum(seen) / len(seen) * value.size if seen else 0))
+    sizes = [sys.getsizeof(text) for text in islice(value.reshape(-1), _SAMPLED)]
+    return int(value.nbytes + (sum(sizes) / len(sizes) * value.size if sizes else 0))
 
 
-def _named(error: Exception, node: Node, values: list[Any], arguments: Slots) -> Exception:
+def _with_block(error: Exception, node: Node, values: list[Any], arguments: Slots) -> Exception:
     """Return the error with the block it happened in."""
     if isinstance(error, OpError):
         found = [values[i] if isinstance(i, int) else [values[j] for j in i] for i in arguments]
-        given = dict(zip(node.op.input_names, found, strict=True))
-        return error.in_call(node.op.name, node.block, describe(node.op, given, node.attrs))
+        inputs = dict(zip(node.op.input_names, found, strict=True))
+        return error.in_call(node.op.name, node.block, describe(node.op, inputs, node.attrs))
     if isinstance(error, MemoryError):  # raised by an array library, whose text has the size
         exhausted = ResourceExhaustedError(f"OOM: {error}")
         return exhausted.in_call(node.op.name, node.block, ", ".join(map(repr, node.outputs)))

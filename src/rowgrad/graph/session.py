@@ -106,11 +106,11 @@ class ClientSession:
     def run_block(self, name: str | None = None, feeds: Mapping[Any, Any] | None = None) -> dict[str, Array]:
         """Run a ClientSession block of the page with the feeds wired to it; without a name, the only one."""
         block = self.block(name)
-        given = {f.placeholder: f.value for f in block.feeds}
+        fed = {f.placeholder: f.value for f in block.feeds}
         for key, value in (feeds or {}).items():
-            given[output_of(self.graph, key, "feeds")] = value
+            fed[output_of(self.graph, key, "feeds")] = value
         program = self._program(block.fetches, [r.node for r in block.runs if r.node is not None])
-        values = self._run(program, given)
+        values = self._run(program, fed)
         names = block.names or [pin_name(self.graph, o) for o in block.fetches]
         return dict(zip(names, values, strict=True))
 
@@ -120,8 +120,8 @@ class ClientSession:
         if name is None and len(sessions) == 1:
             return next(iter(sessions.values()))
         if name not in sessions:
-            there = ", ".join(sessions) or "none"
-            raise PageError(name or self.graph.name, f"name a ClientSession block of the page; there are: {there}")
+            known = ", ".join(sessions) or "none"
+            raise PageError(name or self.graph.name, f"name a ClientSession block of the page; available: {known}")
         return sessions[name]
 
     def _program(self, fetches: Iterable[Output], runs: Iterable[Node]) -> Program:
@@ -150,11 +150,11 @@ class ClientSession:
 
     def _run_alone(self, program: Program, feeds: Mapping[Any, Any]) -> list[Array]:
         self._reserve(program)
-        self._settle(program)
+        self._compute_steady(program)
         values = program.start.copy()
         self._feed(program, values, feeds)
         for node, slot in program.variables:
-            values[slot] = self.state.value(node, self._first_value)
+            values[slot] = self.state.value(node, self._initial_value)
         self._counters = {}
         seconds: dict[Node, float] = {}
         self._work(program, program.each, values, seconds)
@@ -173,12 +173,12 @@ class ClientSession:
         self._last.add(program, FinishedRun(self.runs, values, seconds, self._used))
         return results
 
-    def _settle(self, program: Program) -> None:
+    def _compute_steady(self, program: Program) -> None:
         """Compute, in the program's first run, the values that are the same in every run."""
         if not program.once:
             return
-        self._work(program, program.once, program.start, program.settled)
-        program.bytes = self._used  # the sizes found now hold for every run
+        self._work(program, program.once, program.start, program.steady_seconds)
+        program.bytes = self._used  # these sizes are the same in every run
         for step in program.once:
             for slot in step.results:
                 program.start[slot] = self.engine.keep(program.start[slot])
@@ -243,31 +243,31 @@ class ClientSession:
             run_steps(steps, values)
 
     def _feed(self, program: Program, values: list[Any], feeds: Mapping[Any, Any]) -> None:
-        given: dict[Output, Any] = {}
+        fed: dict[Output, Any] = {}
         for key, value in feeds.items():
             target = output_of(self.graph, key, "feeds")
             if target.node.op.name != "Placeholder":
                 raise make_error("fed_not_a_placeholder", argument="feeds", value=target.name)
-            if target in given:
+            if target in fed:
                 raise make_error("fed_twice", argument="feeds", value=target.node.name)
-            given[target] = value
+            fed[target] = value
         for node, slot in program.placeholders:
             target = node.outputs[0]
-            if target not in given:
+            if target not in fed:
                 needing = next((n for n in program.nodes if target in n.sources()), node)
                 raise make_error("not_fed", argument="feeds", value=node.name, bound=needing.name)
             try:
-                values[slot] = self.engine.put(fed_value(target, given[target], node.name))
+                values[slot] = self.engine.put(fed_value(target, fed[target], node.name))
             except OpError as error:
                 raise error.in_call("Placeholder", node.name, f"{target!r}") from None
 
-    def _first_value(self, variable: Node) -> Any:
+    def _initial_value(self, variable: Node) -> Any:
         """Compute a Variable's initial value; random nodes in it start at their seeds."""
         (source,) = variable.inputs
         program = Program(self.graph, self.engine, self._draw_first, [source], [])
         used, others = self._used, self._others
         self._reserve(program)
-        self._settle(program)
+        self._compute_steady(program)
         values = program.start.copy()
         self._work(program, program.each, values, {})
         self._used, self._others = used, others
@@ -303,7 +303,7 @@ class ClientSession:
         return self.engine.get(value).copy()
 
     def find(self, name: str) -> Any:
-        """Return the value of a pin, or the block, that a name stands for."""
+        """Return the block of this name, or the value of the pin `block.pin`."""
         return find(self.graph, name)
 
     # -- results and state ---------------------------------------------------------------------------------------------
@@ -355,8 +355,8 @@ class ClientSession:
     def variables(self) -> dict[str, Array]:
         """Return a copy of every Variable's value, by name."""
         nodes = [n for n in self.graph.nodes if n.op.name == "Variable"]
-        with self._one_run:  # no run in between: all values are of one moment, and none overwrites a run's
-            return {n.name: self._out(self.state.value(n, self._first_value)) for n in nodes}
+        with self._one_run:  # a concurrent run could change some of the values, or have its own overwritten
+            return {n.name: self._out(self.state.value(n, self._initial_value)) for n in nodes}
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write Variables and the counters of random numbers into one file."""
@@ -395,11 +395,11 @@ class ClientSession:
         """Continue from a session on an earlier version of the page: with its Variables, counters and number of runs.
 
         Args:
-            other: The earlier session. A Variable is taken over if name, dtype and shape are the same.
+            other: The earlier session. A Variable is adopted if name, dtype and shape are the same.
             unless: Blocks that changed; their Variables start from their initial values.
 
         Returns:
-            The names of the Variables that were taken over.
+            The names of the adopted Variables.
         """
         with other._one_run:
             state, runs = other.state.copy(), other.runs
@@ -420,7 +420,7 @@ def _memory(engine: Engine) -> int:
 
 
 def _batches(feeds: Any) -> Iterator[Mapping[Any, Any]]:
-    """Yield the mappings of `feeds`, after checking their types."""
+    """Yield the mappings of `feeds`; raise TypeError for anything else."""
     if isinstance(feeds, str) or not isinstance(feeds, Iterable):
         raise TypeError(f"feeds must be a mapping, or an iterable of mappings; got {type(feeds).__name__}")
     for k, batch in enumerate(feeds):

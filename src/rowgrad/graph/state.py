@@ -94,7 +94,7 @@ class FinishedRuns:
         """Return the cost of every block in the last run that computed it."""
         found: dict[str, Cost] = {}
         for program, done in self._last.items():
-            found |= costs_of(self.graph, program, done.values, program.settled | done.seconds)
+            found |= costs_of(self.graph, program, done.values, program.steady_seconds | done.seconds)
         return found
 
     def _find(self, output: Output) -> tuple[Program, FinishedRun] | None:
@@ -163,9 +163,9 @@ class State:
     def _check(self, path: Any, known: dict[str, Node], name: str, array: Array) -> None:
         if name not in known or known[name].op.name != "Variable":
             raise PageError(f"{path}", f"it has a value for {name}, which is not a Variable of this page")
-        output, given = known[name].outputs[0], aval_of(array)
-        if given.dtype != output.dtype or given.shape != output.shape:
-            raise PageError(f"{path}", f"{name} is {given} there and {output!r} on this page")
+        output, saved = known[name].outputs[0], aval_of(array)
+        if saved.dtype != output.dtype or saved.shape != output.shape:
+            raise PageError(f"{path}", f"{name} is {saved} in the file and {output!r} on this page")
 
     def _check_page(self, path: Any, saved: SavedState) -> None:
         """Raise for the state of a page that uses its Variables differently.
@@ -186,7 +186,7 @@ class State:
             why = f"page {self.graph.name!r} has other values in its blocks"
         else:
             return
-        hint = "pass other_page=True (--other-page) to use it all the same"
+        hint = "pass other_page=True (--other-page) to use it anyway"
         raise PageError(f"{path}", f"it is a state of page {saved.page!r}, and {why}; {hint}")
 
     def copy(self) -> State:
@@ -196,9 +196,9 @@ class State:
         return found
 
     def adopt(self, other: State, unless: Container[str]) -> list[str]:
-        """Take over the values of another graph's state that still fit; return the names of these Variables."""
+        """Copy the values of another graph's state that still fit; return the names of these Variables."""
         before = {n.name: n for n in other.graph.nodes}
-        taken = []
+        adopted = []
         for node in self.graph.nodes:
             was, name = before.get(node.name), node.name
             if was is None or was.op is not node.op or node.block in unless:
@@ -207,8 +207,8 @@ class State:
                 self.counters[name] = other.counters[name]
             if name in other.values and _same_shape(was, node):
                 self.values[name] = self.engine.keep(self.engine.put(other.engine.get(other.values[name])))
-                taken.append(name)
-        return taken
+                adopted.append(name)
+        return adopted
 
     def check_new(self, variable: Node, value: Any) -> None:
         """Raise if a new value does not have the Variable's shape, which the graph may not know before a run."""
@@ -264,11 +264,11 @@ def _part(value: Any, digests: dict[Node, bytes], with_values: bool) -> Any:
 
 def _digest(*parts: Any) -> bytes:
     """Hash bytes as they are, and any other value by its repr."""
-    made = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.blake2b(digest_size=16)
     for part in parts:
-        made.update(part if isinstance(part, bytes) else repr(part).encode(errors="replace"))
-        made.update(b"\0")
-    return made.digest()
+        hasher.update(part if isinstance(part, bytes) else repr(part).encode(errors="replace"))
+        hasher.update(b"\0")
+    return hasher.digest()
 
 
 def _same_shape(one: Node, other: Node) -> bool:

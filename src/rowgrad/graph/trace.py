@@ -20,7 +20,7 @@ Pairs = Iterable[tuple[int, int]]
 
 # For ops whose set of rows only a run determines, the outputs are a better source than the inputs: the transpose of the
 # gradient takes these outputs as inputs under the same names, and its record has the same pairs.
-_BY_OUTCOME = {
+_BY_OUTPUTS = {
     "SparseAdd": "SparseAddGradGrad",
     "SparseFillEmptyRows": "SparseFillEmptyRowsGradGrad",
     "RaggedFillEmptyRows": "RaggedFillEmptyRowsGradGrad",
@@ -72,13 +72,15 @@ def _call(session: ClientSession, node: Node, result: Node) -> tuple[dict[str, A
 
 def _pairs(op: Op, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Pairs:
     """Return the record's pairs. Ids are passed as lists, over which Python iterates faster than over arrays."""
-    record = CATALOG[_BY_OUTCOME.get(op.name, op.name)]
-    given = inputs if record is op else {**outputs, **inputs}
+    record = CATALOG[_BY_OUTPUTS.get(op.name, op.name)]
+    arguments = inputs if record is op else {**outputs, **inputs}
     if "starts" in inputs and "indices" not in inputs:  # a plan instead of ids: pairs are faster from the ids
         record = next(other for other in CATALOG.values() if other.planned == op.name)
-        given = dict(zip(("indices", "segment_ids"), OPS["PlannedIds"](*(inputs[name] for name in PLAN)), strict=True))
+        arguments = dict(
+            zip(("indices", "segment_ids"), OPS["PlannedIds"](*(inputs[name] for name in PLAN)), strict=True)
+        )
     assert record.rows is not None  # by trace
-    return record.rows({k: v.tolist() if np.asarray(v).dtype.kind in "iu" else v for k, v in given.items()})
+    return record.rows({k: v.tolist() if np.asarray(v).dtype.kind in "iu" else v for k, v in arguments.items()})
 
 
 def _pins(
@@ -130,25 +132,25 @@ def _before(node: Node) -> Any:
 
 def _through(session: ClientSession, node: Node, block: str) -> Pairs:
     """Compose the pairs of the nodes inside a block."""
-    made: list[tuple[int, int]] | None = None
+    composed: list[tuple[int, int]] | None = None
     empty: set[int] = set()
     result = node
     while _is_inside(node, block):
         inputs, outputs = _call(session, node, result)
         if node.op.rows is not None:
-            made = _joined(made, _pairs(node.op, inputs, outputs))
+            composed = _compose(composed, _pairs(node.op, inputs, outputs))
         elif "mask" in inputs:  # masked rows are cleared
             empty |= set(np.flatnonzero(inputs["mask"]).tolist())
         node = _before(node).node
-    assert made is not None  # by _begins_with_rows
-    return [(row, source) for row, source in made if row not in empty]
+    assert composed is not None  # by _begins_with_rows
+    return [(row, source) for row, source in composed if row not in empty]
 
 
-def _joined(made: list[tuple[int, int]] | None, further: Pairs) -> list[tuple[int, int]]:
+def _compose(composed: list[tuple[int, int]] | None, pairs: Pairs) -> list[tuple[int, int]]:
     """Compose pairs: (a, b) and (b, c) become (a, c)."""
-    if made is None:
-        return list(further)
+    if composed is None:
+        return list(pairs)
     sources: dict[int, list[int]] = {}
-    for middle, source in further:
+    for middle, source in pairs:
         sources.setdefault(middle, []).append(source)
-    return [(row, source) for row, middle in made for source in sources.get(middle, ())]
+    return [(row, source) for row, middle in composed for source in sources.get(middle, ())]

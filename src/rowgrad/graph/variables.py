@@ -51,9 +51,9 @@ def _avals(inputs: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> 
 def _arguments(p: BlockExpansion) -> dict[str, Any]:
     """Return validated inputs; raise if an input to be updated is not a Variable."""
     for arg in p.op.inputs:
-        if arg.ref and variable_of(one_value(p.given[arg.name], arg.name)) is None:
-            raise make_error("not_a_variable", argument=arg.name, value=kind_of(one_value(p.given[arg.name], arg.name)))
-    known = admit_inputs(p.op, p.given)
+        if arg.ref and variable_of(value := one_value(p.inputs[arg.name], arg.name)) is None:
+            raise make_error("not_a_variable", argument=arg.name, value=kind_of(value))
+    known = admit_inputs(p.op, p.inputs)
     infer_outputs(p.op, known, p.attrs)
     return known.inputs
 
@@ -176,8 +176,8 @@ def _uniform(words: Array, dtype: str) -> Array:
     bits, plain = {"float32": (23, np.uint32), "float16": (10, np.uint16), "bfloat16": (7, np.uint16)}[dtype]
     one = {"float32": 127 << 23, "float16": 15 << 10, "bfloat16": 127 << 7}[dtype]
     number = NUMPY_DTYPE[dtype]
-    made = ((words & np.uint64((1 << bits) - 1)) | np.uint64(one)).astype(plain).view(number)
-    return np.asarray(made - number.type(1))
+    fraction = ((words & np.uint64((1 << bits) - 1)) | np.uint64(one)).astype(plain).view(number)
+    return np.asarray(fraction - number.type(1))
 
 
 def _wide_fraction(first: Array, second: Array) -> Array:

@@ -25,13 +25,13 @@ from .inputs import admit_inputs, full_attrs, infer_outputs, kind_of, many_value
 from .node_builder import place
 from .nodes import Feed, Graph, Node, Operation, Output, Sparse
 from .page import Block, End, Page, PageError
-from .page_builder import Checked, arriving, check, pin_of
+from .page_builder import Checked, check, pin_of, value_at
 from .page_order import circle_error, ends_of
 from .variables import variable_of
 
-# -- validation of a wire while its block still lacks inputs: kinds, dtypes, flow of gradients, circles ----------------
+# -- checks of a wire whose block still lacks inputs: kinds, dtypes, flow of gradients, circles ------------------------
 
-_LONGEST = 12  # blocks of a circle that an error message names
+_LONGEST = 12  # blocks of a circle that its error message names
 
 
 def nodes_feeding(outputs: list[Output]) -> set[Output]:
@@ -84,7 +84,7 @@ def _differentiable(node: Node) -> Iterator[Output]:
 
 
 class Unknown:
-    """An output of a block that is still faulty: its kind, and its dtype if that is known."""
+    """An output of a faulty block: its kind, and its dtype if that is known."""
 
     __slots__ = ("dtype", "kind", "op")
 
@@ -118,30 +118,30 @@ def check_kind(op: Op, arg: Arg, argument: str, value: Any) -> None:
             check_kind(op, arg, argument, item)
         return
     kind = _kind(value)
-    takes, words = {"tensor"}, "one value"
+    accepted, expected = {"tensor"}, "one value"
     if arg.type == "feed":
-        takes, words = {"feed"}, "a feed, such as the output of FeedType"
+        accepted, expected = {"feed"}, "a feed, such as the output of FeedType"
     elif arg.type == "operation":
-        takes, words = {"operation", "tensor"}, "an operation"
+        accepted, expected = {"operation", "tensor"}, "an operation"
     elif arg.type == "sparse":
-        takes, words = {"sparse"}, "a sparse tensor"
+        accepted, expected = {"sparse"}, "a sparse tensor"
     elif op.runs:
-        takes, words = {"tensor", "operation", "sparse"}, "a wire"
+        accepted, expected = {"tensor", "operation", "sparse"}, "a wire"
     elif sparse_triple(op, arg.name) or (arg.type == "any" and arg.optional and not arg.many):
-        takes = {"tensor", "sparse"}
-    if kind not in takes:
+        accepted = {"tensor", "sparse"}
+    if kind not in accepted:
         names = {"feed": "a feed", "operation": "an operation", "sparse": "a sparse tensor", "tensor": "one value"}
-        named = names[value.kind] if isinstance(value, Unknown) else kind_of(value)
-        raise make_error("pin_kind", argument=argument, bound=words, value=named)
+        found_kind = names[value.kind] if isinstance(value, Unknown) else kind_of(value)
+        raise make_error("pin_kind", argument=argument, bound=expected, value=found_kind)
     if arg.ref and not (value.is_ref if isinstance(value, Unknown) else variable_of(value) is not None):
-        named = "one value" if isinstance(value, Unknown) else kind_of(value)
-        raise make_error("not_a_variable", argument=argument, value=named)
+        found_kind = "one value" if isinstance(value, Unknown) else kind_of(value)
+        raise make_error("not_a_variable", argument=argument, value=found_kind)
 
 
-def check_dtypes(op: Op, pin: str, given: dict[str, Any]) -> None:
+def check_dtypes(op: Op, pin: str, inputs: dict[str, Any]) -> None:
     """Validate the dtype of a wire by the record, and against inputs that share its type variable."""
-    whole = spread_sparse(op, given)
-    mine = {pin, *(p for p in whole if p not in given)}
+    whole = spread_sparse(op, inputs)
+    mine = {pin, *(p for p in whole if p not in inputs)}
     types = {a.type for a in op.inputs if a.name in mine}
     for variable, listed in op.types.items():
         if isinstance(listed, Derived) and types & {variable, listed.of}:
@@ -176,7 +176,7 @@ def _part_of(op: Op, related: tuple[Arg, ...]) -> Op:
     return _part(op.name, tuple(a.name for a in related))
 
 
-def circles(page: Page, start: str, steps: dict[str, set[str]], forwards: bool) -> dict[str, str]:
+def circle_messages(page: Page, start: str, steps: dict[str, set[str]], forwards: bool) -> dict[str, str]:
     """For every block reached from `start`, return the message for the circle that a wire between both would close."""
     order = {b.id: k for k, b in enumerate(page.blocks)}
     back: dict[str, str] = {}  # the next block on the shortest path back to the start
@@ -186,10 +186,10 @@ def circles(page: Page, start: str, steps: dict[str, set[str]], forwards: bool) 
             if other in order and other != start and other not in back:
                 back[other] = name
                 waiting.append(other)
-    return {name: _around(name, start, back, order, forwards) for name in back}
+    return {name: _circle_message(name, start, back, order, forwards) for name in back}
 
 
-def _around(name: str, start: str, back: dict[str, str], order: dict[str, int], forwards: bool) -> str:
+def _circle_message(name: str, start: str, back: dict[str, str], order: dict[str, int], forwards: bool) -> str:
     """Return the error message for the circle that a wire between two blocks would close."""
     path = [name]
     while path[-1] != start:
@@ -210,15 +210,15 @@ def _around(name: str, start: str, back: dict[str, str], order: dict[str, int], 
 # at unrelated pins, does not rule the wire out.
 
 _LARGE = 4096  # bytes; larger arrays are not copied for every candidate
-_UNFIT = (TypeError, ValueError, OverflowError, ArithmeticError, MemoryError)
+_CONVERSION_ERRORS = (TypeError, ValueError, OverflowError, ArithmeticError, MemoryError)
 
 
 def candidates_from(page: Page, end: End | str) -> dict[str, str | None]:
     """For a wire that begins at `end`, map every input pin of other blocks to None, or to why it rejects the wire."""
     end = End.parse(end) if isinstance(end, str) else end
-    drawing = _Drawing(page)
-    values = drawing.at_end(end)
-    circles = drawing.upstream_of(end.block)
+    checker = _WireChecker(page)
+    values = checker.values_at(end)
+    circles = checker.upstream_of(end.block)
     found: dict[str, str | None] = {}
     for block in page.blocks:
         op = find_op(block.op)
@@ -226,7 +226,7 @@ def candidates_from(page: Page, end: End | str) -> dict[str, str | None]:
             continue
         for pin in op.input_names:
             why = circles.get(block.id)
-            found[f"{block.id}.{pin}"] = drawing.why_not(block, op, pin, values) if why is None else why
+            found[f"{block.id}.{pin}"] = checker.rejection(block, op, pin, values) if why is None else why
     return found
 
 
@@ -235,48 +235,48 @@ def candidates_to(page: Page, block: str, pin: str) -> dict[str, str | None]:
 
     Entries of list pins are candidates too.
     """
-    drawing = _Drawing(page)
+    checker = _WireChecker(page)
     target = page[block]
     op = find_op(target.op)
     if op is None or pin not in op.input_names:
         known = ", ".join(op.input_names) if op else ""
         raise PageError(f"{block}.{pin}", f"{target.op} has no input {pin!r}; it has {known or 'none'}")
-    circles = drawing.downstream_of(block)
+    circles = checker.downstream_of(block)
     found: dict[str, str | None] = {}
     for source in page.blocks:
         if source.id == block:
             continue
-        for end in drawing.ends_at(source):
+        for end in checker.outputs_of(source):
             why = circles.get(source.id)
-            found[str(end)] = drawing.why_not(target, op, pin, drawing.at_end(end)) if why is None else why
+            found[str(end)] = checker.rejection(target, op, pin, checker.values_at(end)) if why is None else why
     return found
 
 
-class _Drawing:
-    """A validated page on which wires are tried."""
+class _WireChecker:
+    """Validates candidate wires on a page that is validated once."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
         self.checked = check(page)
         self.graph = self.checked.scope.graph
         self.blocks = {b.id: b for b in page.blocks}
-        self._given: dict[str, tuple[dict[str, Any], set[str]]] = {}
-        self._stand_ins: dict[tuple[str, str], Any] = {}
+        self._inputs: dict[str, tuple[dict[str, Any], set[str]]] = {}
+        self._placeholders: dict[tuple[str, str], Any] = {}
         self._gradients: dict[Any, set[Output]] = {}
 
-    # -- where wires begin ---------------------------------------------------------------------------------------------
+    # -- output pins ---------------------------------------------------------------------------------------------------
 
-    def ends_at(self, block: Block) -> Iterator[End]:
+    def outputs_of(self, block: Block) -> Iterator[End]:
         """Yield the output pins of a block, and the entries of list pins if they are known."""
         op = find_op(block.op)
         for pin in op.outputs if op else ():
             yield End(block.id, pin.name)
-            value = arriving(self.graph, End(block.id, pin.name))
+            value = value_at(self.graph, End(block.id, pin.name))
             for k in range(len(value) if isinstance(value, list) else 0):
                 yield End(block.id, pin.name, k)
 
-    def at_end(self, end: End) -> list[Any]:
-        """Return the value at a wire's beginning, or the values it may have once its block is valid."""
+    def values_at(self, end: End) -> list[Any]:
+        """Return the value of an output pin, or the values it may have once its block is valid."""
         block = self.blocks.get(end.block)
         if block is None:
             raise PageError(str(end), f"there is no block {end.block!r}")
@@ -285,25 +285,25 @@ class _Drawing:
         if op is None or out is None:
             known = ", ".join(o.name for o in op.outputs) if op else ""
             raise PageError(str(end), f"{end.block} ({block.op}) has no output {end.pin!r}; it has {known or 'none'}")
-        value = arriving(self.graph, end)
+        value = value_at(self.graph, end)
         if value is not None:
             return [value]
         if block.id in self.graph.blocks:
             raise PageError(str(end), "there is no such entry")
         if out.type in ("feed", "operation", "sparse"):
             return [Unknown(out.type)]
-        bound = self._bound(block, op)
+        bound = self._bound_types(block, op)
         dtypes = [bound[out.type]] if out.type in bound else op.dtypes_of(out.type)
         if out.type in op.attrs:
             dtypes = [block.attrs.get(out.type, op.attrs[out.type])]
         return [Unknown("tensor", d, op) for d in dtypes if d in ALL_DTYPES] or [Unknown("tensor", None, op)]
 
-    def _bound(self, block: Block, op: Op) -> dict[str, str]:
+    def _bound_types(self, block: Block, op: Op) -> dict[str, str]:
         """Return the type variables that the inputs of a faulty block already determine."""
-        given, _ = self.given(block, op)
+        inputs, _ = self.inputs_of(block, op)
         bound: dict[str, str] = {}
         for arg in op.inputs:
-            for value in given.get(arg.name, ()) if arg.many else [given.get(arg.name)]:
+            for value in inputs.get(arg.name, ()) if arg.many else [inputs.get(arg.name)]:
                 if isinstance(value, Output) and value.dtype in op.dtypes_of(arg.type):
                     bound.setdefault(arg.type, value.dtype)
         return bound
@@ -312,7 +312,9 @@ class _Drawing:
 
     def upstream_of(self, block: str) -> dict[str, str]:
         """For each block upstream, return why no wire may lead to it from this block."""
-        return circles(self.page, block, {b.id: {e.block for e in ends_of(b)} for b in self.page.blocks}, forwards=True)
+        return circle_messages(
+            self.page, block, {b.id: {e.block for e in ends_of(b)} for b in self.page.blocks}, forwards=True
+        )
 
     def downstream_of(self, block: str) -> dict[str, str]:
         """For each block downstream, return why no wire may lead from it to this block."""
@@ -320,18 +322,18 @@ class _Drawing:
         for reader in self.page.blocks:
             for end in ends_of(reader):
                 readers.setdefault(end.block, set()).add(reader.id)
-        return circles(self.page, block, readers, forwards=False)
+        return circle_messages(self.page, block, readers, forwards=False)
 
     # -- validation ----------------------------------------------------------------------------------------------------
 
-    def given(self, block: Block, op: Op) -> tuple[dict[str, Any], set[str]]:
+    def inputs_of(self, block: Block, op: Op) -> tuple[dict[str, Any], set[str]]:
         """Return the inputs of a block by pin, and the pins whose inputs are unknown."""
-        if block.id not in self._given:
+        if block.id not in self._inputs:
             found: dict[str, Any] = {}
             unknown: set[str] = set()
             for arg in op.inputs:
                 if arg.name in block.wires:
-                    values = [arriving(self.graph, e) for e in block.wires[arg.name]]
+                    values = [value_at(self.graph, e) for e in block.wires[arg.name]]
                     known = [v for v in values if v is not None]
                     if len(known) < len(values) or not values:
                         unknown.add(arg.name)
@@ -340,12 +342,12 @@ class _Drawing:
                     elif len(values) == len(known) == 1:
                         found[arg.name] = known[0]
                 elif arg.name in block.values:
-                    found[arg.name] = self._light(block, arg.name, block.values[arg.name])
-            self._given[block.id] = found, unknown
-        return self._given[block.id]
+                    found[arg.name] = self._as_constant(block, arg.name, block.values[arg.name])
+            self._inputs[block.id] = found, unknown
+        return self._inputs[block.id]
 
-    def _light(self, block: Block, pin: str, value: Any) -> Any:
-        """Turn a large array into the output of a constant, so that it is not copied."""
+    def _as_constant(self, block: Block, pin: str, value: Any) -> Any:
+        """Return a large array as the output of a constant, so that no candidate copies it."""
         if not isinstance(value, np.ndarray) or value.nbytes <= _LARGE or value.dtype.kind in "OTSU":
             return value
         aval = aval_of(value)
@@ -355,43 +357,43 @@ class _Drawing:
         node.outputs[0].value = value
         return node.outputs[0]
 
-    def why_not(self, block: Block, op: Op, pin: str, values: list[Any]) -> str | None:
+    def rejection(self, block: Block, op: Op, pin: str, values: list[Any]) -> str | None:
         """Return why a pin rejects all of these values, or None if it takes one of them."""
         first: str | None = None
         for value in values:
-            why = self._why_not(block, op, pin, value)
+            why = self._rejection_of(block, op, pin, value)
             if why is None:
                 return None
             first = first or why
         return first
 
-    def _why_not(self, block: Block, op: Op, pin: str, value: Any) -> str | None:
-        given, unknown = self.given(block, op)
+    def _rejection_of(self, block: Block, op: Op, pin: str, value: Any) -> str | None:
+        inputs, unknown = self.inputs_of(block, op)
         arg = next(a for a in op.inputs if a.name == pin)
         unknown = unknown if arg.many else unknown - {pin}
-        given = {**given, pin: [*(given.get(pin, ()) if pin in block.wires else ()), value] if arg.many else value}
+        inputs = {**inputs, pin: [*(inputs.get(pin, ()) if pin in block.wires else ()), value] if arg.many else value}
         try:
             if isinstance(value, Unknown):
-                self._check_partial(op, block, pin, given)
+                self._check_partial(op, block, pin, inputs)
             else:
-                self._check(op, block, pin, given, unknown)
+                self._check(op, block, pin, inputs, unknown)
         except OpError as error:
             return error.message
-        except _UNFIT as error:
+        except _CONVERSION_ERRORS as error:
             return str(error)
         return None
 
-    def _check(self, op: Op, block: Block, pin: str, given: dict[str, Any], unknown: set[str]) -> None:
-        whole = spread_sparse(op, given)
+    def _check(self, op: Op, block: Block, pin: str, inputs: dict[str, Any], unknown: set[str]) -> None:
+        whole = spread_sparse(op, inputs)
         missing = [a.name for a in op.inputs if a.name not in whole and not a.optional]
         if missing or unknown:
-            self._check_partial(op, block, pin, given)
+            self._check_partial(op, block, pin, inputs)
             return
         try:
             if op.name == "AddSymbolicGradients":
-                self._check_gradients(op, block, pin, given)
+                self._check_gradients(op, block, pin, inputs)
             elif op.layer == "graph":
-                self._expand(op, block, given)
+                self._expand(op, block, inputs)
             else:
                 known = admit_inputs(op, whole)
                 infer_outputs(op, known, full_attrs(op, block.attrs))
@@ -399,13 +401,13 @@ class _Drawing:
             before = self.checked.errors.get(block.id)
             if before is None or before.message != error.message or pin_of(block, error) == pin:
                 raise
-            self._check_partial(op, block, pin, given)
+            self._check_partial(op, block, pin, inputs)
 
-    def _expand(self, op: Op, block: Block, given: dict[str, Any]) -> None:
-        """Put a block of the graph layer into the graph, and remove it again."""
+    def _expand(self, op: Op, block: Block, inputs: dict[str, Any]) -> None:
+        """Validate a block of the graph layer: put it into the graph and remove it again."""
         graph = self.graph
         mark = graph.mark()
-        placed = place(self.checked.scope.with_op_name(block.id), op, given, block.attrs)
+        placed = place(self.checked.scope.with_op_name(block.id), op, inputs, block.attrs)
         for value in placed.pins.values():
             for item in value if isinstance(value, list) else (value,):
                 if item in graph.ends and graph.ends[item].block == placed.name:
@@ -414,75 +416,75 @@ class _Drawing:
         graph.sessions.pop(placed.name, None)
         graph.back_to(mark)
 
-    def _check_partial(self, op: Op, block: Block, pin: str, given: dict[str, Any]) -> None:
+    def _check_partial(self, op: Op, block: Block, pin: str, inputs: dict[str, Any]) -> None:
         """Validate a wire by its kind, its dtype, and the errors its block raises with placeholders at empty pins."""
         arg = next(a for a in op.inputs if a.name == pin)
-        value = given[pin][-1] if arg.many else given[pin]
-        check_kind(op, arg, f"{pin}[{len(given[pin]) - 1}]" if arg.many else pin, value)
+        value = inputs[pin][-1] if arg.many else inputs[pin]
+        check_kind(op, arg, f"{pin}[{len(inputs[pin]) - 1}]" if arg.many else pin, value)
         if isinstance(value, Unknown):
             if value.dtype is None:
                 return
-            made = value.output()
-            given = {**given, pin: [*given[pin][:-1], made] if arg.many else made}
-        check_dtypes(op, pin, given)
+            output = value.output()
+            inputs = {**inputs, pin: [*inputs[pin][:-1], output] if arg.many else output}
+        check_dtypes(op, pin, inputs)
         if op.layer != "graph" or isinstance(value, Unknown):
             return
         if op.name == "AddSymbolicGradients":
-            self._check_gradients(op, block, pin, given)
+            self._check_gradients(op, block, pin, inputs)
             return
-        missing = [a for a in op.inputs if not a.optional and a.name not in given]
-        filled = given | {a.name: self._stand_in(a, value) for a in missing}
+        missing = [a for a in op.inputs if not a.optional and a.name not in inputs]
+        filled = inputs | {a.name: self._placeholder(a, value) for a in missing}
         try:
             self._expand(op, block, filled)
         except OpError as error:
             if pin_of(block, error) == pin:  # other errors belong to the placeholders
                 raise
 
-    def _stand_in(self, arg: Arg, value: Any) -> Any:
+    def _placeholder(self, arg: Arg, value: Any) -> Any:
         """Return a placeholder for an empty pin, of the kind and dtype that best match the new wire."""
         if arg.many:
             return [value] if arg.type == "any" and isinstance(value, Output) else []
         dtype = arg.type if arg.type in ALL_DTYPES else value.dtype if isinstance(value, Output) else "int64"
         if arg.type == "sparse":
-            return Sparse(*(self._stand_in(Arg("", "int64"), None) for _ in range(3)))
+            return Sparse(*(self._placeholder(Arg("", "int64"), None) for _ in range(3)))
         key = ("Variable" if arg.ref else "Placeholder", dtype)
-        if key not in self._stand_ins:
+        if key not in self._placeholders:
             node = Node(f"a {key[0]}", "", CATALOG[key[0]], (None,) if arg.ref else (), {})
             node.steady = False
-            self._stand_ins[key] = self.graph.add(node, [(dtype, None)]).outputs[0]
-        return self._stand_ins[key]
+            self._placeholders[key] = self.graph.add(node, [(dtype, None)]).outputs[0]
+        return self._placeholders[key]
 
     # -- gradients, validated without their nodes, which take long to build --------------------------------------------
 
-    def _check_gradients(self, op: Op, block: Block, pin: str, given: dict[str, Any]) -> None:
-        wires = {a.name: many_values(given.get(a.name, ()), a.name) for a in op.inputs}
+    def _check_gradients(self, op: Op, block: Block, pin: str, inputs: dict[str, Any]) -> None:
+        wires = {a.name: many_values(inputs.get(a.name, ()), a.name) for a in op.inputs}
         for k, value in enumerate(wires[pin]):
             if not isinstance(value, Output):
                 bound = "one value" if pin == "grad_inputs" else "a wire"
                 raise make_error("pin_kind", argument=f"{pin}[{k}]", bound=bound, value=kind_of(value))
             if pin != "grad_inputs" and value.dtype not in (*FLOATS, *COMPLEX):
                 raise make_error("gradient_of_nothing", argument=f"{pin}[{k}]", value=value.name, bound=value.dtype)
-        outputs, inputs, seeds = (wires[a.name] for a in op.inputs)
-        if not all(isinstance(v, Output) for v in (*outputs, *inputs)):
+        outputs, targets, seeds = (wires[a.name] for a in op.inputs)
+        if not all(isinstance(v, Output) for v in (*outputs, *targets)):
             return
         if pin == "grad_inputs":
             check_seeds(seeds, outputs)
-        elif outputs and inputs and block.attrs.get("unconnected_gradients") != "zero":
-            self._check_flow(pin, outputs, inputs)
+        elif outputs and targets and block.attrs.get("unconnected_gradients") != "zero":
+            self._check_flow(pin, outputs, targets)
 
-    def _check_flow(self, pin: str, outputs: list[Output], inputs: list[Output]) -> None:
-        """Raise if no gradient flows to an input. Inputs before a new one were validated before."""
+    def _check_flow(self, pin: str, outputs: list[Output], targets: list[Output]) -> None:
+        """Raise if no gradient flows to a target. With a new target, the others were validated before."""
         known = outputs[:-1] if pin == "outputs" else outputs
-        feeding = self._remembered(("feeding", *known), partial(nodes_feeding, known))
-        for k, target in enumerate(inputs):
-            if target in feeding or (pin == "inputs" and k < len(inputs) - 1):
+        feeding = self._cached(("feeding", *known), partial(nodes_feeding, known))
+        for k, target in enumerate(targets):
+            if target in feeding or (pin == "inputs" and k < len(targets) - 1):
                 continue
             leading = partial(nodes_leading_to, self.graph, target)
-            if pin == "outputs" and outputs[-1] in self._remembered(target, leading):
+            if pin == "outputs" and outputs[-1] in self._cached(target, leading):
                 continue
             raise make_error("unconnected", argument=f"inputs[{k}]", value=target.name)
 
-    def _remembered(self, key: Any, work: Callable[[], set[Output]]) -> set[Output]:
+    def _cached(self, key: Any, work: Callable[[], set[Output]]) -> set[Output]:
         if key not in self._gradients:
             self._gradients[key] = work()
         return self._gradients[key]
@@ -506,25 +508,25 @@ def gradient_blocks(page: Page, outputs: list[End], inputs: list[End]) -> tuple[
     The gradient of each output is ones. If a node cannot become a block, the result is one AddSymbolicGradients block.
     """
     checked = check(page)
-    given, sources = ([_output(checked, end) for end in some] for some in (outputs, inputs))
+    values, sources = ([_output(checked, end) for end in ends] for ends in (outputs, inputs))
     scope = checked.scope.with_op_name(_Names(page).take("gradients"))
     try:
-        made = ops.AddSymbolicGradients(scope, given, sources)
+        block = ops.AddSymbolicGradients(scope, values, sources)
     except OpError as error:
         if error.message.startswith("no gradient flows"):  # its hint about an attribute does not apply here
             name = next(e for k, e in enumerate(inputs) if error.argument == f"inputs[{k}]")
             raise PageError(f"{name}", f"no gradient flows to it from {', '.join(map(str, outputs))}") from None
         raise
-    found = made.pins["grad_outputs"]
-    blocks = _Blocks(checked, made.name, _Names(page))
-    blocks.call(_names_of_gradients(found, inputs))
+    gradients = block.pins["grad_outputs"]
+    builder = _Blocks(checked, block.name, _Names(page))
+    builder.reserve_names(_names_of_gradients(gradients, inputs))
     try:
-        ends = [blocks.end(gradient) for gradient in found]
+        ends = [builder.end(gradient) for gradient in gradients]
     except _NoBlock:
-        whole = Block(made.name, "AddSymbolicGradients", wires={"outputs": list(outputs), "inputs": list(inputs)})
-        blocks.made, ends = [whole], [End(made.name, "grad_outputs", k) for k in range(len(inputs))]
-    _put_in_place(page, blocks.made)
-    return blocks.made, ends
+        whole = Block(block.name, "AddSymbolicGradients", wires={"outputs": list(outputs), "inputs": list(inputs)})
+        builder.blocks, ends = [whole], [End(block.name, "grad_outputs", k) for k in range(len(inputs))]
+    _arrange(page, builder.blocks)
+    return builder.blocks, ends
 
 
 def _output(checked: Checked, end: End) -> Any:
@@ -533,7 +535,7 @@ def _output(checked: Checked, end: End) -> Any:
     if end.block in checked.errors:
         raise checked.errors[end.block]
     if end.block in checked.waiting:
-        raise PageError(end.block, "it waits for blocks that are wrong or not there, so it has no gradient yet")
+        raise PageError(end.block, "it depends on blocks that are invalid or missing, so it has no gradient yet")
     if end.block not in blocks:
         near = get_close_matches(end.block, list(blocks), 1)
         raise PageError(f"{end}", f"there is no block {end.block!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
@@ -546,7 +548,7 @@ def _output(checked: Checked, end: End) -> Any:
         if end.index is None:
             raise PageError(f"{end}", f"it is a list of {len(value)}; name one entry, such as {end}[0]")
         if end.index >= len(value):
-            raise PageError(f"{end}", f"it is not there: {end.block}.{end.pin} has {len(value)} entries")
+            raise PageError(f"{end}", f"out of range: {end.block}.{end.pin} has {len(value)} entries")
         return value[end.index]
     if end.index is not None:
         raise PageError(f"{end}", f"{end.block}.{end.pin} is not a list; write it without [{end.index}]")
@@ -557,17 +559,17 @@ class _Names:
     """Unused ids of a page."""
 
     def __init__(self, page: Page) -> None:
-        self._taken = {b.id for b in page.blocks}
+        self._used = {b.id for b in page.blocks}
         self._counts: dict[str, int] = {}
 
     def take(self, name: str) -> str:
         """Return the name, or the first of name_2, name_3, … that is unused."""
         found, count = name, self._counts.get(name, 1)
-        while found in self._taken:
+        while found in self._used:
             count += 1
             found = f"{name}_{count}"
         self._counts[name] = count
-        self._taken.add(found)
+        self._used.add(found)
         return found
 
 
@@ -586,26 +588,26 @@ class _NoBlock(Exception):  # noqa: N818  control flow: the caller falls back to
 
 
 class _Blocks:
-    """Turns nodes into blocks."""
+    """Makes blocks of nodes."""
 
-    def __init__(self, checked: Checked, inside: str, free: _Names) -> None:
+    def __init__(self, checked: Checked, inside: str, names: _Names) -> None:
         self.graph = checked.scope.graph
-        self.inside = inside  # the block whose nodes become blocks; its own pins will not exist
-        self.free = free
-        self.made: list[Block] = []
+        self.inside = inside  # the block whose nodes become blocks, which replace its pins
+        self.names = names
+        self.blocks: list[Block] = []
         self._ids: dict[Node, str] = {}
-        self._called: dict[Node, str] = {}
+        self._reserved: dict[Node, str] = {}
 
-    def call(self, names: dict[Node, str]) -> None:
+    def reserve_names(self, names: dict[Node, str]) -> None:
         """Reserve names for some nodes before other nodes take them."""
-        self._called = {node: self.free.take(name) for node, name in names.items()}
+        self._reserved = {node: self.names.take(name) for node, name in names.items()}
 
     def end(self, output: Output) -> End:
         """Return the pin of a value: of a block of the page, or of a new block."""
         known = self.graph.ends.get(output)
         if known is not None and known.block != self.inside:
             return known
-        # Every node comes after its inputs in this order, so no recursion is needed and no chain is too long.
+        # Every node comes after its inputs in this order, so no recursion is needed, however long the chain.
         for node in sorted(self._missing(output.node), key=lambda n: n.order):
             self._make(node)
         return End(self._ids[output.node], output.node.op.outputs[output.index].name)
@@ -630,7 +632,7 @@ class _Blocks:
             # Variables, placeholders and random nodes are unique: a copy would have another value.
             raise _NoBlock(node.name)
         name = node.op.snake_name if node.block == self.inside else f"{node.block}_{node.op.snake_name}"
-        block = Block(self._called.get(node) or self.free.take(name), node.op.name)
+        block = Block(self._reserved.get(node) or self.names.take(name), node.op.name)
         self._ids[node] = block.id
         block.attrs = {k: _plain(v) for k, v in node.attrs.items() if v != node.op.attrs[k]}
         for arg, value in zip(node.op.inputs, node.inputs, strict=True):
@@ -642,14 +644,14 @@ class _Blocks:
                 block.wires[arg.name] = [self._entry(block, f"{arg.name}_{k}", v) for k, v in enumerate(value)]
             else:
                 block.values[arg.name] = [np.array(v) for v in value]
-        self.made.append(block)
+        self.blocks.append(block)
 
     def _entry(self, block: Block, place: str, value: Any) -> End:
         """Return the pin of an entry in a list of wires; an array gets a new Const block."""
         if isinstance(value, Output):
             return self.end(value)
-        source = Block(self.free.take(f"{block.id}_{place}"), "Const", {"val": np.array(value)})
-        self.made.append(source)
+        source = Block(self.names.take(f"{block.id}_{place}"), "Const", {"val": np.array(value)})
+        self.blocks.append(source)
         return End(source.id, "output")
 
 
@@ -657,7 +659,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _put_in_place(page: Page, blocks: list[Block]) -> None:
+def _arrange(page: Page, blocks: list[Block]) -> None:
     """Place blocks in columns to the right of the page; in a column, blocks are ordered by where their wires begin."""
     there = positions(page, {b.id: _height(b) for b in page.blocks})
     frames = [(note.at[0], size) for note in page.notes if (size := getattr(note, "size", None)) is not None]

@@ -1,8 +1,8 @@
 """Access control of one running studio: one-time launch secrets, the browser's session, and the token for programs.
 
-The address that opens a studio holds a launch secret in its fragment. The page exchanges it, once, for a session of two
+The address that opens a studio has a launch secret in its fragment. The page exchanges it, once, for a session of two
 parts: an HttpOnly cookie, and a key that the page sends as a header. Browsers send cookies to every port of a host, so
-the cookie alone, which a server on another port could receive, gives no access; the key is stored per origin.
+a server on another port could receive the cookie; it grants no access without the key, which is stored per origin.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Launch(NamedTuple):
 
 
 class Access:
-    """The secrets of a studio on one port. A new token, and with it a new session, unless `token` is given."""
+    """The secrets of a studio on one port. Without `token`, the token and the session are new."""
 
     def __init__(self, port: int, token: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.token = token or secrets.token_urlsafe(32)
@@ -49,12 +49,12 @@ class Access:
         self._expire()
         while len(self._launches) >= _MOST:
             self._launches.pop(next(iter(self._launches))).end()
-        made = secrets.token_urlsafe(32)
-        self._launches[_digest(made)] = _Launch(self._clock() + LAUNCH_SECONDS, end)
-        return made
+        secret = secrets.token_urlsafe(32)
+        self._launches[_digest(secret)] = _Launch(self._clock() + LAUNCH_SECONDS, end)
+        return secret
 
     def use_launch(self, secret: str) -> bool:
-        """Use up a launch secret; False if it is unknown, was used before, or has expired."""
+        """Invalidate a launch secret; return False if it is unknown, was used before, or has expired."""
         self._expire()
         found = self._launches.pop(_digest(secret), None)
         if found is not None:

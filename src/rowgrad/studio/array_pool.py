@@ -1,6 +1,6 @@
 """The array pool of a project: every large array that a page names, decoded in memory and as a file named by its hash.
 
-A browser holds only names of arrays, and its undo may need an array that no page has any more: files stay for a week.
+A browser has only the names of arrays, and its undo may need an array that no page has any more: files stay for a week.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ..graph.io import arrays, files, page_json, plain
 # -- files: hard-linked if possible, otherwise copied; symbolic links are never followed -------------------------------
 
 OWN = ".rowgrad"  # Studio's own folder in a project
-Mark = tuple[int, int, int, int]
+Stamp = tuple[int, int, int, int]
 _IGNORE = "*\n"  # content of .gitignore: nothing in Studio's folder is part of the project
 
 
-def mark(path: Path, used: bool = False) -> Mark | None:
-    """Return what changes with a plain file, or None if there is none. With `used`, set its time to now."""
+def stamp(path: Path, used: bool = False) -> Stamp | None:
+    """Return a tuple that changes with a regular file, or None without such a file. With `used`, touch it."""
     try:
         if used:
             os.utime(path, follow_symlinks=False)
@@ -55,7 +55,7 @@ def reject_link(*paths: Path) -> None:
     """Raise if a path is a symbolic link, because it may lead out of the project."""
     for path in paths:
         if path.is_symlink():
-            raise PageError(str(path), "this is a symbolic link, which a studio does not follow")
+            raise PageError(str(path), "this is a symbolic link, which Studio does not follow")
 
 
 def make_folder(path: Path) -> None:
@@ -109,11 +109,11 @@ def sweep(root: Path, pool: Path, before: float) -> None:
     if not pool.is_dir():
         return
     files.remove_stale(pool, arrays.NAME.pattern)
-    named = {path.name for path in root.glob("*.json.arrays/*")}
-    named |= {path.name for path in (root / OWN / "removed").glob("*/*.json.arrays/*")}
+    in_use = {path.name for path in root.glob("*.json.arrays/*")}
+    in_use |= {path.name for path in (root / OWN / "removed").glob("*/*.json.arrays/*")}
     with contextlib.suppress(OSError), os.scandir(pool) as found:
         for entry in found:
-            if arrays.NAME.fullmatch(entry.name) and entry.name not in named:
+            if arrays.NAME.fullmatch(entry.name) and entry.name not in in_use:
                 with contextlib.suppress(OSError):
                     if entry.stat(follow_symlinks=False).st_mtime < before:
                         files.remove(pool / entry.name)
@@ -121,10 +121,10 @@ def sweep(root: Path, pool: Path, before: float) -> None:
 
 # -- the pool ----------------------------------------------------------------------------------------------------------
 
-MOST_REMEMBERED = 1 << 30  # bytes of decoded arrays; the last one used stays, however large
-_KEEP_SECONDS = 7 * 86400.0  # seconds an array stays that no page names
+MOST_DECODED = 1 << 30  # bytes of decoded arrays; the last one used stays, however large
+_KEEP_SECONDS = 7 * 86400.0  # how long arrays stay that no page uses
 _PLACE = "value"
-_Key = tuple[str, str, tuple[int, ...]]  # a file's name, and the dtype and shape its bytes are taken for
+_Key = tuple[str, str, tuple[int, ...]]  # a file's name, and the dtype and shape to read it with
 Array = np.ndarray[Any, Any]
 
 
@@ -134,15 +134,15 @@ class Pool:
     Thread-safe. Arrays are read-only, and a file's array is one object as long as it is used.
     """
 
-    def __init__(self, root: Path, most: int = MOST_REMEMBERED) -> None:
+    def __init__(self, root: Path, most: int = MOST_DECODED) -> None:
         self.root = Path(root)
         self.path = self.root / OWN / "arrays"
         self._most = most
         self._lock = threading.RLock()
         self._decoded: OrderedDict[_Key, tuple[Array, int]] = OrderedDict()
         self._names: dict[int, tuple[weakref.ref[Array], _Key]] = {}
-        self._whole: dict[str, Mark] = {}  # files whose bytes were verified against their names
-        self._handed: dict[Path, Mark | None] = {}  # copies, where files cannot be linked
+        self._intact: dict[str, Stamp] = {}  # files whose bytes were verified against their names
+        self._linked: dict[Path, Stamp | None] = {}  # copies, where files cannot be linked
         reject_link(self.path.parent, self.path)
         sweep(self.root, self.path, time.time() - _KEEP_SECONDS)
 
@@ -168,49 +168,49 @@ class Pool:
     def write_value(self, value: Any) -> Any:
         """Encode a value for a browser."""
         writer = _Writer(self, browser=True)
-        made = plain.encode_value(value, _PLACE, writer)
-        self._put(writer)
-        return made
+        encoded = plain.encode_value(value, _PLACE, writer)
+        self._write_files(writer)
+        return encoded
 
     def tree_of(self, page: Page, browser: bool = False) -> dict[str, Any]:
         """Encode a page for its file, and write the arrays that it names to the pool."""
         writer = _Writer(self, browser)
         tree = page_json.encode(page, writer)
-        self._put(writer)
+        self._write_files(writer)
         return tree
 
-    def take_in(self, folder: Path, name: str) -> None:
+    def add_file(self, folder: Path, name: str) -> None:
         """Add a file of a page's folder of arrays to the pool; a damaged file in the pool is replaced."""
         if not arrays.NAME.fullmatch(name):
             raise PageError(name, "this is not the name of an array's file")
         reject_link(folder, folder / name)
         with self._lock:
-            if not self._is_whole(name):
+            if not self._is_intact(name):
                 make_folder(self.path)
                 link(folder / name, self.path / name)
 
-    def hand_out(self, names: set[str], folder: Path, made: list[Path]) -> None:
-        """Link files of the pool into a page's folder of arrays; append new ones to `made`."""
+    def link_files(self, names: set[str], folder: Path, created: list[Path]) -> None:
+        """Link files of the pool into a page's folder of arrays; append new ones to `created`."""
         for name in sorted(names):
             target = folder / name
-            there = mark(target)
-            if there is not None and (there == self._handed.get(target) or same(self.path / name, target)):
+            current = stamp(target)
+            if current is not None and (current == self._linked.get(target) or same(self.path / name, target)):
                 continue
             if not folder.is_dir():
                 os.mkdir(folder)
                 files.sync_folder(folder.parent)
             with self._lock:
-                if not self._is_whole(name):
+                if not self._is_intact(name):
                     raise PageError(name, f"this array's file is damaged or gone from {self.path}")
-                if there is None:
-                    made.append(target)
+                if current is None:
+                    created.append(target)
                 link(self.path / name, target)
-                self._handed[target] = mark(target)
+                self._linked[target] = stamp(target)
         if names and folder.is_dir():
             files.sync_folder(folder)
 
     def origin(self, array: Array) -> _Key | None:
-        """Return the file that an array came from, or None if there is none any more."""
+        """Return the file that an array came from, or None if there is no such file."""
         found = self._names.get(id(array))
         if found is None or found[0]() is not array or not os.path.lexists(self.path / found[1][0]):
             return None
@@ -226,55 +226,55 @@ class Pool:
                 self._decoded.move_to_end(key)
                 return self._decoded[key][0]
             reject_link(self.path, self.path / key[0])
-            before = mark(self.path / key[0], used=True)
+            before = stamp(self.path / key[0], used=True)
             array = arrays.decode(value, place, arrays.Folder(self.path))
             if before is not None:
-                self._whole[key[0]] = before
-            self._remember(key, array)
+                self._intact[key[0]] = before
+            self._cache(key, array)
             return array
 
-    def _remember(self, key: _Key, array: Array) -> None:
+    def _cache(self, key: _Key, array: Array) -> None:
         forget = partial(self._names.pop, id(array), None)
         self._names[id(array)] = (weakref.ref(array, lambda _: forget()), key)
         size = array.nbytes
         if array.dtype == object:
             size += sum(map(len, array.reshape(-1).tolist())) + 50 * array.size
         self._decoded[key] = (array, size)
-        total = sum(held for _, held in self._decoded.values())
+        total = sum(nbytes for _, nbytes in self._decoded.values())
         while total > self._most and len(self._decoded) > 1:
             total -= self._decoded.popitem(last=False)[1][1]
 
-    def _put(self, writer: arrays.Writer) -> None:
+    def _write_files(self, writer: arrays.Writer) -> None:
         for content in writer.files.values():
             with self._lock:
-                if not self._is_whole(content.name):
+                if not self._is_intact(content.name):
                     make_folder(self.path)
                     write(self.path, content)
-                    self._mark_whole(content.name)
+                    self._mark_intact(content.name)
 
-    def _is_whole(self, name: str) -> bool:
+    def _is_intact(self, name: str) -> bool:
         """Return whether the file exists and matches its name; it is read again only if it changes."""
         path = self.path / name
-        found = mark(path)
+        found = stamp(path)
         if found is None:
             return False
-        if self._whole.get(name) != found:
+        if self._intact.get(name) != found:
             try:
                 if not name.startswith(digest(path)):
                     return False
             except OSError:
                 return False
-            self._mark_whole(name)
+            self._mark_intact(name)
         return True
 
-    def _mark_whole(self, name: str) -> None:
-        found = mark(self.path / name, used=True)
+    def _mark_intact(self, name: str) -> None:
+        found = stamp(self.path / name, used=True)
         if found is not None:
-            self._whole[name] = found
+            self._intact[name] = found
 
 
 class _Writer(arrays.Writer):
-    """Writes large arrays as files; an array that came from the pool is neither hashed nor written again."""
+    """Writes large arrays as files; arrays of the pool are neither hashed nor written again."""
 
     def __init__(self, pool: Pool, browser: bool) -> None:
         super().__init__(apart=True, browser=browser)

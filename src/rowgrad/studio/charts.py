@@ -40,7 +40,7 @@ class Watched:
         return {"block": self.block, "pin": self.pin, "entry": self.entry, "at": [*self.at], "label": self.label}
 
     def read(self, session: ClientSession) -> float:
-        """Return the current number, or NaN if there is none."""
+        """Return the current number, or NaN if no run has computed it."""
         found = session.result(self.block, self.pin)
         if isinstance(found, list):
             entry = self.entry or 0
@@ -88,7 +88,7 @@ class _Points:
     def all(self) -> Array:
         return np.roll(self._data, -self._first, axis=0)[: self._count] if self._first else self._data[: self._count]
 
-    def keep_until(self, run: int) -> None:
+    def drop_after(self, run: int) -> None:
         earlier = self.all()
         earlier = earlier[earlier[:, 0] <= run].copy()
         self._count, self._first = len(earlier), 0
@@ -97,7 +97,7 @@ class _Points:
 
 
 class Trends:
-    """The series of one page: the chosen ones, or every number that a session fetches if none was chosen."""
+    """The series of one page: the chosen ones, by default every number that a session fetches."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -111,20 +111,20 @@ class Trends:
         return self._watched is not None
 
     def watch(self, watched: list[Watched] | None) -> None:
-        """Set the series; None records what sessions fetch. Series that stay keep their points."""
+        """Set the series; None records what sessions fetch. Points of unchanged series are not dropped."""
         with self._lock:
             self._watched = watched
             labels = self._fetched if watched is None else {w.label for w in watched}
             self._points = {label: p for label, p in self._points.items() if label in labels}
-            for made in watched or ():
-                self._points.setdefault(made.label, _Points())
+            for series in watched or ():
+                self._points.setdefault(series.label, _Points())
 
     def begin(self, run: int, session: ClientSession) -> None:
         """Start series without points with the last computed value."""
         with self._lock:
             for watched in self._watched or ():
                 points = self._points[watched.label]
-                if not len(points.all()) and not math.isnan(value := _seen(watched, session)):
+                if not len(points.all()) and not math.isnan(value := _current(watched, session)):
                     points.add(run, value)
 
     def series(self) -> list[dict[str, Any]]:
@@ -150,7 +150,7 @@ class Trends:
         with self._lock:
             if self._watched is not None:
                 for watched in self._watched:
-                    self._points[watched.label].add(run, _seen(watched, session))
+                    self._points[watched.label].add(run, _current(watched, session))
                 return
             for name, array in fetched.items():
                 if name in self._points or (len(self._points) < MOST_SERIES and is_number(array)):
@@ -160,21 +160,21 @@ class Trends:
     def points(self, since: int) -> list[dict[str, Any]]:
         """Return the points of every series after run `since`, evenly sampled if there are many; always the last.
 
-        With each is said which element it is, where a name tells.
+        A series whose label names an element also has the fields of `Watched.json`.
         """
         with self._lock:
             found = {label: points.all().copy() for label, points in self._points.items()}
             known = {w.label: w.json() for w in self._all()}
         return [
-            known.get(label, {}) | {"label": label, "points": _thinned(points[points[:, 0] > since])}
+            known.get(label, {}) | {"label": label, "points": _sampled(points[points[:, 0] > since])}
             for label, points in found.items()
         ]
 
-    def go_back(self, run: int) -> None:
+    def drop_after(self, run: int) -> None:
         """Drop all points after a run."""
         with self._lock:
             for points in self._points.values():
-                points.keep_until(run)
+                points.drop_after(run)
 
     def clear(self) -> None:
         """Drop all points; the series stay."""
@@ -183,14 +183,14 @@ class Trends:
             self._fetched = set()
 
 
-def _seen(watched: Watched, session: ClientSession) -> float:
+def _current(watched: Watched, session: ClientSession) -> float:
     try:
         return watched.read(session)
     except ValueError:  # the page no longer has such a pin
         return math.nan
 
 
-def _thinned(points: Array) -> list[list[Any]]:
+def _sampled(points: Array) -> list[list[Any]]:
     if len(points) > SENT:
         points = points[np.unique(np.linspace(0, len(points) - 1, SENT).round().astype(np.int64))]
     return [[int(run), value if math.isfinite(value) else None] for run, value in points.tolist()]

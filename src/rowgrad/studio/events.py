@@ -11,7 +11,7 @@ _MOST_WINDOWS = 64
 
 
 class Listener:
-    """The queue of one window; of events with the same `key` it holds only the latest."""
+    """The queue of one window; an event replaces a pending one with the same `key`."""
 
     def __init__(self, window: str) -> None:
         self.window = window
@@ -30,7 +30,7 @@ class Listener:
             self._change.notify_all()
 
     def take(self, timeout: float) -> list[dict[str, Any]]:
-        """Return the pending events; wait for one if there is none."""
+        """Return the pending events, after waiting for one if necessary."""
         with self._change:
             self._change.wait_for(lambda: self._events or self.closed, timeout)
             found = list(self._events.values())
@@ -55,7 +55,7 @@ class Hub:
         """Open a queue for a window; `leave` closes it."""
         with self._lock:
             if len(self._listeners) >= _MOST_WINDOWS:
-                raise queue.Full(f"{_MOST_WINDOWS} windows listen already")
+                raise queue.Full(f"{_MOST_WINDOWS} windows are connected already")
             listener = Listener(window)
             self._listeners.append(listener)
             return listener
@@ -67,7 +67,7 @@ class Hub:
                 self._listeners.remove(listener)
         listener.close()
 
-    def tell(self, event: dict[str, Any], key: object = None) -> None:
+    def send(self, event: dict[str, Any], key: object = None) -> None:
         """Send an event to every window; it replaces an unread event with the same key."""
         with self._lock:
             listeners = list(self._listeners)

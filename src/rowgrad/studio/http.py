@@ -33,6 +33,9 @@ from .events import Listener
 from .http_requests import Body, ByteBudget, Guard, Hosts, RequestError, Workers, error_bytes, parse_object
 from .limits import LIMITS, Limits
 
+if TYPE_CHECKING:
+    from .studio import Studio
+
 # -- static files ------------------------------------------------------------------------------------------------------
 
 FOLDER = Path(__file__).parent / "static"
@@ -75,8 +78,8 @@ class StaticFiles:
         path = self._paths.get(name)
         if path is None:
             if name == "/":
-                raise RequestError(503, "NotBuilt", "the studio's page is not built: there is no static/index.html")
-            raise RequestError(404, "NotFound", f"there is no {name[:80]!r}")
+                raise RequestError(503, "NotBuilt", "Studio's page is not built: static/index.html is missing")
+            raise RequestError(404, "NotFound", f"no such file: {name[:80]!r}")
         file = self._read(path)
         accepted = {part.partition(";")[0].strip() for part in request.headers.get("accept-encoding", "").split(",")}
         packed = file.packed if "gzip" in accepted else None
@@ -103,9 +106,6 @@ class StaticFiles:
 
 # -- `GET /api/events`: a stream of events, one JSON document per line -------------------------------------------------
 
-if TYPE_CHECKING:
-    from .studio import Studio
-
 _WINDOW = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _BEAT = {"event": "beat"}
 
@@ -121,8 +121,8 @@ class EventsStream:
         """Start a stream."""
         window = request.query_params.get("window", "")
         if not _WINDOW.fullmatch(window):
-            text = f"events: window must be 1 to 64 letters, digits, - or _; got {window[:80]!r}"
-            raise RequestError(400, "InvalidArgumentError", text)
+            message = f"events: window must be 1 to 64 letters, digits, - or _; got {window[:80]!r}"
+            raise RequestError(400, "InvalidArgumentError", message)
         try:
             listener = self._hub.listen(window)
         except queue.Full as full:
@@ -150,9 +150,6 @@ def _line(event: dict[str, Any]) -> bytes:
 
 # -- the application: routes of files, verbs and events ----------------------------------------------------------------
 
-if TYPE_CHECKING:
-    from .studio import Studio
-
 
 def make_app(
     studio: Studio, hosts: Hosts, access: Access, limits: Limits = LIMITS, static: Path = FOLDER, debug: bool = False
@@ -175,8 +172,8 @@ def make_app(
         exception_handlers={
             RequestError: _send_request_error,
             HTTPException: _not_found,
-            ClientDisconnect: _gone,
-            Exception: _unexpected,
+            ClientDisconnect: _disconnected,
+            Exception: _internal_error,
         },
     )
     app.router.redirect_slashes = False
@@ -188,7 +185,7 @@ class _Verbs:
 
     def __init__(self, studio: Studio, limits: Limits, debug: bool) -> None:
         self._studio, self._limits, self._debug = studio, limits, debug
-        self._held = ByteBudget(limits.held_bytes)
+        self._budget = ByteBudget(limits.total_bytes)
         self._workers = Workers("rowgrad-verb", limits.threads, limits.waiting)
 
     async def answer(self, request: Request) -> Response:
@@ -201,7 +198,7 @@ class _Verbs:
             raise RequestError(415, "TypeRefused", f"{name} takes Content-Type: application/json")
         limits = self._limits
         bounds = (limits.file_bytes, 1) if takes_file else (limits.json_bytes, limits.json_weight)
-        body = Body(self._held, *bounds)
+        body = Body(self._budget, *bounds)
         try:
             raw = await body.read(request.headers, request.stream(), limits)
             query = _query(request) if takes_file else None
@@ -210,20 +207,20 @@ class _Verbs:
             body.release()
             raise
         del raw
-        # The thread may run longer than the wait, and holds the body until then.
+        # The thread may run longer than this waits, and refers to the body until it ends.
         future.add_done_callback(partial(_from_thread, asyncio.get_running_loop(), body))
         try:
             async with asyncio.timeout(limits.answer_seconds):
                 return _json(*await asyncio.wrap_future(future))
         except TimeoutError:
-            text = f"{name} has given no answer in {limits.answer_seconds:g} seconds; it may still go on"
-            raise RequestError(503, "TooSlow", text) from None
+            message = f"{name} did not finish within {limits.answer_seconds:g} seconds; it may still be running"
+            raise RequestError(503, "TooSlow", message) from None
 
     def _work(self, name: str, raw: bytes, query: dict[str, str] | None) -> tuple[int, bytes]:
         """Return status and document; runs in a thread."""
         try:
-            given, file = (parse_object(raw, self._limits), b"") if query is None else (query, raw)
-            result = verbs.answer(self._studio, name, given, file)
+            fields, file = (parse_object(raw, self._limits), b"") if query is None else (query, raw)
+            result = verbs.answer(self._studio, name, fields, file)
         except (OpError, ValueError, TypeError) as error:
             if self._debug:
                 traceback.print_exception(error)
@@ -233,7 +230,7 @@ class _Verbs:
         except queue.Full as error:
             return 503, _error(verbs.error_json(error) | {"kind": "Busy"})
         except MemoryError as error:
-            return 503, _error(verbs.error_json(error) | {"message": "there is not enough memory for this"})
+            return 503, _error(verbs.error_json(error) | {"message": "not enough memory for this request"})
         except OSError as error:  # such as a full disk: the user can do something about it
             return 500, _error(verbs.error_json(error))
         except BaseException as error:  # also SystemExit, which would end the event loop
@@ -267,12 +264,12 @@ def _error(facts: dict[str, Any]) -> bytes:
 
 
 def _log_error(error: BaseException, place: str) -> dict[str, Any]:
-    """Answer an internal error: the client gets a number to search for in the log, and no details."""
+    """Log an internal error; return what the client gets: a number to search for in the log, and no details."""
     number = secrets.token_hex(4)
     sys.stderr.write(f"rowgrad studio: error {number} in {place}\n{''.join(traceback.format_exception(error))}")
     sys.stderr.flush()
-    text = f"an error nobody expected, number {number}; the terminal of `rowgrad studio` shows where"
-    return RequestError(500, "Unexpected", text).facts
+    message = f"internal error, number {number}; the terminal of `rowgrad studio` shows the traceback"
+    return RequestError(500, "Unexpected", message).facts
 
 
 async def _send_request_error(request: Request, error: Exception) -> Response:
@@ -282,12 +279,12 @@ async def _send_request_error(request: Request, error: Exception) -> Response:
 
 async def _not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _json(error.status_code, error_bytes(RequestError(404, "NotFound", "there is no such address").facts))
+    return _json(error.status_code, error_bytes(RequestError(404, "NotFound", "no such address").facts))
 
 
-async def _gone(request: Request, error: Exception) -> Response:
+async def _disconnected(request: Request, error: Exception) -> Response:
     return _json(400, b"")  # the client disconnected
 
 
-async def _unexpected(request: Request, error: Exception) -> Response:
+async def _internal_error(request: Request, error: Exception) -> Response:
     return _json(500, error_bytes(_log_error(error, request.url.path)))

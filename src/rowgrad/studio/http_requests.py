@@ -48,26 +48,28 @@ _Job = tuple[Future[Any], Callable[[], Any]]
 
 
 class Workers:
-    """Threads are started as they are needed. One whose client has gone works on and counts until it is done.
+    """Runs jobs in threads, which are started as needed. A job whose client disconnected counts until it is done.
 
-    The pools of the standard library and of anyio either wait for such a thread at the end or forget to count it.
+    The pools of the standard library and of anyio either wait for such a job at exit or do not count it.
     """
 
     def __init__(self, name: str, threads: int, waiting: int) -> None:
         self._name, self._most = name, threads
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._room = threads + waiting
-        self._taken = 0  # pending and running jobs
+        self._capacity = threads + waiting
+        self._active = 0  # pending and running jobs
         self._threads = 0
 
     def submit(self, job: Callable[[], Any]) -> Future[Any]:
         """Run a job; raise RequestError if too many are pending."""
         with self._lock:
-            if self._taken >= self._room:
-                raise RequestError(503, "Busy", f"{self._taken} requests wait already; try again", retry_after="1")
-            self._taken += 1
-            if self._threads < min(self._taken, self._most):
+            if self._active >= self._capacity:
+                raise RequestError(
+                    503, "Busy", f"{self._active} requests are already waiting; try again", retry_after="1"
+                )
+            self._active += 1
+            if self._threads < min(self._active, self._most):
                 self._threads += 1
                 threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
         future: Future[Any] = Future()
@@ -90,8 +92,8 @@ class Workers:
                 future.set_exception(error)
             finally:
                 with self._lock:
-                    self._taken -= 1
-            del found, future, job  # an idle thread must not hold a body or a result
+                    self._active -= 1
+            del found, future, job  # an idle thread must not keep a body or a result in memory
 
 
 # -- strict JSON of requests: one object, in UTF-8, with bounded depth and size ----------------------------------------
@@ -112,7 +114,7 @@ def parse_object(raw: bytes, limits: Limits) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InvalidArgumentError(f"the request is not UTF-8: byte {error.start} is {raw[error.start]:#04x}") from None
     except UnicodeEncodeError:
-        raise InvalidArgumentError("the request has half a character in it, a lone surrogate") from None
+        raise InvalidArgumentError("the request contains a lone surrogate") from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise InvalidArgumentError(f"the request is not JSON: {error.msg}, {where}") from None
@@ -129,27 +131,29 @@ def _check_nesting(raw: bytes, limits: Limits) -> None:
     opens = np.isin(np.frombuffer(brackets, np.uint8), np.frombuffer(b"[{", np.uint8))
     depth = np.cumsum(np.where(opens, np.int8(1), np.int8(-1)), dtype=np.int32).max(initial=0)
     if depth > limits.json_depth:
-        text = f"lists and objects are nested {depth} deep in the request; at most {limits.json_depth} are read"
-        raise InvalidArgumentError(text)
+        message = f"lists and objects are nested {depth} deep in the request; at most {limits.json_depth} are allowed"
+        raise InvalidArgumentError(message)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys: set[str] = set()
+        twice = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value]
         raise InvalidArgumentError(f"the request has an object with the key {twice[:60]!r} twice")
-    return made
+    return found
 
 
 def _integer(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
-        raise InvalidArgumentError(f"the request has an integer of {len(digits)} digits; {_MOST_DIGITS} are the most")
+        raise InvalidArgumentError(
+            f"the request has an integer of {len(digits)} digits; at most {_MOST_DIGITS} are allowed"
+        )
     return int(digits)
 
 
 def _constant(name: str) -> Any:
-    raise InvalidArgumentError(f'the request has {name} in it, which is not JSON; write it as a string, "{name}"')
+    raise InvalidArgumentError(f'the request contains {name}, which is not JSON; write it as a string, "{name}"')
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant)
@@ -159,18 +163,18 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse
 
 
 class ByteBudget:
-    """Bytes that all requests hold. Only the event loop changes it, so it needs no lock."""
+    """Bytes of all requests in progress. Only the event loop changes it, so it needs no lock."""
 
     def __init__(self, most: int) -> None:
         self.most, self.now = most, 0
 
-    def take(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """Reserve bytes; raise RequestError if too many are reserved."""
         if self.now + size > self.most:
             raise RequestError(503, "Busy", "other large requests are being answered; try again", retry_after="1")
         self.now += size
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Release bytes."""
         self.now -= size
 
@@ -178,15 +182,15 @@ class ByteBudget:
 class Body:
     """The body of one request, and its share of the budget; call `release` when nothing refers to it."""
 
-    def __init__(self, held: ByteBudget, limit: int, weight: int) -> None:
-        self._held, self._limit, self._weight = held, limit, weight
+    def __init__(self, budget: ByteBudget, limit: int, weight: int) -> None:
+        self._budget, self._limit, self._weight = budget, limit, weight
         self._parts: list[bytes] = []
         self._size = 0
 
     async def read(self, headers: Mapping[str, str], stream: AsyncIterator[bytes], limits: Limits) -> bytes:
         """Read the whole body."""
         if headers.get("content-encoding", "identity").strip().lower() != "identity":
-            raise RequestError(415, "Compressed", "bodies are not decompressed; send it as it is")
+            raise RequestError(415, "Compressed", "compressed bodies are not supported; send it uncompressed")
         length = headers.get("content-length")
         if length is not None and int(length) > self._limit:  # h11 guarantees digits
             raise self._too_large(f"{int(length)} bytes")
@@ -195,8 +199,8 @@ class Body:
                 async for part in stream:
                     self._add(part)
         except TimeoutError:
-            text = f"the request's body was not there after {limits.body_seconds:g} seconds"
-            raise RequestError(408, "TooSlow", text, connection="close") from None
+            message = f"the request's body did not arrive within {limits.body_seconds:g} seconds"
+            raise RequestError(408, "TooSlow", message, connection="close") from None
         whole = b"".join(self._parts)
         self._parts.clear()
         return whole
@@ -205,19 +209,19 @@ class Body:
         size = self._size + len(part)
         if size > self._limit:
             raise self._too_large("more")
-        self._held.take(len(part) * self._weight)
+        self._budget.reserve(len(part) * self._weight)
         self._size = size
         self._parts.append(part)
 
     def release(self) -> None:
         """Drop the bytes, and return them to the budget."""
         self._parts.clear()
-        self._held.give_back(self._size * self._weight)
+        self._budget.release(self._size * self._weight)
         self._size = 0
 
     def _too_large(self, got: str) -> RequestError:
         most = f"{self._limit / MEBIBYTE:g} MiB" if self._limit >= MEBIBYTE else f"{self._limit} bytes"
-        return RequestError(413, "TooLarge", f"a request of this kind may have {most}; got {got}")
+        return RequestError(413, "TooLarge", f"a request of this kind may have at most {most}; got {got}")
 
 
 # -- access control by a request's head, before its body is read -------------------------------------------------------
@@ -294,9 +298,9 @@ class Guard:
             await send(message)
 
         try:
-            heads = self._check_head(scope)
-            if heads.path in (ENTER, LINK):
-                await self._answer_access(heads, send_with_headers)
+            headers = self._check_head(scope)
+            if headers.path in (ENTER, LINK):
+                await self._answer_access(headers, send_with_headers)
                 return
         except RequestError as error:
             await send_error(error, send_with_headers)
@@ -307,67 +311,67 @@ class Guard:
         finally:
             self._requests -= 1
 
-    def _check_head(self, scope: Scope) -> _Heads:
-        heads = _Heads(scope)
-        if heads.size > self._limits.head_bytes:  # uvicorn does not check heads that arrive in one piece
-            text = f"the head is longer than {self._limits.head_bytes} bytes"
-            raise RequestError(431, "TooLarge", text, connection="close")
-        path = heads.path
-        host = heads.single("host") or ""
+    def _check_head(self, scope: Scope) -> _Headers:
+        headers = _Headers(scope)
+        if headers.size > self._limits.head_bytes:  # uvicorn does not check heads that arrive in one piece
+            message = f"the head is longer than {self._limits.head_bytes} bytes"
+            raise RequestError(431, "TooLarge", message, connection="close")
+        path = headers.path
+        host = headers.single("host") or ""
         if host not in self._hosts:
-            raise RequestError(403, "HostRefused", f"this studio is not called {host[:80]!r}")
-        origin = heads.single("origin")
+            raise RequestError(403, "HostRefused", f"{host[:80]!r} is not a host name of this studio")
+        origin = headers.single("origin")
         if origin is not None and origin.lower() != f"http://{host.lower()}":
-            raise RequestError(403, "OriginRefused", f"pages of {origin[:80]!r} may not ask this studio")
-        self._check_site(heads, path)
+            raise RequestError(403, "OriginRefused", f"pages of {origin[:80]!r} may not send requests to this studio")
+        self._check_site(headers, path)
         # The checked path must be the routed path: /api%2Fevents would be routed as /api/events.
         if not path.startswith("/") or path != scope["path"]:
-            raise RequestError(404, "NotFound", f"there is no {path[:80]!r}")
+            raise RequestError(404, "NotFound", f"no such address: {path[:80]!r}")
         allowed = ("GET", "HEAD") if not path.startswith("/api/") else ("GET",) if path == "/api/events" else ("POST",)
         if scope["method"] not in allowed:
-            text = f"{path[:80]} takes {' and '.join(allowed)} only"
-            raise RequestError(405, "MethodRefused", text, allow=", ".join(allowed))
-        if path.startswith("/api/") and path not in (ENTER, LINK) and not self._has_access(heads):
+            message = f"{path[:80]} takes {' and '.join(allowed)} only"
+            raise RequestError(405, "MethodRefused", message, allow=", ".join(allowed))
+        if path.startswith("/api/") and path not in (ENTER, LINK) and not self._has_access(headers):
             raise RequestError(401, "AccessRefused", _NO_ACCESS, www_authenticate=TOKEN_HEADER)
         if len(scope["query_string"]) > self._limits.query_bytes:
             raise RequestError(414, "TooLarge", f"the query is longer than {self._limits.query_bytes} bytes")
         if path.startswith("/api/") and self._requests >= self._limits.requests:
-            text = f"{self._limits.requests} requests are being answered already; try again"
-            raise RequestError(503, "Busy", text, retry_after="1")
-        return heads
+            message = f"{self._limits.requests} requests are in progress already; try again"
+            raise RequestError(503, "Busy", message, retry_after="1")
+        return headers
 
-    def _has_access(self, heads: _Heads) -> bool:
-        cookies, key = heads.sent("Cookie"), heads.sent(PAGE_HEADER)
-        return self._access.is_token(heads.sent(TOKEN_HEADER)) or self._access.is_session(cookies, key)
+    def _has_access(self, headers: _Headers) -> bool:
+        cookies, key = headers.get("Cookie"), headers.get(PAGE_HEADER)
+        return self._access.is_token(headers.get(TOKEN_HEADER)) or self._access.is_session(cookies, key)
 
-    async def _answer_access(self, heads: _Heads, send: Send) -> None:
+    async def _answer_access(self, headers: _Headers, send: Send) -> None:
         """Answer with a session for a launch secret, or with a launch secret for `rowgrad studio --link`."""
         access = self._access
-        if heads.path == ENTER:
-            if not access.use_launch(heads.sent(LAUNCH_HEADER)):
+        if headers.path == ENTER:
+            if not access.use_launch(headers.get(LAUNCH_HEADER)):
                 raise RequestError(401, "LaunchRefused", _NO_LAUNCH, www_authenticate=LAUNCH_HEADER)
             await _answer(200, {"key": access.page_key}, {"set-cookie": access.cookie}, send)
             return
-        if not access.is_control(heads.sent(CONTROL_HEADER)):
+        if not access.is_control(headers.get(CONTROL_HEADER)):
             raise RequestError(401, "AccessRefused", _NO_ACCESS, www_authenticate=CONTROL_HEADER)
         await _answer(200, {"launch": access.new_launch(), "token": access.token}, {}, send)
 
-    def _check_site(self, heads: _Heads, path: str) -> None:
+    def _check_site(self, headers: _Headers, path: str) -> None:
         """Check the browser's Sec-Fetch headers. Another port of this machine is the same site, not the same origin.
 
         Any site may open the page itself in a window, because it contains no secrets: browsers send "cross-site" for
         the file that redirects to it. Later requests of that page get the usual checks.
         """
-        site = heads.single("sec-fetch-site")
+        site = headers.single("sec-fetch-site")
         if site in (None, "same-origin", "none"):
             return
-        opens = heads.single("sec-fetch-mode") == "navigate" and heads.single("sec-fetch-dest") == "document"
+        opens = headers.single("sec-fetch-mode") == "navigate" and headers.single("sec-fetch-dest") == "document"
         if path != "/" or site not in ("same-site", "cross-site") or not opens:
-            raise RequestError(403, "OriginRefused", "pages of other origins may not ask this studio")
+            raise RequestError(403, "OriginRefused", "pages of other origins may not send requests to this studio")
 
 
-class _Heads:
-    """Headers by name; a header that must be unique is rejected if it is repeated."""
+class _Headers:
+    """The path and headers of a request; a header that must be unique is rejected if it is repeated."""
 
     def __init__(self, scope: Scope) -> None:
         self._pairs: list[tuple[bytes, bytes]] = scope["headers"]
@@ -381,11 +385,11 @@ class _Heads:
     def single(self, name: str) -> str | None:
         found = [value for key, value in self._pairs if key == name.encode()]
         if len(found) > 1:
-            raise RequestError(400, "HeaderRefused", f"the header {name} stands {len(found)} times")
+            raise RequestError(400, "HeaderRefused", f"the header {name} occurs {len(found)} times")
         return found[0].decode("latin-1") if found else None
 
-    def sent(self, name: str) -> str:
-        """Return the header's value, or an empty text if it was not sent."""
+    def get(self, name: str) -> str:
+        """Return a header's value, or an empty string if it was not sent."""
         return self.single(name.lower()) or ""
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # -- enuSpace files received as bytes; their reader needs a file, with the `.dat` file beside it -----------------------
 
-_KEEP_SECONDS = 86400.0  # how long a .dat file waits for its drawing
+_KEEP_SECONDS = 86400.0  # how long a .dat file is stored for its drawing
 
 
 def save_data(root: Path, stem: str, raw: bytes) -> None:
@@ -41,8 +41,8 @@ def save_data(root: Path, stem: str, raw: bytes) -> None:
 def read(root: Path, stem: str, ending: str, raw: bytes) -> Imported:
     """Read the page of a drawing."""
     data = _folder(root) / f"{stem}.dat"
-    with tempfile.TemporaryDirectory(prefix="rowgrad-import-") as made:
-        drawing = Path(made) / f"{stem}{ending if ending in ('.svg', '.json') else ''}"
+    with tempfile.TemporaryDirectory(prefix="rowgrad-import-") as temporary:
+        drawing = Path(temporary) / f"{stem}{ending if ending in ('.svg', '.json') else ''}"
         drawing.write_bytes(raw)
         if data.is_file() and not data.is_symlink():
             # The name that the reader expects: it replaces everything after the last dot.
@@ -70,7 +70,7 @@ _HEAD = 400  # bytes at the start of a file in which rowgrad writes its format
 
 def pages_of(studio: Studio, stem: str, ending: str, raw: bytes) -> tuple[list[Page], list[dict[str, str]]]:
     """Return the pages of a file, and remarks on what was omitted or changed."""
-    tree = _ours(raw)
+    tree = _rowgrad_tree(raw)
     if tree is None:
         imported = read(studio.folder.root, stem, ending, raw)
         report = [{"level": r.level, "place": r.place, "message": r.text} for r in imported.report]
@@ -80,12 +80,14 @@ def pages_of(studio: Studio, stem: str, ending: str, raw: bytes) -> tuple[list[P
     except PageError as error:
         if not error.place.endswith(".file"):
             raise
-        why = "this array is in a file beside the page, which did not come with it"
-        raise PageError(error.place, f"{why}; copy page and folder of arrays into the project's folder") from error
+        why = "this array is in a separate file, which was not sent"
+        raise PageError(
+            error.place, f"{why}; copy the page and its folder of arrays into the project's folder"
+        ) from error
     return (found.pages if isinstance(found, Project) else [found]), []
 
 
-def _ours(raw: bytes) -> object | None:
+def _rowgrad_tree(raw: bytes) -> object | None:
     """Return the data of a rowgrad page or project, or None for a file of another tool."""
     try:
         tree = strict_json.parse_bytes(raw)
@@ -98,7 +100,7 @@ def _ours(raw: bytes) -> object | None:
 
 # -- verbs -------------------------------------------------------------------------------------------------------------
 
-_FORMS: dict[str, tuple[str, Callable[[Page], str]]] = {
+_FORMATS: dict[str, tuple[str, Callable[[Page], str]]] = {
     "python": (".py", to_python),
     "json": (".json", dumps),
     "svg": (".svg", to_svg),
@@ -110,17 +112,17 @@ _WITH_ARRAYS = ("python", "json")
 @verb("export")
 def export(studio: Studio, args: Arguments) -> Json:
     """Export a page as one text, arrays included."""
-    page, form = args.page(), args.text("as")
-    if form not in _FORMS:
-        raise args.error("as", f"one of {', '.join(_FORMS)}", form)
+    page, format_name = args.page(), args.text("as")
+    if format_name not in _FORMATS:
+        raise args.error("as", f"one of {', '.join(_FORMATS)}", format_name)
     size = sum(_bytes(value) for block in page.blocks for value in block.values.values())
-    if form in _WITH_ARRAYS and size > MOST_EXPORTED:
-        message = f"the page's arrays have {size} bytes, and one text takes at most {MOST_EXPORTED}"
-        raise ResourceExhaustedError(f"{message}; `rowgrad export` puts them into files beside it", argument="page")
-    if form == "python":
+    if format_name in _WITH_ARRAYS and size > MOST_EXPORTED:
+        message = f"the page's arrays have {size} bytes; an exported text may have at most {MOST_EXPORTED}"
+        raise ResourceExhaustedError(f"{message}; `rowgrad export` writes them to separate files", argument="page")
+    if format_name == "python":
         build(page)  # a script of a faulty page would fail later, but a picture of one may help
-    ending, written = _FORMS[form]
-    return {"name": page_names.fitted(page.name) + ending, "text": written(page)}
+    ending, export_text = _FORMATS[format_name]
+    return {"name": page_names.valid_name(page.name) + ending, "text": export_text(page)}
 
 
 @verb("import", takes_file=True)
@@ -133,13 +135,13 @@ def import_file(studio: Studio, args: Arguments) -> Json:
     file = PurePosixPath(args.text("name", most=1000).replace("\\", "/")).name
     if len(args.body) > MOST_IMPORTED:
         raise args.error("the file", f"at most {MOST_IMPORTED} bytes", len(args.body))
-    stem, ending = page_names.fitted(PurePosixPath(file).stem), PurePosixPath(file).suffix.lower()
+    stem, ending = page_names.valid_name(PurePosixPath(file).stem), PurePosixPath(file).suffix.lower()
     report: list[dict[str, str]] = []
     if not args.body:
         pages = studio.folder.pages_of(page_names.checked(file.removesuffix(".json")))
     elif ending == ".dat":
         save_data(studio.folder.root, stem, args.body)
-        message = f"kept for a page {stem}.svg or {stem}.json, which is to be dropped next"
+        message = f"saved for the page {stem}.svg or {stem}.json; drop that file next"
         return {"page": None, "pages": [], "report": [{"level": "note", "place": file, "message": message}]}
     else:
         pages, report = pages_of(studio, stem, ending, args.body)
@@ -148,8 +150,8 @@ def import_file(studio: Studio, args: Arguments) -> Json:
     if len(pages) > 1:
         message = f"this project has {len(pages)} pages: {', '.join(page.name for page in pages)}"
         report.append({"level": "note", "place": file, "message": message})
-    written = [studio.pool.write_page(page) for page in pages]
-    return {"page": written[0], "pages": written, "report": report}
+    export_text = [studio.pool.write_page(page) for page in pages]
+    return {"page": export_text[0], "pages": export_text, "report": report}
 
 
 def _bytes(value: Any) -> int:

@@ -13,8 +13,8 @@ class Limits:
 
     json_bytes: int = 16 * MEBIBYTE  # of one JSON request
     file_bytes: int = 64 * MEBIBYTE  # of one request with a file
-    held_bytes: int = 256 * MEBIBYTE  # of all requests in progress
-    json_weight: int = 8  # parsed JSON takes about this many times its length
+    total_bytes: int = 256 * MEBIBYTE  # of all requests in progress
+    json_weight: int = 8  # memory of parsed JSON, in multiples of its length
     json_depth: int = 100  # nested lists and objects; a page has about ten
     json_parts: int = 1_000_000  # lists and objects in total
     head_bytes: int = 32 * 1024  # request line and headers

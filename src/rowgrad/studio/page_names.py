@@ -10,9 +10,9 @@ from ..errors import InvalidArgumentError
 
 MOST = 100  # characters
 _MOST_BYTES = 200  # file systems allow 255, and temporary files have longer names
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # categories of invisible characters and those that reverse text
+_INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")  # categories of invisible characters and those that reverse text
 _DEVICES = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|com[\d¹²³]|lpt[\d¹²³])\s*(\..*)?", re.IGNORECASE)
-_FORBIDDEN = '<>:"|?*'  # in names of files, on Windows
+_FORBIDDEN = '<>:"|?*'  # in file names, on Windows
 _FALLBACK = "page"
 
 
@@ -26,22 +26,22 @@ def checked(name: str, argument: str = "name") -> str:
 
 def fault(name: str) -> str | None:
     """Return why a name is invalid, or None if it is valid."""
-    unseen = next((c for c in name if unicodedata.category(c) in _UNSEEN), None)
+    invisible = next((c for c in name if unicodedata.category(c) in _INVISIBLE), None)
     if not name or name != name.strip():
         return "it must not be empty, nor begin or end with a space"
     if "/" in name or "\\" in name:
-        return "it must not have / or \\ in it"
+        return "it must not contain / or \\"
     forbidden = next((c for c in name if c in _FORBIDDEN), None)
     if forbidden is not None:
-        return f"it must not have {forbidden} in it, which some systems do not allow in names of files"
-    if unseen is not None:
-        return f"it must not have the character U+{ord(unseen):04X} in it"
+        return f"it must not contain {forbidden}, which some systems do not allow in file names"
+    if invisible is not None:
+        return f"it must not contain the character U+{ord(invisible):04X}"
     if name.startswith(".") or name.endswith("."):
         return "it must not begin or end with a dot"
     if len(name) > MOST or len(name.encode()) > _MOST_BYTES:
         return f"it must have at most {MOST} characters and {_MOST_BYTES} bytes"
     if _DEVICES.fullmatch(name):
-        return "some systems keep this name for a device"
+        return "some systems reserve this name for a device"
     return None
 
 
@@ -50,24 +50,24 @@ def key(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
-def fitted(text: str, room: int = 0) -> str:
-    """Return a valid name similar to the text, with space for `room` more characters."""
-    seen = "".join(
-        "-" if c in "/\\" or c in _FORBIDDEN else " " if unicodedata.category(c) in _UNSEEN else c
+def valid_name(text: str, reserved: int = 0) -> str:
+    """Return a valid name similar to the text, short enough to append `reserved` characters."""
+    cleaned = "".join(
+        "-" if c in "/\\" or c in _FORBIDDEN else " " if unicodedata.category(c) in _INVISIBLE else c
         for c in text[: 4 * MOST]
     )
-    made = seen[: MOST - room].encode()[: _MOST_BYTES - room].decode(errors="ignore").strip(". ")
-    return made if fault(made) is None else _FALLBACK
+    shortened = cleaned[: MOST - reserved].encode()[: _MOST_BYTES - reserved].decode(errors="ignore").strip(". ")
+    return shortened if fault(shortened) is None else _FALLBACK
 
 
-def free(name: str, taken: Container[str]) -> str:
+def unused_name(name: str, used: Container[str]) -> str:
     """Return the name, or the first of `name 2`, `name 3`… whose key is unused."""
-    if key(name) not in taken:
+    if key(name) not in used:
         return name
     number = 2
-    while key(made := f"{fitted(name, 8)} {number}") in taken:
+    while key(numbered := f"{valid_name(name, 8)} {number}") in used:
         number += 1
-    return made
+    return numbered
 
 
 def _quoted(name: str) -> str:

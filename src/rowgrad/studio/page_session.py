@@ -45,17 +45,17 @@ class Prepared:
     logic: Logic
     sessions: list[str]
 
-    def wanted(self, named: Sequence[str] = ()) -> list[str]:
+    def sessions_to_run(self, named: Sequence[str] = ()) -> list[str]:
         """Return the named sessions, or all, in the page's order; raise the first fault that prevents their run."""
         for name in named:
             if name not in self.sessions:
                 near = get_close_matches(name, self.sessions, 1)
-                meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(self.sessions) or 'none'}"
-                message = f"sessions: {name!r} is no block of this page that runs it; {meant}"
+                hint = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(self.sessions) or 'none'}"
+                message = f"sessions: {name!r} is not a ClientSession block of this page; {hint}"
                 raise InvalidArgumentError(message, argument="sessions")
         found = [s for s in self.sessions if s in named or not named]
         if not found:
-            message = "there is no block on this page that runs it"
+            message = "this page has no ClientSession block to run"
             raise InvalidArgumentError(message, argument="sessions")
         fault = self.checked.first_fault(found)
         if fault is not None:
@@ -81,7 +81,7 @@ def prepare(page: Page, revision: str) -> Prepared:
 
 
 @dataclass(slots=True)
-class Opened:
+class PageSession:
     """The session of a page, and how its runs are counted as steps."""
 
     prepared: Prepared
@@ -90,16 +90,16 @@ class Opened:
     gate: Gate = field(default_factory=Gate)
     # Runs of the session and steps of the page at each start, and the runs per step from there
     starts: list[tuple[int, int, int]] = field(default_factory=list)
-    _shown: tuple[tuple[int, int], dict[str, Any]] | None = None
+    _cached: tuple[tuple[int, int], dict[str, Any]] | None = None
 
     @classmethod
-    def new(cls, prepared: Prepared, engine: str) -> Opened:
+    def new(cls, prepared: Prepared, engine: str) -> PageSession:
         """Open a session whose Variables have their initial values."""
         session = ClientSession(prepared.checked.scope, open_engine(engine), watch_costs=True)
         return cls(prepared, session, engine)
 
-    def carry_on(self, old: Opened, timeout: float) -> list[str]:
-        """Take over Variables of unchanged blocks after the step in progress; return their names."""
+    def adopt_variables(self, old: PageSession, timeout: float) -> list[str]:
+        """Copy the Variables of unchanged blocks after the step in progress; return their names."""
         before = old.prepared.recipes
         changed = {block for block, recipe in self.prepared.recipes.items() if before.get(block) != recipe}
         with old.gate.between(timeout):
@@ -119,13 +119,13 @@ class Opened:
         return None if number is None else self.step_of(number, most)
 
     def facts(self, run: int) -> dict[str, Any]:
-        """Return its part of RunState after `run` steps; results and costs are made once per run."""
-        key, shown = (self.session.runs, run), self._shown
-        if shown is None or shown[0] != key:
+        """Return its part of RunState after `run` steps; results and costs are computed once per run."""
+        key, cached = (self.session.runs, run), self._cached
+        if cached is None or cached[0] != key:
             results = results_json(self.session, lambda number: self.step_of(number, run))
-            shown = self._shown = key, {"costs": costs_json(self.session), "results": results}
+            cached = self._cached = key, {"costs": costs_json(self.session), "results": results}
         facts = {"engine": self.engine, "revision": self.prepared.revision, "recipes": self.prepared.recipes}
-        return facts | shown[1]
+        return facts | cached[1]
 
 
 class Work:
@@ -133,7 +133,7 @@ class Work:
 
     def __init__(
         self,
-        opened: Opened,
+        opened: PageSession,
         blocks: list[str],
         mode: str,
         steps: int | None,
@@ -209,42 +209,43 @@ def _one(array: Array, run: int, steady: bool) -> Json:
 
 # -- the run -----------------------------------------------------------------------------------------------------------
 
-# Nothing here waits for another page. Calls from outside take turns, and a step in progress delays none for long.
+# Nothing here waits for another page. Control calls take turns, and wait for a step in progress only for a short time.
 
 MODES = ("once", "steps", "rate", "flat")
-_ANSWERS_WITHIN = 2.0  # seconds to wait for a single run, so that the response of a short one has its results
-_RESTS_WITHIN = 2.0  # seconds to wait for the step in progress when a run is paused
-_ENDS_WITHIN = 0.25  # or stopped, so that the response has the last results unless a step is slow
-SAVES_WITHIN = 30.0
+# Seconds that a response waits, so that it has the results of a short step.
+_RUN_WAIT = 2.0  # for a single run
+_PAUSE_WAIT = 2.0  # for the step in progress when a run is paused
+_STOP_WAIT = 0.25  # for the step in progress when a run is stopped
+SAVE_WAIT = 30.0
 EDITED = "the page was edited"
 _NO_WORK: dict[str, Any] = {"mode": None, "steps": None, "rate": None}
-_NOT_OPENED: dict[str, Any] = {"engine": None, "revision": None, "recipes": {}, "costs": {}, "results": {}}
+_NO_SESSION: dict[str, Any] = {"engine": None, "revision": None, "recipes": {}, "costs": {}, "results": {}}
 
 
 class PageRun:
     """The run of one page; `Runs` passes its calls on by the page's name."""
 
-    def __init__(self, name: str, tell: Callable[[dict[str, Any], object], None]) -> None:
+    def __init__(self, name: str, send_event: Callable[[dict[str, Any], object], None]) -> None:
         self.name = name
         self.trends = Trends()
         self.phase = "idle"
         self.run = 0
         self.done = 0  # steps since this start
         self.restored: str | None = None
-        self.opened: Opened | None = None
+        self.opened: PageSession | None = None
         self.latest: dict[str, str] | None = None  # recipes of the saved page, if it differs from the one that runs
         self._work: Work | None = None
         self._prepared: Prepared | None = None
         self._closed = False
-        self._control = threading.Lock()  # one call from outside at a time
+        self._control = threading.Lock()  # one control call at a time
         self._lock = threading.RLock()  # guards the fields; never held while a step runs
         self._change = threading.Condition(self._lock)
         self._error: dict[str, Any] | None = None
         self._message: str | None = None
         self._carried: list[str] = []
         self._clock = Clock()
-        self._tell = tell
-        self._teller = EventThrottle(self._send)
+        self._send_event = send_event
+        self._throttle = EventThrottle(self._send)
 
     # -- control -------------------------------------------------------------------------------------------------------
 
@@ -264,7 +265,7 @@ class PageRun:
                 message = f"name: page {self.name!r} is no longer in this project"
                 raise InvalidArgumentError(message, argument="name")
             prepared = self._prepare(page, revision)
-            blocks = prepared.wanted(sessions)
+            blocks = prepared.sessions_to_run(sessions)
             opened, carried = self._open(prepared, engine)
             budget = 1 if mode == "once" else steps
             work = Work(opened, blocks, mode, budget, rate, self._step)
@@ -275,12 +276,12 @@ class PageRun:
                 opened.starts.append((opened.session.runs, self.run, len(blocks)))
                 self._begin(self.run, self._carried)
                 opened.gate.allow(work, budget)
-                self._go("running")
+                self._enter_phase("running")
             if budget is not None:
                 work.loop.step_on(budget)
             work.loop.start()
-        self._teller.soon(urgent=True)
-        self._settle({"once": _ANSWERS_WITHIN, "steps": 0.25}.get(mode, 0.0))
+        self._throttle.soon(urgent=True)
+        self._wait_for_end({"once": _RUN_WAIT, "steps": 0.25}.get(mode, 0.0))
 
     def pause(self) -> None:
         """Stop after the step in progress. A single run ends by itself."""
@@ -290,25 +291,25 @@ class PageRun:
                 return
             work.opened.gate.allow(work, 0)
             work.loop.pause()
-            work.opened.gate.rest(_RESTS_WITHIN)
+            work.opened.gate.wait_idle(_PAUSE_WAIT)
             with self._lock:
                 if self._work is work and self.phase == "running":
-                    self._go("paused")
-        self._teller.soon(urgent=True)
+                    self._enter_phase("paused")
+        self._throttle.soon(urgent=True)
 
     def resume(self) -> None:
         """Continue after a pause. A run with a number of steps becomes continuous."""
         with self._control:
-            work = self._alive()
+            work = self._live_work()
             if work.mode == "once":
                 return
             with self._lock:
                 if work.mode == "steps":
                     work.mode, work.steps = "flat", None
                 work.opened.gate.allow(work, None)
-                self._go("running")
+                self._enter_phase("running")
             work.loop.resume()
-        self._teller.soon(urgent=True)
+        self._throttle.soon(urgent=True)
 
     @property
     def is_alive(self) -> bool:
@@ -318,16 +319,16 @@ class PageRun:
     def step(self, steps: int) -> None:
         """Run some more steps, then pause."""
         with self._control:
-            work = self._alive()
+            work = self._live_work()
             with self._lock:
                 if work.mode in ("once", "steps"):
                     work.mode, work.steps = "steps", steps
                 work.opened.gate.allow(work, steps)
-                self._go("running")
+                self._enter_phase("running")
             work.loop.pause()
             work.loop.step_on(steps)
-        self._settle(0.25)
-        self._teller.soon(urgent=True)
+        self._wait_for_end(0.25)
+        self._throttle.soon(urgent=True)
 
     def stop(self, message: str | None = None) -> None:
         """End the run; results stay available."""
@@ -335,9 +336,9 @@ class PageRun:
             work = self._work
             self._cancel()
             if work is not None:
-                work.opened.gate.rest(_ENDS_WITHIN)
+                work.opened.gate.wait_idle(_STOP_WAIT)
             self._stop(message)
-        self._teller.soon(urgent=True)
+        self._throttle.soon(urgent=True)
 
     def reset(self) -> None:
         """Reset Variables to their initial values, and drop results and charts."""
@@ -346,16 +347,16 @@ class PageRun:
             with self._lock:
                 self.opened, self._work, self.restored = None, None, None
                 self._begin(0, [])
-                self._go("idle")
+                self._enter_phase("idle")
                 self.trends.clear()
-        self._teller.soon(urgent=True)
+        self._throttle.soon(urgent=True)
 
     def restore(self, page: Page, revision: str, path: Path, run: int, snapshot: str) -> None:
         """Restore a snapshot; the run in progress ends."""
         with self._control:
             prepared = self._prepare(page, revision)
             engine = "numpy" if self.opened is None else self.opened.engine
-            opened = Opened.new(prepared, engine)  # a new session, which a step still in progress cannot change
+            opened = PageSession.new(prepared, engine)  # a new session, which a step still in progress cannot change
             opened.session.restore(path, other_page=True)  # a snapshot of this page, which may have been edited since
             opened.starts.append((opened.session.runs, run, 1))
             self._cancel()
@@ -363,12 +364,12 @@ class PageRun:
                 self.opened, self._work = opened, None
                 self.restored = snapshot
                 self._begin(run, [])
-                self._go("stopped")
-                self.trends.go_back(run)
-        self._teller.soon(urgent=True)
+                self._enter_phase("stopped")
+                self.trends.drop_after(run)
+        self._throttle.soon(urgent=True)
 
     def edited(self, page: Page, revision: str, recipes: Mapping[str, str] | None = None) -> None:
-        """Follow a saved change of the page; a run in progress ends if the page computes something else."""
+        """Handle a saved change of the page: a run in progress ends if the page computes something else."""
         opened, self.latest = self.opened, None
         if opened is None or revision == opened.prepared.revision:
             return
@@ -379,7 +380,7 @@ class PageRun:
 
     def close(self) -> None:
         """End the run, and send no more events."""
-        self._teller.close()
+        self._throttle.close()
         with self._control:
             self._closed = True
             self._stop(None)
@@ -394,7 +395,7 @@ class PageRun:
             # Responses and events may arrive out of order; the serial number says which is newer.
             facts["serial"] = time.monotonic_ns() // 1000
             facts |= _NO_WORK if self._work is None else self._work.facts()
-        return facts | (_NOT_OPENED if opened is None else opened.facts(run))
+        return facts | (_NO_SESSION if opened is None else opened.facts(run))
 
     def age(self, block: str, pin: str) -> dict[str, Any]:
         """Return the run that last computed a pin's value, and whether the current page would compute another."""
@@ -406,9 +407,9 @@ class PageRun:
         edited = latest is not None and latest.get(block) != opened.prepared.recipes.get(block)
         return {"run": run, "stale": edited}
 
-    def _alive(self) -> Work:
+    def _live_work(self) -> Work:
         if self._work is None or not self.is_alive:
-            message = f"name: page {self.name!r} is {self.phase}: there is nothing to go on with"
+            message = f"name: page {self.name!r} is {self.phase}: nothing to resume"
             raise InvalidArgumentError(message, argument="name")
         return self._work
 
@@ -427,8 +428,8 @@ class PageRun:
             self._prepared = prepare(page, revision)
         return self._prepared
 
-    def _open(self, prepared: Prepared, engine: str) -> tuple[Opened, list[str]]:
-        """Return the current session if the page computes the same, else a new one that takes over its Variables.
+    def _open(self, prepared: Prepared, engine: str) -> tuple[PageSession, list[str]]:
+        """Return the current session if the page computes the same, else a new one with its Variables.
 
         The run in progress ends.
         """
@@ -437,9 +438,9 @@ class PageRun:
             self._stop(None)
             old.prepared = prepared  # only its layout, and with it the revision, may differ
             return old, []
-        opened = Opened.new(prepared, engine)
+        opened = PageSession.new(prepared, engine)
         self._stop(None)
-        return opened, [] if old is None else opened.carry_on(old, SAVES_WITHIN)
+        return opened, [] if old is None else opened.adopt_variables(old, SAVE_WAIT)
 
     def _step(self, work: Work) -> None:
         """Run one step, in the loop's thread."""
@@ -454,29 +455,29 @@ class PageRun:
                     self.done += self._work is work
                     self.trends.record(self.run, opened.session, found)
         except BaseException as error:
-            self._failed(work, error)
+            self._fail(work, error)
         finally:
             opened.gate.leave()
-        self._stepped(work)
+        self._after_step(work)
 
-    def _stepped(self, work: Work) -> None:
+    def _after_step(self, work: Work) -> None:
         """Update the phase after a step, and send an event."""
         with self._lock:
             over = self._work is work and self.phase == "running" and work.opened.gate.is_spent(work)
             if over:
-                self._go("done" if work.mode == "once" else "paused")
+                self._enter_phase("done" if work.mode == "once" else "paused")
                 if work.mode == "once":
                     work.loop.cancel()
-        self._teller.soon(urgent=over)
+        self._throttle.soon(urgent=over)
 
-    def _failed(self, work: Work, error: BaseException) -> None:
+    def _fail(self, work: Work, error: BaseException) -> None:
         work.loop.cancel()  # the next step would fail too
         with self._lock:
             if self._work is not work:
                 return
             self._error = failure_json(error, work.step.block)
-            self._go("failed")
-        self._teller.soon(urgent=True)
+            self._enter_phase("failed")
+        self._throttle.soon(urgent=True)
 
     def _begin(self, run: int, carried: list[str]) -> None:
         """Set the number of steps, and clear errors and messages."""
@@ -489,7 +490,7 @@ class PageRun:
         with self._lock:
             if was_alive:
                 self._message = message
-                self._go("stopped")
+                self._enter_phase("stopped")
 
     def _cancel(self) -> None:
         """Prevent further steps of the current run."""
@@ -498,16 +499,16 @@ class PageRun:
             work.opened.gate.allow(None, 0)
             work.loop.cancel()
 
-    def _settle(self, seconds: float) -> None:
-        """Wait a little for the run to end, so that short runs answer with their results."""
+    def _wait_for_end(self, seconds: float) -> None:
+        """Wait for the run to end, so that the response of a short run has its results."""
         with self._change:
             self._change.wait_for(lambda: self.phase != "running", seconds)
 
-    def _go(self, phase: str) -> None:
+    def _enter_phase(self, phase: str) -> None:
         """Enter a phase; the clock counts while steps run."""
         self._clock.go(phase == "running", self.run)
         self.phase = phase
         self._change.notify_all()
 
     def _send(self) -> None:
-        self._tell({"event": "run", "name": self.name, "state": self.state()}, ("run", self.name))
+        self._send_event({"event": "run", "name": self.name, "state": self.state()}, ("run", self.name))

@@ -3,7 +3,7 @@
 Other JSON files are ignored. A page that cannot be read is listed with its error. A file with a whole project is listed
 too: importing it makes a file of each of its pages. Symbolic links are not followed. Removed pages go to
 `.rowgrad/removed/<time>`, from where they can be restored. If two windows change a page at the same time, the first
-save wins, and what the second sent becomes a page of its own.
+save wins, and the second is saved as a new page.
 """
 
 from __future__ import annotations
@@ -39,26 +39,28 @@ _CONFLICT_SUFFIX = re.compile(r" \(kept \d\d-\d\d-\d\d\)( \d+)?$")
 def conflict_name(name: str, when: datetime) -> str:
     """Return the name of a conflicting page, `net (kept 12-03-09)`; the mark is never repeated."""
     mark = f" (kept {when:%H-%M-%S})"
-    return page_names.fitted(_CONFLICT_SUFFIX.sub("", name), len(mark)) + mark
+    return page_names.valid_name(_CONFLICT_SUFFIX.sub("", name), len(mark)) + mark
 
 
 # -- events for windows ------------------------------------------------------------------------------------------------
 
 
-def tell_page(studio: Studio, name: str, revision: str, window: str) -> None:
+def send_page_event(studio: Studio, name: str, revision: str, window: str) -> None:
     """Send the event of a page's new revision, which `window` wrote."""
     event = {"event": "page", "name": name, "revision": revision, "window": window}
-    studio.hub.tell(event, key=("page", name))
+    studio.hub.send(event, key=("page", name))
 
 
-def tell_conflict(studio: Studio, name: str, made: str, window: str) -> None:
-    """Send the event of a conflict: what this window sent became the page `made`."""
-    studio.hub.tell({"event": "kept", "name": name, "kept": made, "window": window}, key=("kept", made))
+def send_conflict_event(studio: Studio, name: str, conflict_page: str, window: str) -> None:
+    """Send the event of a conflict: the page that this window sent was saved as `conflict_page`."""
+    studio.hub.send(
+        {"event": "kept", "name": name, "kept": conflict_page, "window": window}, key=("kept", conflict_page)
+    )
 
 
-def tell_project(studio: Studio) -> None:
+def send_project_event(studio: Studio) -> None:
     """Send the event that the page list changed."""
-    studio.hub.tell({"event": "project", "pages": studio.folder.pages()}, key="project")
+    studio.hub.send({"event": "project", "pages": studio.folder.pages()}, key="project")
 
 
 # -- the listing of a folder, which reads a file only when it is new or has changed ------------------------------------
@@ -69,10 +71,10 @@ _OURS = "rowgrad-"  # the prefix of `format` in rowgrad's files
 _OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16: a page of enuSpace, which can be imported but not opened
 
 
-class _Seen(NamedTuple):
-    """The entry of a file, and the file's state when it was read."""
+class _ListedFile(NamedTuple):
+    """The entry of a file, and the file's stamp when it was read."""
 
-    mark: tuple[int, int, int]
+    stamp: tuple[int, int, int]
     entry: dict[str, Any] | None
 
 
@@ -81,35 +83,35 @@ class Listing:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._seen: dict[str, _Seen] = {}
+        self._files: dict[str, _ListedFile] = {}
         self._lock = threading.Lock()
 
     def entries(self) -> list[dict[str, Any]]:
         """Return `{name, revision, blocks, modified}` for every page, and `error` if it cannot be opened."""
         with self._lock:
-            seen = {stem: self._look(stem) for stem in stems(self._root)}
-            self._seen = {stem: found for stem, found in seen.items() if found is not None}
-            entries = [found.entry for found in self._seen.values() if found.entry is not None]
+            listed = {stem: self._read_entry(stem) for stem in stems(self._root)}
+            self._files = {stem: found for stem, found in listed.items() if found is not None}
+            entries = [found.entry for found in self._files.values() if found.entry is not None]
         return sorted(({**entry} for entry in entries), key=lambda entry: page_names.key(entry["name"]))
 
-    def _look(self, stem: str) -> _Seen | None:
+    def _read_entry(self, stem: str) -> _ListedFile | None:
         path = self._root / (stem + ENDING)
         try:
             status = os.lstat(path)
         except OSError:
             return None  # it was deleted a moment ago
-        mark = (status.st_ino, status.st_mtime_ns, status.st_size)
-        known = self._seen.get(stem)
-        if known is not None and known.mark == mark:
+        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
+        known = self._files.get(stem)
+        if known is not None and known.stamp == stamp:
             return known
         entry: dict[str, Any] = {"name": stem, "revision": "", "blocks": 0, "modified": status.st_mtime}
         try:
             raw = page_bytes(path)
             entry["revision"] = revision_of(raw)
-            found = _inside(raw)
+            found = _decode_page(raw)
             if found is None:
-                return _Seen(mark, None)
-            entry |= _described(found)
+                return _ListedFile(stamp, None)
+            entry |= _entry_fields(found)
             why = page_names.fault(stem)
             if why is not None:
                 raise PageError(path.name, f"a page cannot have this name: {why}")
@@ -118,11 +120,11 @@ class Listing:
         except OSError as error:
             entry["error"] = f"{path.name}: {error.strerror}"
         entry["name"] = stem.encode(errors="replace").decode()  # a name that is not valid text is still shown
-        return _Seen(mark, entry)
+        return _ListedFile(stamp, entry)
 
 
 def stems(root: Path) -> list[str]:
-    """Return the names of all files that may be pages, whatever their content."""
+    """Return the names of all files that may be pages, without reading them."""
     with os.scandir(root) as found:
         listed = [entry.name for entry in found if not entry.is_dir(follow_symlinks=False)]
     return sorted(name[: -len(ENDING)] for name in listed if name.endswith(ENDING) and not name.startswith("."))
@@ -131,7 +133,7 @@ def stems(root: Path) -> list[str]:
 def page_bytes(path: Path) -> bytes:
     """Read a page's file; raise PageError if it is not a regular file."""
     if stat.S_ISLNK(os.lstat(path).st_mode):
-        raise PageError(path.name, "this is a symbolic link, which a studio does not follow")
+        raise PageError(path.name, "this is a symbolic link, which Studio does not follow")
     raw = files.read_regular(path, lambda size: size <= MOST_FILE)
     if raw is None:
         raise PageError(path.name, f"a page's file has at most {MOST_FILE} bytes")
@@ -143,7 +145,7 @@ def revision_of(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()[:32]
 
 
-def _inside(raw: bytes) -> Page | Project | None:
+def _decode_page(raw: bytes) -> Page | Project | None:
     """Decode a file without its arrays; return None for JSON of another kind."""
     if raw.startswith(_OTHER_MARKS):
         return None
@@ -154,11 +156,11 @@ def _inside(raw: bytes) -> Page | Project | None:
     return page_json.decode(tree, lambda value, place: None)
 
 
-def _described(found: Page | Project) -> dict[str, Any]:
+def _entry_fields(found: Page | Project) -> dict[str, Any]:
     if isinstance(found, Page):
         return {"blocks": len(found.blocks)}
     listed = [page.name for page in found.pages]
-    message = f"this file is a project of {len(listed)} pages; import it, and each becomes a page of this folder"
+    message = f"this file is a project of {len(listed)} pages; import it to add each page to this folder"
     return {"blocks": sum(len(page.blocks) for page in found.pages), "pages": listed, "error": message}
 
 
@@ -167,10 +169,10 @@ def _described(found: Page | Project) -> dict[str, Any]:
 
 def arrays_in(tree: Any) -> set[str]:
     """Return the array files that a page's data names at any depth."""
-    return set(_names(tree))
+    return set(_array_names(tree))
 
 
-def _names(tree: Any) -> Iterator[str]:
+def _array_names(tree: Any) -> Iterator[str]:
     waiting = [tree]
     while waiting:
         found = waiting.pop()
@@ -183,27 +185,27 @@ def _names(tree: Any) -> Iterator[str]:
             waiting += [value for value in found.values() if isinstance(value, dict | list)]
 
 
-def put(path: Path, text: bytes, named: set[str], pool: Pool, first: Callable[[], None]) -> None:
-    """Write a page with arrays of the pool. `first` is called under the writer's lock, and may raise to cancel."""
+def write_page(path: Path, text: bytes, names: set[str], pool: Pool, first: Callable[[], None]) -> None:
+    """Write a page with arrays of the pool. `first` is called under the writer's lock and may raise to cancel."""
 
-    def put_arrays(folder: Path, made: list[Path]) -> None:
+    def put_arrays(folder: Path, created: list[Path]) -> None:
         first()
         array_pool.reject_link(folder, path)
-        pool.hand_out(named, folder, made)
+        pool.link_files(names, folder, created)
 
-    store.replace(path, text, named, put_arrays)
+    store.replace(path, text, names, put_arrays)
 
 
-def has_arrays(path: Path, named: set[str]) -> bool:
+def has_arrays(path: Path, names: set[str]) -> bool:
     """Return whether a page's folder of arrays has all these files."""
-    return named <= set(_listed(store.folder_of(path)))
+    return names <= set(_list_folder(store.folder_of(path)))
 
 
 def move(old: Path, new: Path) -> None:
     """Move a page: its arrays are linked before the page is renamed, and the old ones deleted afterwards."""
     source, target = store.folder_of(old), store.folder_of(new)
     array_pool.reject_link(source, target)
-    listed = [name for name in _listed(source) if arrays.NAME.fullmatch(name)]
+    listed = [name for name in _list_folder(source) if arrays.NAME.fullmatch(name)]
     try:
         if listed and not target.is_dir():
             os.mkdir(target)
@@ -228,14 +230,14 @@ def move(old: Path, new: Path) -> None:
 def _clear(folder: Path) -> None:
     """Delete the arrays of a page that was moved, and their folder if it is empty."""
     files.remove_stale(folder, arrays.NAME.pattern)
-    for name in _listed(folder):
+    for name in _list_folder(folder):
         if arrays.NAME.fullmatch(name):
             files.remove(folder / name)
     with contextlib.suppress(OSError):
         os.rmdir(folder)
 
 
-def _listed(folder: Path) -> list[str]:
+def _list_folder(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -251,8 +253,8 @@ _MOST_CONFLICTS = 64  # conflicting pages that are remembered
 class Saved(NamedTuple):
     """The result of a save.
 
-    `revision` is the current one of the page's file. `conflict_page` is None if the file has what was sent, else the
-    name of the page that was made of it. `written` says whether any file changed.
+    `revision` is the current one of the page's file. `conflict_page` is None if the page was saved there, else the name
+    of the new page it was saved as. `written` says whether any file changed.
     """
 
     revision: str
@@ -260,7 +262,7 @@ class Saved(NamedTuple):
     written: bool
 
 
-class _Another(Exception):  # noqa: N818  control flow of a save, not an error
+class _RevisionChanged(Exception):  # noqa: N818  control flow of a save, not an error
     """A page's file has changed since the writer read it."""
 
     def __init__(self, revision: str) -> None:
@@ -274,7 +276,7 @@ class Folder:
     def __init__(self, root: Path, pool: Pool) -> None:
         self.root = Path(os.path.realpath(root))
         if not self.root.is_dir():
-            raise PageError(str(root), "a project must be a folder, and this is not one")
+            raise PageError(str(root), "a project must be a folder")
         self._pool = pool
         self._listing = Listing(self.root)
         self._lock = threading.Lock()
@@ -324,25 +326,25 @@ class Folder:
     def save(self, name: str, base: str | None, page: Page) -> Saved:
         """Write a page if its file still has the revision `base` that the writer read.
 
-        Otherwise the file stays, and what was sent becomes a page of its own. A deleted file is created again.
+        Otherwise the file stays, and the sent page is saved under a new name. A deleted file is created again.
         """
         path = self._file(name)
-        text, named = self._text(name, page)
+        text, names = self._text(name, page)
 
         def compare() -> None:
             try:
-                there = page_bytes(path)
+                current = page_bytes(path)
             except FileNotFoundError:
                 self._check_free(name, "name")
             else:
-                if revision_of(there) != base or (there == text and has_arrays(path, named)):
-                    raise _Another(revision_of(there))
+                if revision_of(current) != base or (current == text and has_arrays(path, names)):
+                    raise _RevisionChanged(revision_of(current))
 
         sent = revision_of(text)
         with self._lock:
             try:
-                put(path, text, named, self._pool, compare)
-            except _Another as found:
+                write_page(path, text, names, self._pool, compare)
+            except _RevisionChanged as found:
                 if found.revision == sent:
                     return Saved(sent, None, False)
                 return self._save_conflict(name, page, found.revision, sent)
@@ -355,15 +357,15 @@ class Folder:
         page = Page(name or "page") if page is None else page
         with self._lock:
             if name is None:
-                name = page_names.free(page_names.fitted(page.name), self._taken())
-            self._make(name, page)
+                name = page_names.unused_name(page_names.valid_name(page.name), self._used_keys())
+            self._create(name, page)
         return self.info(name)
 
     def rename(self, name: str, to: str) -> dict[str, Any]:
         """Rename a page. The content of its file, and so its revision, does not change."""
         page_names.checked(to, "to")
-        with self._moving():
-            path = self._there(name)
+        with self._exclusive():
+            path = self._existing_file(name)
             if to != name:
                 self._check_free(to, "to", but=name)
                 move(path, self._file(to))
@@ -371,8 +373,8 @@ class Folder:
 
     def remove(self, name: str) -> None:
         """Remove a page from the project; `bring_back` restores it."""
-        with self._moving():
-            path = self._there(name)
+        with self._exclusive():
+            path = self._existing_file(name)
             folder = self._removed / f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
             array_pool.reject_link(self._removed)
             array_pool.make_folder(folder)
@@ -381,33 +383,33 @@ class Folder:
     def bring_back(self, name: str) -> dict[str, Any]:
         """Restore the last removed page of this name; under a similar name if the name is used by now."""
         file = self._file(name).name
-        with self._moving():
+        with self._exclusive():
             array_pool.reject_link(self._removed.parent, self._removed)
             found = sorted(self._removed.iterdir()) if self._removed.is_dir() else []
             found = [folder for folder in found if not folder.is_symlink() and os.path.lexists(folder / file)]
             if not found:
                 raise InvalidArgumentError(f"no page {name!r} was removed from this project", argument="name")
-            back = page_names.free(name, self._taken())
+            back = page_names.unused_name(name, self._used_keys())
             move(found[-1] / file, self._file(back))
             with contextlib.suppress(OSError):
                 os.rmdir(found[-1])
         return self.info(back)
 
     def _save_conflict(self, name: str, page: Page, revision: str, sent: str) -> Saved:
-        """Create a page of what lost a conflict; only once if it is sent twice because a response was lost."""
-        made = self._conflict_pages.get((name, sent))
-        if made is not None and page_names.key(made) in self._taken():
-            return Saved(revision, made, False)
-        made = page_names.free(conflict_name(name, datetime.now()), self._taken())
-        self._make(made, page)
-        self._conflict_pages[name, sent] = made
+        """Save a page that lost a conflict as a new page; only once if it is sent twice because a response was lost."""
+        conflict_page = self._conflict_pages.get((name, sent))
+        if conflict_page is not None and page_names.key(conflict_page) in self._used_keys():
+            return Saved(revision, conflict_page, False)
+        conflict_page = page_names.unused_name(conflict_name(name, datetime.now()), self._used_keys())
+        self._create(conflict_page, page)
+        self._conflict_pages[name, sent] = conflict_page
         while len(self._conflict_pages) > _MOST_CONFLICTS:
             self._conflict_pages.pop(next(iter(self._conflict_pages)))
-        return Saved(revision, made, True)
+        return Saved(revision, conflict_page, True)
 
-    def _make(self, name: str, page: Page) -> None:
-        text, named = self._text(name, page)
-        put(self._file(name), text, named, self._pool, lambda: self._check_free(name, "name"))
+    def _create(self, name: str, page: Page) -> None:
+        text, names = self._text(name, page)
+        write_page(self._file(name), text, names, self._pool, lambda: self._check_free(name, "name"))
 
     def _text(self, name: str, page: Page) -> tuple[bytes, set[str]]:
         """Return the content of a page's file and the arrays it names, which are then in the pool."""
@@ -420,7 +422,7 @@ class Folder:
     def _read(self, path: Path, raw: bytes) -> Page:
         tree = strict_json.parse_bytes(raw)
         for array in arrays_in(tree):
-            self._pool.take_in(folder_of(path), array)
+            self._pool.add_file(folder_of(path), array)
         return replace(self._pool.read_page(tree), name=path.name[: -len(ENDING)])
 
     def _bytes(self, path: Path, name: str) -> bytes:
@@ -433,20 +435,20 @@ class Folder:
         """Return the path of a page, which is directly in the folder for every valid name."""
         return self.root / (page_names.checked(name) + ENDING)
 
-    def _there(self, name: str) -> Path:
+    def _existing_file(self, name: str) -> Path:
         path = self._file(name)
         if not os.path.lexists(path):
             raise self._unknown(name)
         array_pool.reject_link(path)
         return path
 
-    def _taken(self) -> set[str]:
+    def _used_keys(self) -> set[str]:
         return {page_names.key(stem) for stem in stems(self.root)}
 
     def _check_free(self, name: str, argument: str, but: str | None = None) -> None:
-        taken = next((s for s in stems(self.root) if page_names.key(s) == page_names.key(name) and s != but), None)
-        if taken is not None:
-            raise InvalidArgumentError(f"there is a file {taken + ENDING!r} in the folder already", argument=argument)
+        used = next((s for s in stems(self.root) if page_names.key(s) == page_names.key(name) and s != but), None)
+        if used is not None:
+            raise InvalidArgumentError(f"the folder already has a file {used + ENDING!r}", argument=argument)
 
     def _unknown(self, name: str) -> InvalidArgumentError:
         near = get_close_matches(name, [entry["name"] for entry in self.pages()], 1)
@@ -454,7 +456,7 @@ class Folder:
         return InvalidArgumentError(f"there is no page {name!r} in this project{meant}", argument="name")
 
     @contextlib.contextmanager
-    def _moving(self) -> Iterator[None]:
-        """Admit one writer at a time: the lock excludes our threads, the folder's lock other programs."""
+    def _exclusive(self) -> Iterator[None]:
+        """Allow one writer at a time: the lock excludes our threads, the folder's lock other programs."""
         with self._lock, files.one_writer(self.root):
             yield

@@ -20,7 +20,7 @@ from ..graph.page_summary import summary
 from ..graph.wiring import candidates_from, candidates_to, gradient_blocks
 from . import array_pool, limits, page_names, project, verbs
 from .limits import LIMITS
-from .project import tell_conflict, tell_page, tell_project
+from .project import send_conflict_event, send_page_event, send_project_event
 from .verbs import Arguments, Json, verb
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ def page(name: str) -> Page:
     found = folder()
     known = [entry["name"] for entry in _entries(found)]
     if found is None or name not in known:
-        hint = f"there are {', '.join(known)}" if known else "it is empty"
-        raise InvalidArgumentError(f"there is no page {name[:100]!r} in the gallery; {hint}", argument="name")
-    return _loaded(found / f"{name}.json")
+        hint = f"it has {', '.join(known)}" if known else "it is empty"
+        raise InvalidArgumentError(f"the gallery has no page {name[:100]!r}; {hint}", argument="name")
+    return _load_page(found / f"{name}.json")
 
 
 @lru_cache(maxsize=64)
@@ -70,7 +70,7 @@ def _entries(path: Path | None) -> tuple[dict[str, Any], ...]:
 
 def _entry(path: Path, name: str) -> dict[str, Any]:
     try:
-        found = _loaded(path / f"{name}.json")
+        found = _load_page(path / f"{name}.json")
         blocks, texts = len(found.blocks), [note.text for note in found.notes]
     except PageError as error:  # a damaged file must not hide the others
         blocks, texts = 0, [str(error)]
@@ -80,14 +80,14 @@ def _entry(path: Path, name: str) -> dict[str, Any]:
 
 def _title(name: str) -> str:
     """Return the title of a page: `Sparse slice` for `01_sparse_slice`."""
-    words = _NUMBER.sub("", name).replace("_", " ").strip()
-    return words[:1].upper() + words[1:] or name
+    title = _NUMBER.sub("", name).replace("_", " ").strip()
+    return title[:1].upper() + title[1:] or name
 
 
-def _loaded(path: Path) -> Page:
+def _load_page(path: Path) -> Page:
     found = load(path)
     if not isinstance(found, Page):
-        raise PageError(path.name, "the gallery has pages only, and this is a project")
+        raise PageError(path.name, "the gallery can only have pages, and this is a project")
     return found
 
 
@@ -99,25 +99,25 @@ def open_page(studio: Studio, args: Arguments) -> Json:
     """Return a page as it is saved, its errors, and the state of its run."""
     name = args.text("name")
     page, revision = studio.folder.open(name)
-    return _shown(studio, page, revision) | {"run": studio.runs.state(name)}
+    return _page_json(studio, page, revision) | {"run": studio.runs.state(name)}
 
 
 @verb("save")
 def save(studio: Studio, args: Arguments) -> Json:
-    """Write a page if no one else has written it since the window read it."""
+    """Write a page unless it was changed since the window read it."""
     name, window = args.text("name"), args.text("window", "")
     page = args.page()
     saved = studio.folder.save(name, args.text("base", "") or None, page)
     if saved.conflict_page is not None:
         if saved.written:
-            tell_conflict(studio, name, saved.conflict_page, window)
-            tell_project(studio)
-        return {"conflict": {"kept": saved.conflict_page} | _winner(studio, name, saved.revision)}
+            send_conflict_event(studio, name, saved.conflict_page, window)
+            send_project_event(studio)
+        return {"conflict": {"kept": saved.conflict_page} | _current_page(studio, name, saved.revision)}
     checked = summary(page)
     if saved.written:
         studio.runs.edited(name, page, saved.revision, checked["recipes"])
-        tell_page(studio, name, saved.revision, window)
-        tell_project(studio)
+        send_page_event(studio, name, saved.revision, window)
+        send_project_event(studio)
     return {"revision": saved.revision, "checked": checked}
 
 
@@ -131,7 +131,7 @@ def check(studio: Studio, args: Arguments) -> Json:
 def candidates(studio: Studio, args: Arguments) -> Json:
     """Return the pins where a wire from or to a pin may end or begin, and why others reject it."""
     if ("from" in args) == ("to" in args):
-        raise args.error("from", "given, or `to`, and not both", "both" if "from" in args else "neither")
+        raise args.error("from", "set, or `to`, but not both", "both" if "from" in args else "neither")
     page = args.page()
     if "from" in args:
         return {"takes": candidates_from(page, _end(args, "from", args.text("from")))}
@@ -155,14 +155,14 @@ def gradients(studio: Studio, args: Arguments) -> Json:
     return {"blocks": whole["blocks"][len(page.blocks) :], "gradients": [str(end) for end in ends]}
 
 
-def _shown(studio: Studio, page: Page, revision: str) -> dict[str, Json]:
+def _page_json(studio: Studio, page: Page, revision: str) -> dict[str, Json]:
     return {"page": studio.pool.write_page(page), "revision": revision, "checked": summary(page)}
 
 
-def _winner(studio: Studio, name: str, revision: str) -> dict[str, Json]:
+def _current_page(studio: Studio, name: str, revision: str) -> dict[str, Json]:
     """Return the page in the file, or its error: another program may have written one that cannot be read."""
     try:
-        return _shown(studio, *studio.folder.open(name))
+        return _page_json(studio, *studio.folder.open(name))
     except PageError as error:
         return {"page": None, "revision": revision, "checked": None, "error": str(error)}
 
@@ -182,7 +182,7 @@ _LIMITS = {
     "name": page_names.MOST,  # characters of a page's name
     "text": verbs.MOST_TEXT,  # characters of a literal
     "page": project.MOST_FILE,  # bytes of a page's file
-    "arrays": array_pool.MOST_REMEMBERED,  # bytes of arrays held decoded
+    "arrays": array_pool.MOST_DECODED,  # bytes of decoded arrays in memory
     "export": limits.MOST_EXPORTED,  # bytes of arrays in one exported text
 }
 
@@ -204,7 +204,7 @@ def hello(studio: Studio, args: Arguments) -> Json:
 
 @verb("new")
 def new(studio: Studio, args: Arguments) -> Json:
-    """Create a page, empty or with the given content."""
+    """Create a page, empty or with the content of `page`."""
     name = args.text("name") if "name" in args else None
     info = studio.folder.new(name, args.page() if "page" in args else None)
     _edited(studio, info)
@@ -218,7 +218,7 @@ def rename(studio: Studio, args: Arguments) -> Json:
     info = studio.folder.rename(old, args.text("to"))
     if info["name"] != old:
         studio.runs.renamed(old, info["name"])
-    tell_project(studio)
+    send_project_event(studio)
     return info
 
 
@@ -228,7 +228,7 @@ def remove(studio: Studio, args: Arguments) -> Json:
     name = args.text("name")
     studio.folder.remove(name)
     studio.runs.forget(name)
-    tell_project(studio)
+    send_project_event(studio)
     return {}
 
 
@@ -237,7 +237,7 @@ def bring_back(studio: Studio, args: Arguments) -> Json:
     """Restore the last removed page of this name."""
     info = studio.folder.bring_back(args.text("name"))
     if "error" in info:  # it was unreadable before it was removed
-        tell_project(studio)
+        send_project_event(studio)
     else:
         _edited(studio, info)
     return info
@@ -270,14 +270,14 @@ def _edited(studio: Studio, info: dict[str, Any]) -> None:
     """Notify the run and all windows of a new page."""
     page, revision = studio.folder.open(info["name"])
     studio.runs.edited(info["name"], page, revision)
-    tell_page(studio, info["name"], revision, "")
-    tell_project(studio)
+    send_page_event(studio, info["name"], revision, "")
+    send_project_event(studio)
 
 
 def _engine(name: str) -> dict[str, Any]:
     """Describe an engine without importing its package, which may take seconds."""
     if importlib.util.find_spec(name) is None:
-        why = f"{name} is not installed; pip install 'rowgrad[{name}]' brings it"
+        why = f"{name} is not installed; run pip install 'rowgrad[{name}]'"
         return {"name": name, "version": None, "available": False, "why": why}
     try:
         version = metadata.version(name)

@@ -12,9 +12,9 @@ USUAL = 0.1  # the least seconds between events of a run in progress
 
 
 class Gate:
-    """Admits one step at a time, and only as many as are allowed. A reader goes before the next step.
+    """Admits one step at a time, and only as many as are allowed. A waiting reader goes before the next step.
 
-    Every step has an owner: steps of a loop that was replaced by another are not admitted.
+    Every step has an owner: steps of a replaced loop are not admitted.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Gate:
         with self._change:
             return self._owner is not owner or self._allowed == 0
 
-    def rest(self, timeout: float) -> bool:
+    def wait_idle(self, timeout: float) -> bool:
         """Wait for the step in progress to end; return whether it did."""
         with self._change:
             return self._change.wait_for(lambda: not self._busy, timeout)

@@ -99,19 +99,19 @@ def command(studio: Studio, args: Arguments) -> Json:
     """
     name, options = _page(studio, args), _run_options(args)
     state = studio.runs.of(name)
-    words = ["rowgrad", "run", str(studio.folder.root / f"{name}.json")]
+    argv = ["rowgrad", "run", str(studio.folder.root / f"{name}.json")]
     for session in options["sessions"]:
-        words += ["--session", session]
+        argv += ["--session", session]
     steps = 1 if options["mode"] == "once" else options["steps"] or max(state.done, 1)
     if steps != 1:
-        words += ["--steps", str(steps)]
+        argv += ["--steps", str(steps)]
     if options["rate"] is not None:
-        words += ["--rate", repr(options["rate"])]
+        argv += ["--rate", repr(options["rate"])]
     if options["engine"] != "numpy":
-        words += ["--engine", options["engine"]]
+        argv += ["--engine", options["engine"]]
     if state.restored is not None:
-        words += ["--state", str(studio.runs.snapshot_files.copy_for_command(name, state.restored))]
-    return {"text": shlex.join(words)}
+        argv += ["--state", str(studio.runs.snapshot_files.copy_for_command(name, state.restored))]
+    return {"text": shlex.join(argv)}
 
 
 def _run_options(args: Arguments) -> dict[str, Any]:

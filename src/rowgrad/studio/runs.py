@@ -24,7 +24,7 @@ from ..graph.session import ClientSession
 from . import array_pool
 from .charts import Watched
 from .events import Hub
-from .page_session import SAVES_WITHIN, PageRun
+from .page_session import SAVE_WAIT, PageRun
 
 # -- snapshots: one state file each, and a JSON file with its label and time -------------------------------------------
 
@@ -65,12 +65,12 @@ class Snapshots:
             return self._all(page)
 
     def find(self, page: str, name: str) -> tuple[dict[str, Any], Path]:
-        """Return a snapshot and its file; raise InvalidArgumentError if there is none."""
+        """Return a snapshot and its file; raise InvalidArgumentError if it does not exist."""
         for entry in self.all(page):
             if entry["id"] == name:
                 return entry, self._folder(page) / f"{name}.state"
-        there = ", ".join(s["id"] for s in self.all(page)[-5:]) or "none"
-        message = f"snapshot: page {page!r} has no snapshot {name!r}; the latest are: {there}"
+        latest = ", ".join(s["id"] for s in self.all(page)[-5:]) or "none"
+        message = f"snapshot: page {page!r} has no snapshot {name!r}; the latest are: {latest}"
         raise InvalidArgumentError(message, argument="snapshot")
 
     def copy_for_command(self, page: str, name: str) -> Path:
@@ -82,7 +82,7 @@ class Snapshots:
         return copy
 
     def renamed(self, old: str, new: str) -> None:
-        """Follow the rename of a page."""
+        """Rename the folder of a renamed page."""
         source, target = self._folder(old), self._folder(new)
         with self._lock:
             if not source.is_dir():
@@ -142,7 +142,7 @@ class Runs:
         """Return the run of a page; a page that was never run has an idle one."""
         with self._lock:
             if name not in self._pages:
-                self._pages[name] = PageRun(name, self._hub.tell)
+                self._pages[name] = PageRun(name, self._hub.send)
             return self._pages[name]
 
     def state(self, name: str) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class Runs:
         return self.state(name)
 
     def edited(self, name: str, page: Page, revision: str, recipes: Mapping[str, str] | None = None) -> None:
-        """Follow a saved change of a page. `recipes` avoid computing them again."""
+        """Handle a saved change of a page. `recipes` are its recipes, if they were computed before."""
         if name in self._pages:
             self.of(name).edited(page, revision, recipes)
 
@@ -206,9 +206,9 @@ class Runs:
         run = self.of(name)
         opened = run.opened
         if opened is None:
-            message = f"name: page {name!r} has not been run: there is nothing to keep"
+            message = f"name: page {name!r} has not been run: there is nothing to save"
             raise InvalidArgumentError(message, argument="name")
-        with opened.gate.between(SAVES_WITHIN):
+        with opened.gate.between(SAVE_WAIT):
             self.snapshot_files.take(name, opened.session, label, run.run)
         return self.snapshot_files.all(name)
 
@@ -243,7 +243,7 @@ class Runs:
             found.close()
 
     def renamed(self, old: str, new: str) -> None:
-        """Follow the rename of a page; its run continues."""
+        """Handle the rename of a page; its run continues."""
         with self._lock:
             found, gone = self._pages.pop(old, None), self._pages.pop(new, None)
             if found is not None:

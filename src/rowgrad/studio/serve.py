@@ -56,25 +56,25 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Close an idle connection if there are too many, then start the timeouts."""
-        self._quiet_since = self.loop.time()  # the time of the last request
-        self._written = (0, self._quiet_since)  # bytes that the client has not read, and since when
+        self._idle_since = self.loop.time()  # the time of the last request
+        self._unread = (0, self._idle_since)  # bytes that the client has not read, and since when
         self._watch: asyncio.TimerHandle | None = None
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
             others = [c for c in self.connections if isinstance(c, BoundedProtocol) and c.may_close and c is not self]
-            leaves = min(others, key=lambda c: c._quiet_since, default=self)
-            self.connections.discard(leaves)
-            leaves.transport.abort()
-        self._look()
+            idlest = min(others, key=lambda c: c._idle_since, default=self)
+            self.connections.discard(idlest)
+            idlest.transport.abort()
+        self._check_timeouts()
 
     @property
     def may_close(self) -> bool:
         """Return whether the connection is idle, or its client does not read the response."""
-        stalls = self.transport.get_write_buffer_size() > 0 and self.loop.time() - self._written[1] > _STALLED
-        return self.is_quiet or stalls
+        stalls = self.transport.get_write_buffer_size() > 0 and self.loop.time() - self._unread[1] > _STALLED
+        return self.is_idle or stalls
 
     @property
-    def is_quiet(self) -> bool:
+    def is_idle(self) -> bool:
         """Return whether no request is in progress."""
         return self.cycle is None or self.cycle.response_complete
 
@@ -86,22 +86,22 @@ class BoundedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Restart the timeout for the next request."""
-        self._quiet_since = self.loop.time()
+        self._idle_since = self.loop.time()
         super().on_response_complete()
 
-    def _look(self) -> None:
+    def _check_timeouts(self) -> None:
         """Close the connection after a timeout; called periodically."""
         if self.transport.is_closing() and self.transport.get_write_buffer_size() == 0:
             return
         now, limits = self.loop.time(), self.limits
         left = self.transport.get_write_buffer_size()
-        if left == 0 or left != self._written[0]:
-            self._written = (left, now)
-        is_late = self.is_quiet and left == 0 and now - self._quiet_since > limits.head_seconds
-        if is_late or now - self._written[1] > limits.write_seconds:
+        if left == 0 or left != self._unread[0]:
+            self._unread = (left, now)
+        is_late = self.is_idle and left == 0 and now - self._idle_since > limits.head_seconds
+        if is_late or now - self._unread[1] > limits.write_seconds:
             self.transport.abort()
             return
-        self._watch = self.loop.call_later(min(limits.head_seconds, limits.write_seconds) / 5, self._look)
+        self._watch = self.loop.call_later(min(limits.head_seconds, limits.write_seconds) / 5, self._check_timeouts)
 
     def send_400_response(self, msg: str) -> None:
         """Answer an invalid HTTP request with a JSON error if a response is still possible."""
@@ -142,7 +142,7 @@ class Running(NamedTuple):
 
 
 def saved_token(folder: Path) -> str:
-    """Return the saved token of the project; make and save a new one if there is none."""
+    """Return the saved token of the project, or save and return a new one."""
     path = folder / array_pool.OWN / "token"
     found = _read_private(path)
     if found is None or not TOKEN.fullmatch(found):
@@ -201,7 +201,7 @@ def write_redirect(path: Path, address: str) -> str | None:
 
 def saved_port(folder: Path) -> int | None:
     """Return the port of the last studio on this project, or None."""
-    raw = _plain(folder / array_pool.OWN / "port")
+    raw = _read_short(folder / array_pool.OWN / "port")
     if raw is None or not re.fullmatch(rb"\d{4,5}\n?", raw):
         return None
     return int(raw) if _LEAST_PORT <= int(raw) <= 65535 else None
@@ -213,18 +213,18 @@ def save_port(folder: Path, port: int) -> None:
     with contextlib.suppress(OSError, PageError):
         array_pool.make_folder(path.parent)
         array_pool.reject_link(path)
-        if _plain(path) != f"{port}\n".encode():
+        if _read_short(path) != f"{port}\n".encode():
             files.write_atomically(path, f"{port}\n".encode())
 
 
 def _read_private(path: Path) -> str | None:
     """Read what `_write_private` wrote; None if the file has another owner, is a copy, or is readable by others."""
-    raw = _plain(path, private=True)
+    raw = _read_short(path, private=True)
     if raw is None:
         return None
-    text, _, place = raw.decode("latin-1").strip().rpartition(" ")
+    text, _, inode = raw.decode("latin-1").strip().rpartition(" ")
     with contextlib.suppress(OSError):
-        if place == _place(os.lstat(path)):
+        if inode == _inode(os.lstat(path)):
             return text
     return None
 
@@ -232,19 +232,19 @@ def _read_private(path: Path) -> str | None:
 def _write_private(path: Path, text: str) -> None:
     array_pool.make_folder(path.parent)
     array_pool.reject_link(path)
-    made = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w") as file:
-            file.write(f"{text} {_place(os.fstat(file.fileno()))}\n")
-        os.replace(made, path)
+            file.write(f"{text} {_inode(os.fstat(file.fileno()))}\n")
+        os.replace(temporary, path)
     except BaseException:
-        files.remove(made)
+        files.remove(temporary)
         raise
 
 
-def _plain(path: Path, private: bool = False) -> bytes | None:
-    """Read a short regular file; None if there is none."""
+def _read_short(path: Path, private: bool = False) -> bytes | None:
+    """Read a short regular file; return None if it is missing or anything else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
@@ -258,11 +258,11 @@ def _plain(path: Path, private: bool = False) -> bytes | None:
         return file.read(_MOST)
 
 
-def _place(status: os.stat_result) -> str:
+def _inode(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}"
 
 
-# -- the server: bind a socket, serve until a signal comes, and shut down cleanly --------------------------------------
+# -- the server: bind a socket, serve until a signal arrives, and shut down cleanly ------------------------------------
 
 FIRST_PORT = 8765
 _TRIED = 100  # ports to try from there on
@@ -277,19 +277,19 @@ def listen(host: str, port: int, before: int | None = None) -> socket.socket:
     """
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     ports = [port] if port else [*([before] if before else []), *range(FIRST_PORT, FIRST_PORT + _TRIED), 0]
-    for tried in ports:
-        made = socket.socket(family, socket.SOCK_STREAM)
+    for candidate in ports:
+        sock = socket.socket(family, socket.SOCK_STREAM)
         try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind((address[0], tried, *address[2:]))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((address[0], candidate, *address[2:]))
             # Two servers can bind one port, but only one can listen; listening now shows which.
-            made.listen(128)
-            return made
+            sock.listen(128)
+            return sock
         except OSError as error:
-            made.close()
-            if error.errno != errno.EADDRINUSE or tried == ports[-1]:
+            sock.close()
+            if error.errno != errno.EADDRINUSE or candidate == ports[-1]:
                 raise
-    raise AssertionError("the last port is tried")
+    raise AssertionError("unreachable: the last port raises or returns")
 
 
 def is_local(host: str) -> bool:
@@ -302,25 +302,25 @@ def is_local(host: str) -> bool:
 
 def hosts_of(host: str, port: int) -> Hosts:
     """Return the names under which clients reach a server on this host."""
-    if _is_every(host):
+    if _is_any_address(host):
         return Hosts(port, [socket.gethostname()], any_address=True)
-    return Hosts(port, [_written(host)])
+    return Hosts(port, [_url_host(host)])
 
 
-def address_of(host: str, port: int, launch: str, **shown: str) -> str:
+def address_of(host: str, port: int, launch: str, **query: str) -> str:
     """Return the URL to open in a browser. The secret is in the fragment, which browsers never send."""
-    query = f"?{urlencode(shown)}" if shown else ""
-    return f"http://{_written(reached_at(host))}:{port}/{query}#launch={launch}"
+    search = f"?{urlencode(query)}" if query else ""
+    return f"http://{_url_host(local_address(host))}:{port}/{search}#launch={launch}"
 
 
-def reached_at(host: str) -> str:
-    """Return the address under which this machine itself reaches a server on this host."""
+def local_address(host: str) -> str:
+    """Return the address under which this machine reaches a server on this host."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def new_launch(running: Running) -> tuple[str, str] | None:
     """Request a launch secret and the token from a running studio; None if it does not answer or is another one."""
-    connection = http.client.HTTPConnection(reached_at(running.host), running.port, timeout=_LINK_SECONDS)
+    connection = http.client.HTTPConnection(local_address(running.host), running.port, timeout=_LINK_SECONDS)
     try:
         connection.request("POST", LINK, b"", {CONTROL_HEADER: running.control})
         answer = connection.getresponse()
@@ -332,11 +332,11 @@ def new_launch(running: Running) -> tuple[str, str] | None:
         connection.close()
 
 
-def _is_every(host: str) -> bool:
+def _is_any_address(host: str) -> bool:
     return host in ("0.0.0.0", "::")
 
 
-def _written(host: str) -> str:
+def _url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
@@ -349,7 +349,7 @@ def serve(
     limits: Limits = LIMITS,
     **settings: Any,
 ) -> int | None:
-    """Serve a studio until a signal comes, then close it.
+    """Serve a studio until a signal arrives, then close it.
 
     Args:
         studio: The studio.
@@ -398,13 +398,13 @@ class StudioServer(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, studio: Studio, started: Callable[[], None]) -> None:
         super().__init__(config)
-        self._studio, self._tell_started = studio, started
+        self._studio, self._on_started = studio, started
         self.signal_number: int | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and call the callback."""
         await super().startup(sockets)
-        self._tell_started()
+        self._on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the streams of events first, because uvicorn would wait for them."""
@@ -438,7 +438,7 @@ def open_browser(address: str) -> bool:
         browser = webbrowser.get()
     except webbrowser.Error:
         return False
-    # Text browsers, which would take over the terminal, have this class; so has a browser that BROWSER names.
+    # Text browsers, which would block the terminal, are of this class; so is a browser that BROWSER names.
     if type(browser) is webbrowser.GenericBrowser and not os.environ.get("BROWSER"):
         return False
     threading.Thread(target=browser.open, args=(address,), daemon=True).start()

@@ -22,8 +22,8 @@ import numpy as np
 from .._catalog.spec import QUANTIZED
 from .._runtime.arrays import NUMPY_DTYPE, Array
 from ..errors import InvalidArgumentError, OpError
-from ..graph.io.arrays import admitted, npy_header
-from ..graph.literal import MAX_DEPTH, QUOTED, parse_dtype, parse_literal, parse_words, shown
+from ..graph.io.arrays import npy_header, validated
+from ..graph.literal import MAX_DEPTH, QUOTED, parse_dtype, parse_elements, parse_literal, quoted
 from ..graph.page import PageError
 
 # -- typed and pasted text ---------------------------------------------------------------------------------------------
@@ -40,45 +40,45 @@ def parse_value(text: str, dtype: str = "", shape: list[int] | None = None) -> A
     except PageError as error:
         raise InvalidArgumentError(f"dtype: {error.message}", argument="dtype") from None
     try:
-        found, is_truth = _parsed(text, kind)
+        found, is_truth = _parse(text, kind)
     except PageError as error:
         raise InvalidArgumentError(f"text: {error.message}", argument="text") from None
     if shape is not None:
         found = _in_shape(found, shape)
-    return found if kind else _weak(found, is_truth)
+    return found if kind else _without_dtype(found, is_truth)
 
 
-def value_of_words(words: list[str], dtype: str, shape: list[int], argument: str = "cells") -> Any:
-    """Parse a grid, given as one text per cell in row order."""
+def value_of_cells(cells: list[str], dtype: str, shape: list[int], argument: str = "cells") -> Any:
+    """Parse a grid of one text per cell, in row order."""
     try:
         kind = parse_dtype(dtype) if dtype else None
     except PageError as error:
         raise InvalidArgumentError(f"dtype: {error.message}", argument="dtype") from None
-    if math.prod(shape) != len(words):
-        message = f"{argument} must be {math.prod(shape)} texts, as shape {shape} asks for; got {len(words)}"
+    if math.prod(shape) != len(cells):
+        message = f"{argument} must be {math.prod(shape)} texts, as shape {shape} requires; got {len(cells)}"
         raise InvalidArgumentError(message, argument=argument)
-    array = array_of_words(words, kind, lambda k: f" in cell {[*map(int, np.unravel_index(k, shape))]}", argument)
-    return array.reshape(shape) if kind else _weak(array.reshape(shape), _all_truths(words))
+    array = array_of_cells(cells, kind, lambda k: f" in cell {[*map(int, np.unravel_index(k, shape))]}", argument)
+    return array.reshape(shape) if kind else _without_dtype(array.reshape(shape), _all_truths(cells))
 
 
-def array_of_words(words: list[str], dtype: str | None, where: Callable[[int], str], argument: str) -> Array:
+def array_of_cells(cells: list[str], dtype: str | None, where: Callable[[int], str], argument: str) -> Array:
     """Parse one text per element into a vector; `where` returns the position of an element for an error."""
     if dtype != "string":
-        words = [word.strip() for word in words]
-        if "" in words:
-            k = words.index("")
-            raise InvalidArgumentError(f"{argument}: there is nothing{where(k)}", argument=argument)
+        cells = [cell.strip() for cell in cells]
+        if "" in cells:
+            k = cells.index("")
+            raise InvalidArgumentError(f"{argument}: no value{where(k)}", argument=argument)
     try:
-        return parse_words(words, dtype, where)
+        return parse_elements(cells, dtype, where)
     except PageError as error:
         raise InvalidArgumentError(f"{argument}: {error.message}", argument=argument) from None
 
 
-def _parsed(text: str, dtype: str | None) -> tuple[Array, bool]:
-    """Return the array of a text, and whether all its elements are true or false."""
+def _parse(text: str, dtype: str | None) -> tuple[Array, bool]:
+    """Parse a text; return the array, and whether all its elements are true or false."""
     bare = text.strip()
     if bare.startswith(("[", "(")):
-        bare = _braced(bare)
+        bare = _to_braces(bare)
     elif not bare.startswith("{") and not QUOTED.fullmatch(bare):
         table = _table(text.strip(" \r\n"), dtype)  # tabs stay: they delimit empty cells at either end
         if table is not None:
@@ -86,9 +86,9 @@ def _parsed(text: str, dtype: str | None) -> tuple[Array, bool]:
     return parse_literal(bare, dtype), _TRUTHS.fullmatch(bare) is not None
 
 
-def _braced(text: str) -> str:
+def _to_braces(text: str) -> str:
     """Replace the brackets of JSON, Python and NumPy by braces, and add the commas that NumPy omits."""
-    made: list[str] = []
+    parts: list[str] = []
     before = ""
     opened: list[str] = []
     for token in _BRACKETED.findall(text):
@@ -100,18 +100,18 @@ def _braced(text: str) -> str:
             if opened and opened.pop() + token not in ("[]", "()"):
                 raise PageError("", f"{token!r} closes a bracket of another kind")
         elif token[0] not in "\"'" and ("{" in token or "}" in token):
-            raise PageError("", f"write brackets or braces, not both: {shown(token)}")
+            raise PageError("", f"write brackets or braces, not both: {quoted(token)}")
         if token not in ")]," and before not in ("", "[", "(", ","):
-            made.append(",")
+            parts.append(",")
         if token[0] == "'" and token[-1] == "'" and len(token) > 1:
             token = '"' + token[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
-        made.append({"[": "{", "(": "{", "]": "}", ")": "}"}.get(token, token))
+        parts.append({"[": "{", "(": "{", "]": "}", ")": "}"}.get(token, token))
         before = token
-    return "".join(made)
+    return "".join(parts)
 
 
 def _table(text: str, dtype: str | None) -> tuple[Array, bool] | None:
-    """Parse pasted cells, one row per line, separated by tabs, commas, semicolons or spaces; None if it is no table.
+    """Parse pasted cells, one row per line, separated by tabs, commas, semicolons or spaces; None if it is not a table.
 
     A single row or column is a vector.
     """
@@ -125,17 +125,17 @@ def _table(text: str, dtype: str | None) -> tuple[Array, bool] | None:
     for k, row in enumerate(rows):
         if len(row) != width:
             raise PageError("", f"row {k} has {len(row)} cells where row 0 has {width}")
-    words = [cell for row in rows for cell in row]
+    cells = [cell for row in rows for cell in row]
 
     def where(k: int) -> str:
         return f" in row {k // width}, cell {k % width}"
 
-    for k, word in enumerate(words):
-        if not word and dtype != "string":
-            raise PageError("", f"there is nothing{where(k)}")
-    vector = parse_words(words, dtype, where)
+    for k, cell in enumerate(cells):
+        if not cell and dtype != "string":
+            raise PageError("", f"no value{where(k)}")
+    vector = parse_elements(cells, dtype, where)
     flat = len(rows) == 1 or width == 1
-    return (vector if flat else vector.reshape(len(rows), width)), _all_truths(words)
+    return (vector if flat else vector.reshape(len(rows), width)), _all_truths(cells)
 
 
 def rows_of(text: str, separator: str | None = None) -> list[list[str]]:
@@ -156,11 +156,11 @@ def rows_of(text: str, separator: str | None = None) -> list[list[str]]:
     return rows
 
 
-def _all_truths(words: list[str]) -> bool:
-    return bool(words) and all(word.lower() in ("true", "false") for word in words)
+def _all_truths(cells: list[str]) -> bool:
+    return bool(cells) and all(cell.lower() in ("true", "false") for cell in cells)
 
 
-def _weak(array: Array, is_truth: bool) -> Any:
+def _without_dtype(array: Array, is_truth: bool) -> Any:
     """Return a value without a dtype as Python data; float32 only if an `f` requested it."""
     if is_truth:
         array = array.astype(bool)
@@ -169,11 +169,11 @@ def _weak(array: Array, is_truth: bool) -> Any:
     if 0 in array.shape[:-1]:  # a list would lose the sizes after the 0
         return array.astype(np.float32)
     if array.size > MOST_WEAK:
-        return _narrowed(array) if array.dtype == np.float64 else array
+        return _to_float32(array) if array.dtype == np.float64 else array
     return array.tolist()
 
 
-def _narrowed(array: Array) -> Array:
+def _to_float32(array: Array) -> Array:
     try:
         return as_float32(array, lambda k: f" at element {k}")
     except PageError as error:
@@ -183,12 +183,12 @@ def _narrowed(array: Array) -> Array:
 def as_float32(array: Array, where: Callable[[int], str]) -> Array:
     """Convert numbers to float32, the default dtype; raise PageError for a number that is too large."""
     with np.errstate(over="ignore"):
-        made = array.astype(np.float32)
-    lost = np.isinf(made) & np.isfinite(array)
+        narrow = array.astype(np.float32)
+    lost = np.isinf(narrow) & np.isfinite(array)
     if lost.any():
         k = int(lost.argmax())
         raise PageError("", f"{array.reshape(-1)[k]}{where(k)} is too large for float32; name a dtype")
-    return made
+    return narrow
 
 
 def _in_shape(array: Array, shape: list[int]) -> Array:
@@ -196,7 +196,7 @@ def _in_shape(array: Array, shape: list[int]) -> Array:
         return array.reshape(shape)
     if array.size == 1:
         return np.full(shape, array.reshape(-1)[0], dtype=array.dtype)
-    message = f"shape {shape} has {math.prod(shape)} elements, and the text {array.size}"
+    message = f"shape {shape} has {math.prod(shape)} elements; the text has {array.size}"
     raise InvalidArgumentError(message, argument="shape")
 
 
@@ -217,7 +217,9 @@ def arrays_of(name: str, body: bytes, dtype: str | None = None) -> dict[str, Arr
     if ending not in ENDINGS:
         raise InvalidArgumentError(f"name must end in {', '.join(ENDINGS)}; got {name!r}", argument="name")
     if len(body) > MOST_BYTES:
-        raise InvalidArgumentError(f"{path.name}: it has {len(body)} bytes; allowed are {MOST_BYTES}", argument="body")
+        raise InvalidArgumentError(
+            f"{path.name}: it has {len(body)} bytes; at most {MOST_BYTES} are allowed", argument="body"
+        )
     try:
         if ending == ".npy":
             return {path.stem: _npy(body)}
@@ -236,21 +238,21 @@ def _npy(raw: bytes, dtype_name: str | None = None) -> Array:
     try:
         shape, fortran, dtype = npy_header(stream)
     except ValueError as error:
-        raise PageError("", f"this is no .npy file: {error}") from None
+        raise PageError("", f"this is not a .npy file: {error}") from None
     if dtype.hasobject:
-        raise PageError("", "it holds Python objects, which are not read; save strings as fixed-width text")
+        raise PageError("", "it contains Python objects, which are not read; save strings as fixed-width text")
     size = math.prod(shape) * dtype.itemsize
     if stream.tell() + size != len(raw):
-        raise PageError("", f"its header announces {size} bytes, and there are {len(raw) - stream.tell()}")
+        raise PageError("", f"its header declares {size} bytes, but the file has {len(raw) - stream.tell()}")
     flat = np.frombuffer(raw, dtype=dtype, offset=stream.tell(), count=math.prod(shape)) if size else np.empty(0, dtype)
-    made: Array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+    array: Array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
     if dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2:
-        made = made.view(NUMPY_DTYPE["bfloat16"])  # .npy files have no name for it
+        array = array.view(NUMPY_DTYPE["bfloat16"])  # .npy files have no name for it
     if dtype_name in QUANTIZED or dtype_name == "bfloat16":
         stored = np.dtype(np.uint16) if dtype_name == "bfloat16" else NUMPY_DTYPE[dtype_name][0]
         if dtype.newbyteorder("=") == stored:
-            made = made.astype(stored).view(NUMPY_DTYPE[dtype_name])
-    return admitted(made, "")
+            array = array.astype(stored).view(NUMPY_DTYPE[dtype_name])
+    return validated(array, "")
 
 
 def _npz(raw: bytes) -> dict[str, Array]:
@@ -262,15 +264,16 @@ def _npz(raw: bytes) -> dict[str, Array]:
     except Exception:  # zipfile raises many types: BadZipFile, struct.error, NotImplementedError…
         raise PageError("", "this is not an .npz file") from None
     if not infos:
-        raise PageError("", "there is no .npy member in it")
+        raise PageError("", "it has no .npy member")
     names = [info.filename for info in infos]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise PageError("", f"{shown(twice)}: two members have this name")
+        raise PageError("", f"{quoted(twice)}: two members have this name")
     for info in infos:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack beyond what is read
             raise PageError(
-                "", f"{shown(info.filename)}: it is packed by method {info.compress_type}; NumPy has 0 and 8"
+                "",
+                f"{quoted(info.filename)}: unsupported compression method {info.compress_type}; NumPy uses 0 and 8",
             )
     if sum(info.file_size for info in infos) > MOST_BYTES:
         raise PageError("", f"its members unpack to more than {MOST_BYTES} bytes")
@@ -280,7 +283,7 @@ def _npz(raw: bytes) -> dict[str, Array]:
             with archive.open(info) as member:
                 members[info.filename.removesuffix(".npy")] = member.read(info.file_size + 1)
         except Exception as error:
-            raise PageError("", f"{shown(info.filename)}: damaged: {error}") from None
+            raise PageError("", f"{quoted(info.filename)}: damaged: {error}") from None
     found: dict[str, Array] = {}
     for name, data in members.items():
         if any(name == f"{other}.{part}" for part in ("dtype", "offsets", "shape") for other in members):
@@ -303,9 +306,9 @@ def _strings(joined: Array, offsets: Array, shape: Array) -> Array:
     if not fits or ends[0] < 0 or ends[-1] > joined.size:
         raise PageError("", "its offsets do not fit its bytes")
     data = joined.tobytes()
-    made = np.empty(len(ends) - 1, dtype=object)
-    made[:] = [data[a:b] for a, b in pairwise(ends)]
-    return made.reshape(sizes)
+    array = np.empty(len(ends) - 1, dtype=object)
+    array[:] = [data[a:b] for a, b in pairwise(ends)]
+    return array.reshape(sizes)
 
 
 def _table_file(raw: bytes, separator: str | None, dtype: str | None) -> Array:
@@ -313,40 +316,40 @@ def _table_file(raw: bytes, separator: str | None, dtype: str | None) -> Array:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PageError("", f"it is no UTF-8 text: byte {error.start}") from None
-    cells = text.count("\n") + sum(text.count(c) for c in ((separator,) if separator else ",;\t "))
-    if cells > MOST_CELLS:
-        raise PageError("", f"it has about {cells} cells, allowed are {MOST_CELLS}; save it as a .npy file")
+        raise PageError("", f"it is not UTF-8 text: byte {error.start}") from None
+    count = text.count("\n") + sum(text.count(c) for c in ((separator,) if separator else ",;\t "))
+    if count > MOST_CELLS:
+        raise PageError("", f"it has about {count} cells; at most {MOST_CELLS} are allowed; save it as a .npy file")
     rows = rows_of(text, separator)
     if not rows:
-        raise PageError("", "there are no cells in it")
+        raise PageError("", "it has no cells")
     head = 1 if len(rows) > 1 and not _numeric(rows[0]) and _numeric(rows[1]) and dtype != "string" else 0
     body = rows[head:]
     width = len(body[0])
     for k, row in enumerate(body):
         if len(row) != width:
             raise PageError("", f"row {head + k} has {len(row)} cells where row {head} has {width}")
-    words = [cell for row in body for cell in row]
+    cells = [cell for row in body for cell in row]
     kind = dtype or (None if _numeric(body[0]) else "string")
 
     def where(k: int) -> str:
         return f" in row {head + k // width}, cell {k % width}"
 
-    if kind != "string" and "" in words:
-        raise PageError("", f"there is nothing{where(words.index(''))}")
-    made = parse_words(words, kind, where)
-    if kind is None and made.dtype == np.float64:
-        made = as_float32(made, where)
-    return made if width == 1 else made.reshape(len(body), width)
+    if kind != "string" and "" in cells:
+        raise PageError("", f"no value{where(cells.index(''))}")
+    array = parse_elements(cells, kind, where)
+    if kind is None and array.dtype == np.float64:
+        array = as_float32(array, where)
+    return array if width == 1 else array.reshape(len(body), width)
 
 
 def _numeric(row: list[str]) -> bool:
     """Return whether all cells are numbers; vectorized, because a row may have millions."""
     cells = [cell for cell in row if cell]
     try:
-        parse_words(cells, "complex128")
+        parse_elements(cells, "complex128")
     except PageError:
-        return all(map(_is_number, cells))  # one may be too large, which is an error and no text
+        return all(map(_is_number, cells))  # a number that is too large is an error later, not text
     return bool(cells)
 
 

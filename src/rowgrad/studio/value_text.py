@@ -14,22 +14,22 @@ from .._runtime.arrays import Array, as_array, aval_of
 from ..errors import InvalidArgumentError
 from ..graph.inputs import in_dtype
 from ..graph.io.arrays import to_plain
-from ..graph.literal import write_word
+from ..graph.literal import write_element
 from ..graph.nodes import describe
-from .value_input import array_of_words
+from .value_input import array_of_cells
 
 # -- short texts -------------------------------------------------------------------------------------------------------
 
 
 def array_of(value: Any, argument: str = "value") -> Array:
-    """Return a value as the array it becomes by itself."""
+    """Return a value as an array; Python values get their default dtype."""
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     return as_array(value, argument)
 
 
 def is_weak(value: Any) -> bool:
-    """Return whether a value has no dtype of its own."""
+    """Return whether a value has no dtype yet: Python numbers, strings and lists."""
     return not isinstance(value, np.ndarray | np.generic)
 
 
@@ -39,7 +39,7 @@ def short_text(value: Any, most: int = 200) -> str:
 
 
 def as_written(value: Any) -> Array:
-    """Return the array whose texts are what was typed: with Python's digits, not those of float32."""
+    """Return the array whose texts have the digits that were typed: those of Python's floats, not of float32."""
     array = array_of(value)
     return np.array(value, dtype=np.float64) if is_weak(value) and array.dtype == np.float32 else array
 
@@ -50,19 +50,19 @@ def literal_text(array: Array, most: int) -> str:
     if array.size == 0:
         return _cut(_empty(array.shape, most), most)
     flat = _first(array, most // 2 + 1)
-    words = [write_word(x, dtype) for x in flat] if dtype in ("string", "float32") else texts_of(flat)
+    texts = [write_element(x, dtype) for x in flat] if dtype in ("string", "float32") else texts_of(flat)
     inner: list[str] = []
     length = 0
-    for k, word in enumerate(words):
+    for k, text in enumerate(texts):
         opened = sum(1 for size in _strides(array.shape) if k % size == 0)
-        inner.append(("," if k else "") + "{" * opened + word)
+        inner.append(("," if k else "") + "{" * opened + text)
         closing = sum(1 for size in _strides(array.shape) if (k + 1) % size == 0)
         inner.append("}" * closing)
         length += len(inner[-2]) + closing
         if length > most:
             break
     text = "".join(inner)
-    return text if len(text) <= most and len(words) == array.size else text[: most - 1] + "…"
+    return text if len(text) <= most and len(texts) == array.size else text[: most - 1] + "…"
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:
@@ -96,17 +96,17 @@ def preview(array: Array, most: int = 120) -> str:
     elif kind == "V":
         kind = "f"
     if kind == "f":
-        words = [f"{x:.6g}" for x in flat.astype(np.float64, copy=False).tolist()]
+        texts = [f"{x:.6g}" for x in flat.astype(np.float64, copy=False).tolist()]
     elif kind == "O":
-        words = [write_word(x if len(x) <= most else x[:most], "string") for x in flat.tolist()]
+        texts = [write_element(x if len(x) <= most else x[:most], "string") for x in flat.tolist()]
     elif kind == "b":
-        words = ["true" if x else "false" for x in flat.tolist()]
+        texts = ["true" if x else "false" for x in flat.tolist()]
     else:
-        words = [str(x).strip("()") for x in flat.tolist()]
+        texts = [str(x).strip("()") for x in flat.tolist()]
     if array.ndim == 0:
-        return _cut(words[0], most)
-    row = array.shape[-1] if array.ndim > 1 and array.size else len(words) or 1
-    text = "; ".join([", ".join(words[k : k + row]) for k in range(0, len(words), row)])
+        return _cut(texts[0], most)
+    row = array.shape[-1] if array.ndim > 1 and array.size else len(texts) or 1
+    text = "; ".join([", ".join(texts[k : k + row]) for k in range(0, len(texts), row)])
     return _cut(text + (" …" if flat.size < array.size else ""), most)
 
 
@@ -132,7 +132,7 @@ def matrix_of(array: Array, at: Sequence[int]) -> Array:
     """Return the array as a matrix: `at` indexes all but the last two axes; a vector is a column, a number a cell."""
     leading = max(array.ndim - 2, 0)
     if len(at) != leading:
-        raise _error("at", f"{leading} indices, as {describe(aval_of(array).dtype, array.shape)} asks for", [*at])
+        raise _error("at", f"{leading} indices, as {describe(aval_of(array).dtype, array.shape)} requires", [*at])
     for axis, index in enumerate(at):
         if not 0 <= index < max(array.shape[axis], 1):
             raise _error(f"at[{axis}]", f"in [0, {array.shape[axis]})", index)
@@ -150,7 +150,7 @@ def window_of(array: Array, at: Sequence[int], rows: Sequence[int], columns: Seq
     `of` says how large that matrix is.
     """
     matrix = matrix_of(array, at)
-    (a, b), (c, d) = (clipped(pair, size) for pair, size in zip((rows, columns), matrix.shape, strict=True))
+    (a, b), (c, d) = (clip(pair, size) for pair, size in zip((rows, columns), matrix.shape, strict=True))
     check_cells(b - a, d - c)
     flat = texts_of(np.ascontiguousarray(matrix[a:b, c:d]).reshape(-1))
     width = d - c
@@ -178,14 +178,14 @@ def texts_of(flat: Array) -> list[str]:
         return [str(x) for x in flat.tolist()]
     if flat.dtype.kind == "f":
         return [str(x) for x in flat]  # NumPy writes the shortest text that restores the number
-    return [write_word(x, dtype) for x in flat]
+    return [write_element(x, dtype) for x in flat]
 
 
 def string_text(item: Any) -> str:
     """Return a string, quoted if a part of it would be invisible or be parsed differently."""
     if isinstance(item, str) and item and item.isprintable() and item[0] != '"' and item == item.strip():
         return item
-    return write_word(item, "string")
+    return write_element(item, "string")
 
 
 def check_cells(rows: int, columns: int) -> None:
@@ -194,7 +194,7 @@ def check_cells(rows: int, columns: int) -> None:
         raise _error("rows and columns", f"at most {MOST_CELLS} cells", f"{rows} x {columns}")
 
 
-def clipped(pair: Sequence[int], size: int) -> tuple[int, int]:
+def clip(pair: Sequence[int], size: int) -> tuple[int, int]:
     """Clip [first, beyond) to [0, size)."""
     first = min(max(pair[0], 0), size)
     return first, min(max(pair[1], first), size)
@@ -210,7 +210,8 @@ def _error(name: str, bound: str, value: Any) -> InvalidArgumentError:
 def heat_of(array: Array, at: Sequence[int], most: int) -> dict[str, Any]:
     """Sample at most `most` rows and columns evenly: cell [i][j] is element [i * step[0], j * step[1]].
 
-    `low` and `high` are those of the whole array; what is no finite number is null. Complex numbers show their size.
+    `low` and `high` are those of the whole array. Elements that are not finite are null; complex numbers are shown by
+    their absolute value.
     """
     dtype = aval_of(array).dtype
     if dtype == "string":
@@ -224,10 +225,10 @@ def heat_of(array: Array, at: Sequence[int], most: int) -> dict[str, Any]:
     low, high = _bounds(array, dtype)
     cells = picked.astype(object)
     cells[~np.isfinite(picked)] = None
-    made = {"info": info_of(array), "rows": rows, "columns": columns, "low": low, "high": high}
+    response = {"info": info_of(array), "rows": rows, "columns": columns, "low": low, "high": high}
     if dtype in QUANTIZED:
-        made["info"] |= {"dtype": dtype, "text": made["info"]["text"].replace(aval_of(array).dtype, dtype)}
-    return made | {"step": steps, "cells": cells.tolist()}
+        response["info"] |= {"dtype": dtype, "text": response["info"]["text"].replace(aval_of(array).dtype, dtype)}
+    return response | {"step": steps, "cells": cells.tolist()}
 
 
 def _floats(array: Array, dtype: str) -> Array:
@@ -255,14 +256,14 @@ def sparse_window(
 ) -> dict[str, Any]:
     """Return the cells in rows [a, b) and columns [c, d): a text for an entry, None for an empty cell.
 
-    Of entries at one place the last is shown.
+    If several entries are at one position, the last is shown.
     """
     places, found, shape = _matrix(indices, values, dense_shape)
-    (a, b), (c, d) = (clipped(pair, int(size)) for pair, size in zip((rows, columns), shape, strict=True))
+    (a, b), (c, d) = (clip(pair, int(size)) for pair, size in zip((rows, columns), shape, strict=True))
     check_cells(b - a, d - c)
     cells: list[list[str | None]] = [[None] * (d - c) for _ in range(b - a)]
-    seen = np.flatnonzero(((places >= (a, c)) & (places < (b, d))).all(axis=1))
-    for (row, column), text in zip(places[seen].tolist(), texts_of(found[seen]), strict=True):
+    visible = np.flatnonzero(((places >= (a, c)) & (places < (b, d))).all(axis=1))
+    for (row, column), text in zip(places[visible].tolist(), texts_of(found[visible]), strict=True):
         cells[row - a][column - c] = text
     info = _info(found, shape)
     return {"info": info, "rows": [a, b], "columns": [c, d], "of": shape.tolist(), "cells": cells}
@@ -271,13 +272,13 @@ def sparse_window(
 def sparse_entries(indices: Any, values: Any, dense_shape: Any, entries: Sequence[int]) -> dict[str, Any]:
     """Return entries [first, beyond) in their order, as [row, column, text], and the `total` number of entries."""
     places, found, shape = _matrix(indices, values, dense_shape)
-    first, beyond = clipped(entries, len(found))
+    first, beyond = clip(entries, len(found))
     if beyond - first > MOST_CELLS:
         raise _error("entries", f"at most {MOST_CELLS} entries", beyond - first)
     texts = texts_of(np.ascontiguousarray(found[first:beyond]))
     listed = [[*place, text] for place, text in zip(places[first:beyond].tolist(), texts, strict=True)]
-    made = {"info": _info(found, shape), "first": first, "beyond": beyond, "total": len(found)}
-    return made | {"of": shape.tolist(), "entries": listed}
+    response = {"info": _info(found, shape), "first": first, "beyond": beyond, "total": len(found)}
+    return response | {"of": shape.tolist(), "entries": listed}
 
 
 def sparse_parts(dtype: str | None, shape: Sequence[int], entries: list[Any]) -> tuple[Array, Array, Array]:
@@ -288,23 +289,23 @@ def sparse_parts(dtype: str | None, shape: Sequence[int], entries: list[Any]) ->
             raise _error(f"entries[{k}]", "[row, column, text]", entry)
         for axis, (index, size) in enumerate(zip(entry[:2], shape, strict=True)):
             if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < size:
-                raise _error(f"entries[{k}][{axis}]", f"a whole number in [0, {size})", index)
+                raise _error(f"entries[{k}][{axis}]", f"an integer in [0, {size})", index)
         place = (entry[0], entry[1])
         if place in places:
-            raise _error(f"entries[{k}]", f"at a place of its own; entries[{places[place]}] is there too", [*place])
+            raise _error(f"entries[{k}]", f"at an unused position; entries[{places[place]}] is there already", [*place])
         places[place] = k
     order = sorted(places)
-    words = [entries[places[place]][2] for place in order]
-    values = array_of_words(words, dtype, lambda k: f" at row {order[k][0]}, column {order[k][1]}", "entries")
+    texts = [entries[places[place]][2] for place in order]
+    values = array_of_cells(texts, dtype, lambda k: f" at row {order[k][0]}, column {order[k][1]}", "entries")
     return np.array(order, np.int64).reshape(-1, 2), values, np.array(shape, np.int64)
 
 
 def _matrix(indices: Any, values: Any, dense_shape: Any) -> tuple[Array, Array, Array]:
     """Validate and return indices, values and shape of a sparse matrix."""
-    places, shape = _placed(indices, "indices"), _placed(dense_shape, "dense_shape")
+    places, shape = _as_int64(indices, "indices"), _as_int64(dense_shape, "dense_shape")
     found = array_of(values, "values")
     if shape.shape != (2,) or (shape < 0).any():
-        raise _error("dense_shape", "two sizes from 0: a grid shows a matrix", shape.tolist())
+        raise _error("dense_shape", "two sizes >= 0: a grid shows a matrix", shape.tolist())
     if found.ndim != 1:
         raise _error("values", "a vector", info_of(found)["text"])
     if places.size == 0:
@@ -323,5 +324,5 @@ def _info(found: Array, shape: Array) -> dict[str, Any]:
     return info | {"text": f"{info['dtype']}[{','.join(map(str, info['shape']))}]"}
 
 
-def _placed(value: Any, argument: str) -> Array:
+def _as_int64(value: Any, argument: str) -> Array:
     return in_dtype(value, argument, "int64")

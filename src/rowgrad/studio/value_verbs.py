@@ -15,7 +15,7 @@ from ..graph.page_builder import check
 from ..graph.session import ClientSession
 from ..graph.trace import trace as trace_rows
 from .charts import MOST_SERIES, Watched
-from .value_input import arrays_of, parse_value, unpacking, value_of_words
+from .value_input import arrays_of, parse_value, unpacking, value_of_cells
 from .value_text import (
     MOST_CELLS,
     array_of,
@@ -51,8 +51,8 @@ def parse(studio: Studio, args: Arguments) -> Json:
 @verb("cells")
 def cells(studio: Studio, args: Arguments) -> Json:
     """Parse the cells of a grid."""
-    words = args.texts("cells", most=MOST_ELEMENTS)
-    return _value_json(studio, value_of_words(words, args.text("dtype", most=40), _shape(args)))
+    texts = args.texts("cells", most=MOST_ELEMENTS)
+    return _value_json(studio, value_of_cells(texts, args.text("dtype", most=40), _shape(args)))
 
 
 @verb("describe")
@@ -106,10 +106,10 @@ def sparse_cells(studio: Studio, args: Arguments) -> Json:
 
 
 def interval(args: Arguments, name: str) -> list[int]:
-    """Return the argument `[first, beyond]`."""
+    """Return the argument `[first, beyond]`, a half-open interval."""
     found = args.wholes(name, most=2)
     if len(found) != 2 or found[0] > found[1]:
-        raise args.error(name, "[first, beyond], the first not after the other", found)
+        raise args.error(name, "[first, beyond] with first <= beyond", found)
     return found
 
 
@@ -202,7 +202,7 @@ def _session(studio: Studio, args: Arguments) -> ClientSession:
     session = studio.runs.session_of(name)
     if session is None:
         studio.folder.open(name)  # raises if there is no such page
-        raise args.error("name", "a page that has been run: there is nothing to look at", name)
+        raise args.error("name", "a page that has been run", name)
     return session
 
 
@@ -244,19 +244,19 @@ def _watched(graph: Graph, args: Arguments, k: int, entry: Any) -> Watched:
     if not isinstance(entry, dict) or entry.keys() - {"block", "pin", "entry", "at", "label"}:
         raise args.error(place, "an object with block, pin, and where needed entry and at", entry)
     inner = Arguments(f"watch: {place}", entry, b"", args.pool)
-    made = Watched(
+    watched = Watched(
         inner.text("block"),
         inner.text("pin"),
         inner.whole("entry", 0, _FAR) if "entry" in inner else None,
         tuple(inner.wholes("at", [])),
     )
-    _known(graph, args, made.block, f"{place}.block")
+    _known(graph, args, watched.block, f"{place}.block")
     try:
-        value = find(graph, f"{made.block}.{made.pin}" + ("" if made.entry is None else f"[{made.entry}]"))
+        value = find(graph, f"{watched.block}.{watched.pin}" + ("" if watched.entry is None else f"[{watched.entry}]"))
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"watch: {place}: {error.message}", argument=place) from None
     if not isinstance(value, Output):
-        raise args.error(place, "one array: say which entry of the list", f"{made.block}.{made.pin}")
-    if value.shape is not None and made.at and len(made.at) != len(value.shape):
-        raise args.error(f"{place}.at", f"{len(value.shape)} indices, as {value!r} asks for", list(made.at))
-    return made
+        raise args.error(place, "one array: name an entry of the list", f"{watched.block}.{watched.pin}")
+    if value.shape is not None and watched.at and len(watched.at) != len(value.shape):
+        raise args.error(f"{place}.at", f"{len(value.shape)} indices, as {value!r} requires", list(watched.at))
+    return watched

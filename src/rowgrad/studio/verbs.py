@@ -1,4 +1,4 @@
-"""Studio's verbs: the table of handlers by name, and the validated arguments they read. No transport is known here.
+"""Studio's verbs: the table of handlers by name, and the validated arguments they read, for any transport.
 
 The HTTP server and the notebook's widget both call `answer`, from their own threads.
 """
@@ -47,9 +47,9 @@ class Arguments:
 
     def whole(self, name: str, least: int, most: int, default: int = _ABSENT) -> int:
         """Return an integer within bounds."""
-        value = self._take(name, default, int, "a whole number")
+        value = self._take(name, default, int, "an integer")
         if isinstance(value, bool) or not least <= value <= most:
-            raise self.error(name, f"a whole number from {least} to {most}", value)
+            raise self.error(name, f"an integer from {least} to {most}", value)
         return int(value)
 
     def number(self, name: str, least: float, most: float, default: float = _ABSENT) -> float:
@@ -75,11 +75,11 @@ class Arguments:
         return found
 
     def wholes(self, name: str, default: list[Any] = _ABSENT, most: int = 64) -> list[int]:
-        """Return a list of integers from 0."""
+        """Return a list of integers >= 0."""
         found = self.listed(name, default, most)
         for k, item in enumerate(found):
             if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < 2**62:
-                raise self.error(f"{name}[{k}]", "a whole number from 0", item)
+                raise self.error(f"{name}[{k}]", "an integer >= 0", item)
         return found
 
     def record(self, name: str, default: dict[str, Any] = _ABSENT) -> dict[str, Any]:
@@ -99,9 +99,9 @@ class Arguments:
 
     def error(self, name: str, bound: str, value: Any) -> InvalidArgumentError:
         """Return the error of an invalid argument."""
-        shown = repr(value)
-        shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
-        return InvalidArgumentError(f"{self.verb}: {name} must be {bound}; got {shown}", argument=name)
+        text = repr(value)
+        text = text if len(text) <= 80 else f"{text[:79]}…"
+        return InvalidArgumentError(f"{self.verb}: {name} must be {bound}; got {text}", argument=name)
 
     def _take(self, name: str, default: Any, kind: Any, bound: str) -> Any:
         value = self.fields.get(name)
@@ -149,11 +149,11 @@ def verb(name: str, takes_file: bool = False) -> Callable[[Handler], Handler]:
 
 
 def find(name: str) -> Verb:
-    """Return the verb of a name; raise UnknownVerbError if there is none."""
+    """Return a verb by its name; raise UnknownVerbError for any other name."""
     for module in _VERB_MODULES:
         importlib.import_module(f"{__package__}.{module}")
     if name not in VERBS:
-        raise UnknownVerbError(f"there is no verb {name!r}; there are {', '.join(sorted(VERBS))}")
+        raise UnknownVerbError(f"no verb named {name!r}; known are {', '.join(sorted(VERBS))}")
     return VERBS[name]
 
 

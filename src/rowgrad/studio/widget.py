@@ -20,7 +20,7 @@ from ..errors import InvalidArgumentError
 from ..graph import ClientSession, Page, PageError, Scope, load, page_of
 from ..graph.page_builder import build
 from . import verbs
-from .project import tell_page, tell_project
+from .project import send_page_event, send_project_event
 from .studio import Studio
 
 _HERE = files(__package__) / "static"
@@ -40,7 +40,7 @@ class Widget(anywidget.AnyWidget):
 
     Raises:
         PageError: The file is not a page, or contains several.
-        TypeError: `graph` is none of these types.
+        TypeError: `graph` has another type.
 
     >>> from rowgrad.graph import Const, Scope
     >>> root = Scope.new_root_scope("model")
@@ -71,10 +71,10 @@ class Widget(anywidget.AnyWidget):
         info = self._studio.folder.new(first.name if graph is not None else "page", first)
         super().__init__(height=height, page_name=info["name"])
         self._changed: list[Callable[[Page], None]] = []
-        self._hands = ThreadPoolExecutor(4, thread_name_prefix="rowgrad-widget")
+        self._executor = ThreadPoolExecutor(4, thread_name_prefix="rowgrad-widget")
         self._listener = self._studio.hub.listen(_PYTHON)
-        self.on_msg(self._hear)
-        threading.Thread(target=self._pass_on, name="rowgrad-widget-events", daemon=True).start()
+        self.on_msg(self._on_message)
+        threading.Thread(target=self._forward_events, name="rowgrad-widget-events", daemon=True).start()
 
     # -- from Python ---------------------------------------------------------------------------------------------------
 
@@ -93,8 +93,8 @@ class Widget(anywidget.AnyWidget):
                 self.page_name, f"it was changed in the notebook at the same time; yours is {saved.conflict_page!r}"
             )
         self._studio.runs.edited(self.page_name, page, saved.revision)
-        tell_page(self._studio, self.page_name, saved.revision, _PYTHON)
-        tell_project(self._studio)
+        send_page_event(self._studio, self.page_name, saved.revision, _PYTHON)
+        send_project_event(self._studio)
 
     def on_change(self, call: Callable[[Page], None]) -> None:
         """Call a function with the page whenever it is changed in the notebook."""
@@ -119,37 +119,37 @@ class Widget(anywidget.AnyWidget):
         if not hasattr(self, "_hands"):  # the constructor raised
             return
         self._studio.close()
-        self._hands.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
         super().close()
         if self._own is not None:
             self._own.cleanup()
 
     # -- from the notebook ---------------------------------------------------------------------------------------------
 
-    def _hear(self, _: Any, message: dict[str, Any], buffers: list[Any]) -> None:
+    def _on_message(self, _: Any, message: dict[str, Any], buffers: list[Any]) -> None:
         """Handle a request in a thread, so that a long run does not block the kernel."""
         if isinstance(message, dict) and isinstance(message.get("id"), int):
             with contextlib.suppress(RuntimeError):  # the widget was closed a moment ago
-                self._hands.submit(self._answer, message, bytes(buffers[0]) if buffers else b"")
+                self._executor.submit(self._answer, message, bytes(buffers[0]) if buffers else b"")
 
     def _answer(self, message: dict[str, Any], body: bytes) -> None:
-        given = message.get("given")
+        fields = message.get("given")
         try:
             result = verbs.answer(
-                self._studio, str(message.get("verb")), given if isinstance(given, dict) else {}, body
+                self._studio, str(message.get("verb")), fields if isinstance(fields, dict) else {}, body
             )
             self.send({"id": message["id"], "result": result})
         except Exception as error:  # the page shows it
             self.send({"id": message["id"], "error": verbs.error_json(error)})
 
-    def _pass_on(self) -> None:
+    def _forward_events(self) -> None:
         while not self._listener.closed:
             for event in self._listener.take(10.0):
                 self.send({"event": event})
                 if event.get("event") == "page" and event.get("window") != _PYTHON:
-                    self._tell_changed(event["name"])
+                    self._notify_changed(event["name"])
 
-    def _tell_changed(self, name: str) -> None:
+    def _notify_changed(self, name: str) -> None:
         if name != self.page_name or not self._changed:
             return
         try:
@@ -174,5 +174,5 @@ def _page_from(graph: Scope | Page | str | PathLike[str] | None) -> Page:
         raise TypeError(f"graph must be a Scope, a Page or the path of a page; got {type(graph).__name__}")
     found = load(fspath(graph))
     if not isinstance(found, Page):
-        raise PageError(Path(graph).name, "it holds a project; load it and give one of its pages")
+        raise PageError(Path(graph).name, "the file is a project; load it and pass one of its pages")
     return found

@@ -11,7 +11,7 @@ from studio_window import StudioWindow
 
 
 @pytest.mark.feature("conflicts")
-@pytest.mark.broken("rowgrad.studio.project_verbs:tell_conflict", "lambda *given: None")
+@pytest.mark.broken("rowgrad.studio.project_verbs:send_conflict_event", "lambda *given: None")
 def test_a_conflicting_save_becomes_a_copy_and_both_windows_report_it(ui: StudioWindow) -> None:
     ui.write_page("work", const("x", (0, 0), [1.0]))
     other = ui.another_window().open("work")
@@ -43,7 +43,7 @@ def test_a_conflicting_save_becomes_a_copy_and_both_windows_report_it(ui: Studio
     assert len(list(ui.server.folder.glob("*.json"))) == 2
 
 
-@pytest.mark.broken("rowgrad.studio.project_verbs:tell_page", "lambda *given: None")
+@pytest.mark.broken("rowgrad.studio.project_verbs:send_page_event", "lambda *given: None")
 def test_a_window_without_edits_follows_the_other(ui: StudioWindow) -> None:
     ui.write_page("work", const("x", (0, 0), [1.0]))
     other = ui.another_window().open("work")

@@ -35,7 +35,7 @@ SHOWN = {
 
 
 @pytest.mark.feature("literals")
-@pytest.mark.broken("rowgrad.studio.value_input:_weak", "lambda found, truth: 7")
+@pytest.mark.broken("rowgrad.studio.value_input:_without_dtype", "lambda found, truth: 7")
 def test_a_literal_on_an_unwired_pin(ui: StudioWindow) -> None:
     """Also on a block of a sparse op."""
     ui.open_blocks(
@@ -87,7 +87,7 @@ def test_const_with_dtype_shape_and_literal(ui: StudioWindow) -> None:
 
 @pytest.mark.feature("literals", "attributes", "wires")
 @pytest.mark.broken(
-    "rowgrad.studio.page_session:PageRun._open", "lambda run, prepared, engine: (Opened.new(prepared, engine), [])"
+    "rowgrad.studio.page_session:PageRun._open", "lambda run, prepared, engine: (PageSession.new(prepared, engine), [])"
 )
 def test_a_variable_starts_from_a_literal_or_a_wire_and_keeps_its_value(ui: StudioWindow) -> None:
     ui.open_blocks(

@@ -69,7 +69,7 @@ def test_the_script_runs_in_a_process_and_computes_the_same_bits(ui: StudioWindo
 
 @pytest.mark.feature("export")
 @pytest.mark.broken(
-    "rowgrad.studio.import_export_verbs:_FORMS",
+    "rowgrad.studio.import_export_verbs:_FORMATS",
     "original | {'json': ('.json', lambda page: dumps(Page(page.name, page.blocks[:-1])))}",
 )
 def test_the_exported_json_equals_the_saved_page(ui: StudioWindow, tmp_path: Path) -> None:
@@ -89,7 +89,9 @@ def test_the_exported_json_equals_the_saved_page(ui: StudioWindow, tmp_path: Pat
 
 
 @pytest.mark.feature("export")
-@pytest.mark.broken("rowgrad.studio.import_export_verbs:_FORMS", "original | {'svg': ('.svg', lambda page: '<svg/>')}")
+@pytest.mark.broken(
+    "rowgrad.studio.import_export_verbs:_FORMATS", "original | {'svg': ('.svg', lambda page: '<svg/>')}"
+)
 def test_the_exported_svg_shows_every_block(ui: StudioWindow, tmp_path: Path) -> None:
     open_export_dialog(ui)
     download = download_export(ui, "Drawing (SVG)")
@@ -109,7 +111,7 @@ def test_the_exported_svg_shows_every_block(ui: StudioWindow, tmp_path: Path) ->
 
 @pytest.mark.feature("export")
 @pytest.mark.broken(
-    "rowgrad.studio.import_export_verbs:_FORMS",
+    "rowgrad.studio.import_export_verbs:_FORMATS",
     "original | {'svg': ('.svg', lambda page: "
     '\'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="600"/>\')}',
 )

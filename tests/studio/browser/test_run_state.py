@@ -102,7 +102,7 @@ def test_a_result_shows_the_shape_of_the_last_run(ui: StudioWindow) -> None:
 
 
 @pytest.mark.feature("errors")
-@pytest.mark.broken("rowgrad.studio.page_session:PageRun._failed", "lambda run, work, error: None")
+@pytest.mark.broken("rowgrad.studio.page_session:PageRun._fail", "lambda run, work, error: None")
 @pytest.mark.broken("rowgrad.studio.page_session:failure_json", "lambda *given: original(*given) | {'block': None}")
 def test_a_run_error_names_its_block_and_is_reported_once(ui: StudioWindow) -> None:
     ui.open_blocks(
@@ -150,9 +150,9 @@ def test_an_edit_of_the_logic_stops_the_run_and_a_move_does_not(ui: StudioWindow
 
 
 @pytest.mark.feature("run")
-@pytest.mark.broken("rowgrad.studio.page_session:Opened.carry_on", "lambda *given: []")
+@pytest.mark.broken("rowgrad.studio.page_session:PageSession.adopt_variables", "lambda *given: []")
 @pytest.mark.broken(
-    "rowgrad.studio.page_session:Opened.carry_on", "lambda *given: (original(*given), ['something'])[1]"
+    "rowgrad.studio.page_session:PageSession.adopt_variables", "lambda *given: (original(*given), ['something'])[1]"
 )
 def test_variables_keep_their_values_over_an_edit(ui: StudioWindow) -> None:
     """A message names them."""

@@ -35,7 +35,7 @@ def large_file(folder: Path) -> tuple[Path, str]:
 
 
 @pytest.mark.feature("spreadsheet")
-@pytest.mark.broken("rowgrad.studio.value_verbs:value_of_words", "lambda words, *more: original(words[::-1], *more)")
+@pytest.mark.broken("rowgrad.studio.value_verbs:value_of_cells", "lambda words, *more: original(words[::-1], *more)")
 def test_type_values_into_the_grid(ui: StudioWindow) -> None:
     """With the keyboard; rows and columns can be added."""
     ui.open_blocks(block("const", "Const", values={"val": array("float32", [1.0])}))
@@ -63,7 +63,7 @@ def test_type_values_into_the_grid(ui: StudioWindow) -> None:
 
 
 @pytest.mark.feature("spreadsheet")
-@pytest.mark.broken("rowgrad.studio.value_verbs:value_of_words", "lambda words, *more: original(words[::-1], *more)")
+@pytest.mark.broken("rowgrad.studio.value_verbs:value_of_cells", "lambda words, *more: original(words[::-1], *more)")
 def test_paste_from_a_spreadsheet(ui: StudioWindow) -> None:
     """Tab-separated text."""
     ui.window.context.grant_permissions(["clipboard-read", "clipboard-write"])

@@ -127,7 +127,7 @@ def test_the_widget_shows_the_page_and_an_edit_reaches_python(
     assert widget.session().run("y").tolist() == [-7.0, -8.0, -9.0]
 
 
-@pytest.mark.broken("rowgrad.studio.widget:Widget._pass_on", "lambda self: None")
+@pytest.mark.broken("rowgrad.studio.widget:Widget._forward_events", "lambda self: None")
 def test_a_page_set_in_python_is_shown_in_the_widget(widget: Widget, window: Page, windows: BrowserWindows) -> None:
     notebook = Notebook(window, widget, HERE)
     page = widget.page

@@ -90,8 +90,8 @@ export function align(blocks: Block[], catalog: Catalog, how: Alignment): Map<st
     const along = how === "across" ? "x" : "y";
     const extent = how === "across" ? "width" : "height";
     const sorted = [...boxes].sort((a, b) => a[along] - b[along]);
-    const room = (how === "across" ? right - left : bottom - top) - sorted.reduce((sum, b) => sum + b[extent], 0);
-    const gap = sorted.length > 1 ? room / (sorted.length - 1) : 0;
+    const space = (how === "across" ? right - left : bottom - top) - sorted.reduce((sum, b) => sum + b[extent], 0);
+    const gap = sorted.length > 1 ? space / (sorted.length - 1) : 0;
     let next = how === "across" ? left : top;
     for (const box of sorted) {
       places.set(box.id, how === "across" ? [next, box.y] : [box.x, next]);
@@ -122,13 +122,13 @@ export function boundsOf(page: Page, catalog: Catalog): Size & { x: number; y: n
 
 /** A frame that contains all of these blocks. */
 export function frameAround(blocks: Block[], catalog: Catalog, text: string): Note {
-  const room = 30;
+  const margin = 30;
   const sizes = rendered.sizes();
   const boxes = blocks.map((block) => ({ x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOfBlock(block, catalog, sizes) }));
-  const left = Math.min(...boxes.map((b) => b.x)) - room;
-  const top = Math.min(...boxes.map((b) => b.y)) - room - 14;
-  const right = Math.max(...boxes.map((b) => b.x + b.width)) + room;
-  const bottom = Math.max(...boxes.map((b) => b.y + b.height)) + room;
+  const left = Math.min(...boxes.map((b) => b.x)) - margin;
+  const top = Math.min(...boxes.map((b) => b.y)) - margin - 14;
+  const right = Math.max(...boxes.map((b) => b.x + b.width)) + margin;
+  const bottom = Math.max(...boxes.map((b) => b.y + b.height)) + margin;
   return { text, at: [left, top], size: [right - left, bottom - top] };
 }
 

@@ -18,15 +18,15 @@ export function withFrameContents(changes: NodeChange[]): NodeChange[] {
   const frames = moved.filter((c) => notesOf(open.page)[noteNumber(c.id) ?? -1]?.size);
   if (!frames.length) return changes;
   const sizes = rendered.sizes();
-  const seen = new Set(moved.map((c) => c.id));
+  const found = new Set(moved.map((c) => c.id));
   const more: NodeChange[] = [];
   for (const c of frames) {
     const k = noteNumber(c.id)!;
     const [x, y] = notesOf(open.page)[k]!.at ?? [0, 0];
     const inside = frameContents(open.page, k, get().catalog, (id) => sizes.get(id), (i) => sizes.get(noteId(i)));
     for (const [id, at] of [...inside.blocks, ...inside.notes.map(([i, at]) => [noteId(i), at] as const)]) {
-      if (seen.has(id)) continue;
-      seen.add(id);
+      if (found.has(id)) continue;
+      found.add(id);
       more.push({ id, type: "position", position: { x: at[0] + c.position!.x - x, y: at[1] + c.position!.y - y }, dragging: c.dragging ?? false });
     }
   }

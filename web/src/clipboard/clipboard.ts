@@ -55,11 +55,11 @@ function isWhole(page: Page): boolean {
 
 /** Insert the blocks of another page under free names, with their upper left corner at a position. */
 export function insertPage(page: Page, pasted: Page, at: Place): { page: Page; ids: Set<string>; notes: Set<number> } {
-  const taken = idsOf(page);
+  const used = idsOf(page);
   const names = new Map<string, string>();
   for (const block of pasted.blocks) {
-    const id = freeId(taken, block.id);
-    taken.add(id);
+    const id = freeId(used, block.id);
+    used.add(id);
     names.set(block.id, id);
   }
   const places = positionsOf(pasted);
@@ -107,13 +107,13 @@ export function pasteText(text: string, wanted = viewport.centre()): boolean {
   const open = front();
   const found = parsePage(text);
   if (!open || !found || !FEATURES.copyPaste) return false;
-  const taken = new Set(open.page.blocks.map((block) => String(block.at)));
+  const used = new Set(open.page.blocks.map((block) => String(block.at)));
   let made: ReturnType<typeof insertPage>;
   let [x, y] = wanted;
   do {
     [x, y] = [x + 20, y + 20];
     made = insertPage(open.page, found, [x, y]);
-  } while (made.page.blocks.some((block) => made.ids.has(block.id) && taken.has(String(block.at))));
+  } while (made.page.blocks.some((block) => made.ids.has(block.id) && used.has(String(block.at))));
   const n = found.blocks.length;
   change(`paste ${n === 1 ? found.blocks[0]!.id : n ? `${n} blocks` : "notes"}`, () => made.page);
   select(made.ids, made.notes);

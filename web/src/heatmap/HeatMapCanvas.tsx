@@ -21,16 +21,16 @@ interface Props {
 }
 
 export function HeatMapCanvas({ heat, scale, label, args, cell, choose, tick, report }: Props) {
-  const [box, room] = useSize<HTMLDivElement>();
+  const [box, area] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const theme = useStudio((state) => state.theme);
   const rows = heat.cells.length;
   const columns = heat.cells[0]?.length ?? 0;
   const [down, across] = heat.step;
-  const size = cellSize(rows, columns, room.width - 4, room.height - 2);
+  const size = cellSize(rows, columns, area.width - 4, area.height - 2);
   const shown = cell && cell[0] < rows && cell[1] < columns ? cell : null;
   useEffect(() => {
-    if (canvas.current && room.width) paintMap(canvas.current, heat.cells, scale, size, shown, paletteOf(canvas.current));
+    if (canvas.current && area.width) paintMap(canvas.current, heat.cells, scale, size, shown, paletteOf(canvas.current));
   }, [heat, scale, size[0], size[1], shown?.[0], shown?.[1], theme]); // eslint-disable-line
   const place = shown && ([shown[0] * down, shown[1] * across] as const);
   // The exact text comes from the server; when the pointer crosses many cells, only the last is requested.
@@ -73,16 +73,16 @@ const STEP = Math.PI / 24;
 const FLAT = 0.05;
 
 export function SurfaceCanvas({ heat, scale, label, report }: { heat: HeatMap; scale: Scale; label: string; report: (status: string) => void }) {
-  const [box, room] = useSize<HTMLDivElement>();
+  const [box, area] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const theme = useStudio((state) => state.theme);
   const [view, setView] = useState<View>({ turn: Math.PI / 6, tilt: Math.PI / 5.5 });
   const dragStart = useRef<[number, number] | null>(null);
   const turn = (by: number, up: number) => setView(({ turn, tilt }) => ({ turn: turn + by, tilt: Math.min(Math.PI / 2, Math.max(FLAT, tilt + up)) }));
-  const [width, height] = [Math.max(50, room.width - 4), Math.max(50, room.height - 2)];
+  const [width, height] = [Math.max(50, area.width - 4), Math.max(50, area.height - 2)];
   useEffect(() => {
-    if (canvas.current && room.width) paintSurface(canvas.current, heat.cells, scale, [heat.low ?? 0, heat.high ?? 0], view, width, height, paletteOf(canvas.current));
-  }, [heat, scale, view, width, height, theme, room.width]);
+    if (canvas.current && area.width) paintSurface(canvas.current, heat.cells, scale, [heat.low ?? 0, heat.high ?? 0], view, width, height, paletteOf(canvas.current));
+  }, [heat, scale, view, width, height, theme, area.width]);
   const small = heat.cells.length < 2 || (heat.cells[0]?.length ?? 0) < 2;
   const status = small ? "A surface needs at least two rows and two columns." : "Drag or arrow keys turn it.";
   useEffect(() => report(status), [status, report]);

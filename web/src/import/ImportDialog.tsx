@@ -19,7 +19,7 @@ export function ImportDialog({ name, report, page }: { name: string; report: Lin
   const blocks = pages.reduce((sum, one) => sum + one.blocks.length, 0);
   const sorted = [...report].sort((a, b) => rank(a) - rank(b));
   const count = (level: string) => report.filter((line) => line.level === level).length;
-  const faults = [said(count("error"), "error"), said(count("warning"), "warning")].filter(Boolean).join(", ");
+  const faults = [counted(count("error"), "error"), counted(count("warning"), "warning")].filter(Boolean).join(", ");
   const open = async () => {
     setBusy(true);
     await openImported(page);
@@ -28,7 +28,7 @@ export function ImportDialog({ name, report, page }: { name: string; report: Lin
   return (
     <DialogFrame key={name} title={`Import ${name}`} wide={report.length > 0} onClose={showNext}>
       <p>
-        {pages.length > 1 ? `${pages.length} pages` : `The page ${page.name}`} with {said(blocks, "block")}. {faults ? `The file has ${faults}.` : "It has no errors."}
+        {pages.length > 1 ? `${pages.length} pages` : `The page ${page.name}`} with {counted(blocks, "block")}. {faults ? `The file has ${faults}.` : "It has no errors."}
       </p>
       {report.length > 0 && (
         <div className="report" tabIndex={0} role="region" aria-label="Report of the import">
@@ -55,7 +55,7 @@ function rank(line: Line): number {
   return k < 0 ? LEVELS.length : k;
 }
 
-function said(count: number, word: string): string {
+function counted(count: number, word: string): string {
   return count ? `${count} ${word}${count === 1 ? "" : "s"}` : word === "block" ? "no blocks" : "";
 }
 

@@ -25,7 +25,7 @@ const NAME = /^[A-Za-z0-9_.][A-Za-z0-9_.\\/>-]*$/;
 
 export function parseEnd(text: string): End {
   const found = END.exec(text);
-  if (!found) throw new Error(`${text} is no end of a wire`);
+  if (!found) throw new Error(`${text} is not an end of a wire`);
   return { block: found[1]!, pin: found[2]!, index: found[3] === undefined ? null : Number(found[3]) };
 }
 
@@ -96,11 +96,11 @@ export function wiredOutputs(page: Page, id: string): string {
   return JSON.stringify(found.get(id) ?? {});
 }
 
-/** A free name like the wanted one. */
-export function freeId(taken: ReadonlySet<string>, wanted: string): string {
-  if (!taken.has(wanted)) return wanted;
+/** The wanted id, or an unused one like it. */
+export function freeId(used: ReadonlySet<string>, wanted: string): string {
+  if (!used.has(wanted)) return wanted;
   const stem = wanted.replace(/_\d+$/, "");
-  for (let k = 2; ; k++) if (!taken.has(`${stem}_${k}`)) return `${stem}_${k}`;
+  for (let k = 2; ; k++) if (!used.has(`${stem}_${k}`)) return `${stem}_${k}`;
 }
 
 export function idsOf(page: Page): Set<string> {

@@ -109,12 +109,12 @@ async function send(name: string, page: Page, base: string): Promise<void> {
   if (now) saveDraft(now);
 }
 
-/** No response, or one that says to retry: nothing is wrong with the page. */
+/** Whether to retry: there was no response, or one that requests a retry. */
 function isTransient(error: RequestError): boolean {
   return ["ConnectionError", "AccessRefused", "Busy", "TooSlow"].includes(error.fault.kind);
 }
 
-/** The other window's page stays; the edits made here become a page of their own. */
+/** Resolve a conflict: the other window's page stays, and the edits made here are saved as a new page. */
 async function resolveConflict(name: string, sent: Page, conflict: Conflict): Promise<void> {
   const { kept, revision, page: theirs, checked } = conflict as Conflict & { page: Page | null };
   let put = sent;

@@ -117,18 +117,18 @@ export function loadTheme(): Theme {
 export const CHANGED_ELSEWHERE = "changed in another window";
 
 /** The history of a page that is opened: this window's steps, unsent edits, and the revision they are based on. */
-export function restoreHistory(name: string, { page, revision }: Opened): { history: History; base: string; taken: Set<string> } {
+export function restoreHistory(name: string, { page, revision }: Opened): { history: History; base: string; obsolete: Set<string> } {
   const draft = loadDraft(name);
   const left = unsentEdits(name);
   // Edits that reached the server need no restoring.
   const unsent = draft?.unsent ? { ...draft, page: pageAt(draft.history) } : left.find((one) => !samePage(one.page, page));
-  const taken = new Set(left.filter((one) => samePage(one.page, page)).map((one) => one.window));
-  if (unsent) taken.add(unsent.window);
+  const obsolete = new Set(left.filter((one) => samePage(one.page, page)).map((one) => one.window));
+  if (unsent) obsolete.add(unsent.window);
   let history = draft?.history ?? begin(page);
   if (!unsent || samePage(unsent.page, page)) {
     history = samePage(pageAt(history), page) ? history : record(history, CHANGED_ELSEWHERE, page);
     // The same object, so that identity shows that the server has it.
-    return { history: { ...history, steps: history.steps.map((step, k) => (k === history.now ? { ...step, page } : step)) }, base: revision, taken };
+    return { history: { ...history, steps: history.steps.map((step, k) => (k === history.now ? { ...step, page } : step)) }, base: revision, obsolete };
   }
   if (!draft?.unsent) {
     history = record(history, "edits of a window that was closed", unsent.page);
@@ -137,5 +137,5 @@ export function restoreHistory(name: string, { page, revision }: Opened): { hist
   // The server may have the page that was in flight when the window closed; then nobody else has written.
   const ours = unsent.pending ? samePage(unsent.pending, page) : false;
   const known = ours || history.steps.some((step) => samePage(step.page, page));
-  return { history, base: known ? revision : unsent.revision, taken };
+  return { history, base: known ? revision : unsent.revision, obsolete };
 }

@@ -161,12 +161,12 @@ async function fetchPage(name: string): Promise<boolean> {
     return false;
   }
   const { page, checked, run } = opened;
-  const { history, base, taken } = restoreHistory(name, opened);
+  const { history, base, obsolete } = restoreHistory(name, opened);
   const shown = pageAt(history);
   set((state) => ({
     docs: { ...state.docs, [name]: { name, page: shown, history, revision: base, sent: page, checked, run, saving: "saved", ...NOTHING_SELECTED } },
   }));
-  discardUnsent(name, taken);
+  discardUnsent(name, obsolete);
   saveDraft(doc(name)!);
   if (shown !== page) scheduleSave(name);
   return true;
@@ -192,7 +192,7 @@ function dropDoc(name: string): void {
   });
 }
 
-/** Create a page. If `page` is given and the name is taken, a similar free name is used. */
+/** Create a page. With `page`, a used name is replaced by a similar unused one. */
 export async function newPage(page?: Page, wanted?: string): Promise<string | null> {
   const args = page ? { page: { ...page, name: wanted ?? page.name } } : wanted ? { name: wanted } : {};
   const made = await attempt(() => server().request<PageInfo>("new", args));

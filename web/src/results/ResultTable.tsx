@@ -34,9 +34,9 @@ export function ResultTable({ label, args, rows, columns, tick, chosen, choose, 
   const id = useId();
   const gutter = Math.max(44, String(Math.max(rows - 1, 0)).length * LETTER + 20);
   const width = Math.min(230, Math.max(60, widest.current * LETTER + 16));
-  const room = { height: size.height - HEAD, width: size.width - gutter };
-  const down = visibleRange(rows, ROW, scrolled.top, room.height);
-  const across = visibleRange(columns, width, scrolled.left, room.width);
+  const view = { height: size.height - HEAD, width: size.width - gutter };
+  const down = visibleRange(rows, ROW, scrolled.top, view.height);
+  const across = visibleRange(columns, width, scrolled.left, view.width);
   const range = {
     rows: roundToBlocks(down.first, down.beyond, ROWS_ASKED, rows),
     columns: roundToBlocks(across.first, across.beyond, COLUMNS_ASKED, columns),
@@ -49,15 +49,15 @@ export function ResultTable({ label, args, rows, columns, tick, chosen, choose, 
   useEffect(() => {
     const element = box.current;
     if (!element || size.height === 0) return;
-    const top = scrollToShow(rows, ROW, element.scrollTop, room.height, chosen[0]);
-    const left = scrollToShow(columns, width, element.scrollLeft, room.width, chosen[1]);
+    const top = scrollToShow(rows, ROW, element.scrollTop, view.height, chosen[0]);
+    const left = scrollToShow(columns, width, element.scrollLeft, view.width, chosen[1]);
     if (top !== null) element.scrollTop = top;
     if (left !== null) element.scrollLeft = left;
     // Only moving the selected cell scrolls to it: otherwise one could not scroll away from it.
   }, [chosen[0], chosen[1]]); // eslint-disable-line
 
   const move = (event: React.KeyboardEvent) => {
-    const next = moved(event, chosen, rows, columns, Math.max(1, Math.floor(room.height / ROW) - 1));
+    const next = moved(event, chosen, rows, columns, Math.max(1, Math.floor(view.height / ROW) - 1));
     if (next) choose(next);
     else if (event.key === "Enter" && onEnter) onEnter();
     else return;

@@ -62,7 +62,7 @@ function Pairs({ open, block, trace, report }: { open: Doc; block: string; trace
   const inputs = segmentsOf(open, block, trace.inputs, "inputs");
   const [chosen, setChosen] = useState<{ side: Side; row: number } | null>(null);
   const [scrolled, setScrolled] = useState({ outputs: 0, inputs: 0 });
-  const [room, setRoom] = useState(160);
+  const [height, setHeight] = useState(160);
   const others = chosen ? ((chosen.side === "outputs" ? rows.sources : rows.targets).get(chosen.row) ?? []) : [];
   const lit = {
     outputs: new Set(chosen ? (chosen.side === "outputs" ? [chosen.row] : others) : []),
@@ -81,13 +81,13 @@ function Pairs({ open, block, trace, report }: { open: Doc; block: string; trace
     follow: chosen && chosen.side !== which ? (others[0] ?? null) : null,
     scrolled: (top: number, height: number) => {
       setScrolled((before) => ({ ...before, [which]: top }));
-      setRoom(height);
+      setHeight(height);
     },
   });
   return (
     <div className="trace-pairs">
       <RowList title={`Output rows of ${block}`} label="Output rows" partners={(row) => rows.sources.get(row)?.length ?? 0} {...side("outputs")} />
-      {isDrawn ? <Lines trace={trace} lit={lit} scrolled={scrolled} room={room} active={chosen !== null} /> : <p className="quiet">Too many rows to draw lines between them.</p>}
+      {isDrawn ? <Lines trace={trace} lit={lit} scrolled={scrolled} height={height} active={chosen !== null} /> : <p className="quiet">Too many rows to draw lines between them.</p>}
       <RowList title={`Input rows of ${block}`} label="Input rows" partners={(row) => rows.targets.get(row)?.length ?? 0} {...side("inputs")} />
     </div>
   );
@@ -101,8 +101,8 @@ function statusText(chosen: { side: Side; row: number } | null, others: number[]
   return `${name} ${chosen.side === "outputs" ? "is fed by" : "feeds"} ${rowsText(far, others)}`;
 }
 
-function Lines({ trace, lit, scrolled, room, active }: { trace: Trace; lit: Record<Side, Set<number>>; scrolled: Record<Side, number>; room: number; active: boolean }) {
-  const inView = (row: number, which: Side) => (row + 1) * ROW >= scrolled[which] && row * ROW <= scrolled[which] + room;
+function Lines({ trace, lit, scrolled, height, active }: { trace: Trace; lit: Record<Side, Set<number>>; scrolled: Record<Side, number>; height: number; active: boolean }) {
+  const inView = (row: number, which: Side) => (row + 1) * ROW >= scrolled[which] && row * ROW <= scrolled[which] + height;
   const shown: React.ReactNode[] = [];
   const strong: React.ReactNode[] = [];
   for (const [to, from] of trace.pairs) {
@@ -116,7 +116,7 @@ function Lines({ trace, lit, scrolled, room, active }: { trace: Trace; lit: Reco
     else if (shown.length < MOST_LINES) shown.push(<path key={key} d={path} />);
   }
   return (
-    <svg className={`trace-lines${active ? " active" : ""}`} viewBox={`0 0 100 ${room}`} preserveAspectRatio="none" aria-hidden="true">
+    <svg className={`trace-lines${active ? " active" : ""}`} viewBox={`0 0 100 ${height}`} preserveAspectRatio="none" aria-hidden="true">
       {shown}
       {strong}
     </svg>

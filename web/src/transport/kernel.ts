@@ -28,19 +28,19 @@ export class KernelTransport implements Transport {
     });
   }
 
-  request<T>(verb: string, given: Record<string, unknown> = {}): Promise<T> {
-    return this.post(verb, given, []);
+  request<T>(verb: string, fields: Record<string, unknown> = {}): Promise<T> {
+    return this.post(verb, fields, []);
   }
 
-  async send<T>(verb: string, given: Record<string, string>, file: Blob): Promise<T> {
-    return this.post(verb, given, [await file.arrayBuffer()]);
+  async send<T>(verb: string, fields: Record<string, string>, file: Blob): Promise<T> {
+    return this.post(verb, fields, [await file.arrayBuffer()]);
   }
 
-  private post<T>(verb: string, given: Record<string, unknown>, buffers: ArrayBuffer[]): Promise<T> {
+  private post<T>(verb: string, fields: Record<string, unknown>, buffers: ArrayBuffer[]): Promise<T> {
     const id = this.next++;
     return new Promise<T>((done, failed) => {
       this.waiting.set(id, { done: done as (result: never) => void, failed });
-      this.model.send({ window: this.window, id, verb, given }, undefined, buffers);
+      this.model.send({ window: this.window, id, verb, given: fields }, undefined, buffers);
     });
   }
 

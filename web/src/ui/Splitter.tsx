@@ -8,8 +8,8 @@ export type Panel = keyof typeof BOUNDS;
 
 function resize(panel: Panel, size: number): void {
   const [least, most] = BOUNDS[panel];
-  const room = panel === "bottom" ? window.innerHeight * 0.8 : window.innerWidth * 0.45;
-  const next = Math.round(Math.max(least, Math.min(size, most, room)));
+  const limit = panel === "bottom" ? window.innerHeight * 0.8 : window.innerWidth * 0.45;
+  const next = Math.round(Math.max(least, Math.min(size, most, limit)));
   set((state) => ({ sizes: { ...state.sizes, [panel]: next } }));
 }
 

@@ -1,4 +1,4 @@
-// A sparse matrix that is typed into a block's pins, as one grid: empty cells are no entries. Applying it is one history step.
+// A sparse matrix that is typed into a block's pins, as one grid: empty cells are not entries. Applying it is one history step.
 
 import { useCallback, useEffect, useMemo, useState } from "react";
 import { server, useDoc, useStudio } from "../app/store";

@@ -92,11 +92,11 @@ export function grown(shape: readonly number[], rows: number, columns: number): 
 export function put(grid: Grid, at: readonly number[], row: number, column: number, block: readonly (readonly string[])[], blank: string): Grid {
   const width = Math.max(0, ...block.map((line) => line.length));
   const shape = grown(grid.shape, row + block.length, column + width);
-  const room = shape.length === grid.shape.length && shape.every((size, k) => size === grid.shape[k]) ? grid : reshape(grid, shape, blank);
-  const cells = [...room.cells];
+  const target = shape.length === grid.shape.length && shape.every((size, k) => size === grid.shape[k]) ? grid : reshape(grid, shape, blank);
+  const cells = [...target.cells];
   const { columns, first } = matrixOf(shape, at);
   block.forEach((line, r) => line.forEach((text, c) => (cells[first + (row + r) * columns + column + c] = text)));
-  return { shape: room.shape, cells };
+  return { shape: target.shape, cells };
 }
 
 /** Insert a row or column before index `k`. */

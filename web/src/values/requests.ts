@@ -59,7 +59,7 @@ export async function readText(text: string, dtype: string): Promise<Json | unde
 }
 
 export async function readGrid(grid: Grid, dtype: string): Promise<Json | undefined> {
-  // One empty cell stands for no value.
+  // One empty cell means no value.
   if (grid.shape.length === 0 && grid.cells[0] === "" && dtype !== "string") return undefined;
   return (await server().request<Typed>("cells", { dtype, shape: grid.shape, cells: grid.cells })).value;
 }

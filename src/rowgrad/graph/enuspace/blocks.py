@@ -12,14 +12,14 @@ from ..._catalog.spec import ALL_DTYPES, Arg, Op
 from ..._runtime.arrays import NUMPY_DTYPE, Array
 from ..literal import (
     QUOTED,
+    decode_text,
     parse_attrs,
     parse_dtype,
+    parse_elements,
     parse_literal,
     parse_shape,
-    parse_words,
-    readable,
-    shown,
-    unquoted,
+    quoted,
+    unquote,
 )
 from ..page import Block, End, Page, PageError
 from .drawing import (
@@ -30,11 +30,11 @@ from .drawing import (
     DrawnPin,
     DrawnWire,
     Report,
-    legal,
     name_of,
     pin_of,
-    placed,
+    place_errors,
     record_of,
+    valid_ids,
 )
 
 # -- values of pins: elements of a host type with a shape, literals, and attributes ------------------------------------
@@ -50,10 +50,10 @@ def value_of(pin: DrawnPin, dtype: str | None, holds_text: bool, data: DataFile)
     `holds_text`. `dtype`, from the block or the op, overrides the pin's.
     """
     if pin.type not in HOST_DTYPE:
-        raise PageError("", f"{shown(pin.type)} is not a type of a pin; known are {', '.join(HOST_DTYPE)}")
+        raise PageError("", f"{quoted(pin.type)} is not a type of a pin; known are {', '.join(HOST_DTYPE)}")
     shape = _shape(pin.shape)
     if -1 in shape:
-        raise PageError("", f"the shape {shape} leaves a dimension open, and a value has none")
+        raise PageError("", f"the shape {shape} has an open dimension; a value needs all sizes")
     if pin.offset is not None:
         return _shaped(_converted(data.read(pin.type, shape, pin.offset), dtype), shape)
     text = pin.text.strip()
@@ -62,22 +62,22 @@ def value_of(pin: DrawnPin, dtype: str | None, holds_text: bool, data: DataFile)
     if not text and (pin.type == "string" or not shape):
         return None
     if text.rstrip("};, ").endswith("..."):
-        raise PageError("", f"the text is cut short; it ends with {shown(text[-20:])}")
+        raise PageError("", f"the text is cut short; it ends with {quoted(text[-20:])}")
     if pin.type == "string" and not holds_text:
         if not shape:
             return parse_literal(text, dtype)
         return _shaped(
-            parse_literal(text, dtype) if text.startswith("{") else parse_words(_split(text, dtype), dtype), shape
+            parse_literal(text, dtype) if text.startswith("{") else parse_elements(_split(text, dtype), dtype), shape
         )
     dtype = dtype or HOST_DTYPE[pin.type]
     if text.startswith("{"):
         return _shaped(parse_literal(text, dtype), shape)
-    words = _split(text, dtype)
+    elements = _split(text, dtype)
     if dtype == "string":
-        strings = np.empty(len(words), dtype=object)
-        strings[:] = [_string(word) for word in words]
+        strings = np.empty(len(elements), dtype=object)
+        strings[:] = [_string(element) for element in elements]
         return _shaped(strings, shape)
-    return _shaped(parse_words(words, dtype), shape)
+    return _shaped(parse_elements(elements, dtype), shape)
 
 
 def dtype_of(text: str) -> str:
@@ -91,30 +91,27 @@ def _shape(text: str) -> list[int]:
 
 
 def _split(text: str, dtype: str | None) -> list[str]:
-    """Split elements at semicolons; a trailing semicolon starts no element.
-
-    Strings may be empty, numbers may not.
-    """
+    """Split elements at semicolons; a trailing semicolon starts no element. Strings may be empty, numbers may not."""
     if dtype != "string" and '"' not in text:
         text = text.rstrip("; ")
-    return [word.strip() or '""' for word in text.removesuffix(";").split(";")] if text else []
+    return [element.strip() or '""' for element in text.removesuffix(";").split(";")] if text else []
 
 
-def declared(array: Array, shape: list[int]) -> Array:
+def in_declared_shape(array: Array, shape: list[int]) -> Array:
     """Reshape initial values to the shape that a block declares; a single number fills it."""
     if -1 in shape or not array.ndim:
         return array
-    # A single number in braces fills the shape too, but only as a scalar.
+    # A single number in braces fills the shape too, once it is a scalar.
     return array.reshape(()) if array.size == 1 != math.prod(shape) else _shaped(array, shape)
 
 
-def _string(word: str) -> str | bytes:
-    return readable(unquoted(word)) if QUOTED.fullmatch(word) else word
+def _string(element: str) -> str | bytes:
+    return decode_text(unquote(element)) if QUOTED.fullmatch(element) else element
 
 
 def _shaped(array: Array, shape: list[int]) -> Array:
     if array.size != math.prod(shape):
-        raise PageError("", f"the shape {shape} has {math.prod(shape)} elements, and {array.size} are given")
+        raise PageError("", f"the shape {shape} has {math.prod(shape)} elements; got {array.size}")
     try:
         return array.reshape(shape)
     except ValueError as error:
@@ -122,10 +119,10 @@ def _shaped(array: Array, shape: list[int]) -> Array:
 
 
 def _converted(array: Array, dtype: str | None) -> Array:
-    """Convert elements of a file to the dtype of a block, by way of text, whose parser rejects any loss."""
+    """Convert elements of a file to the dtype of a block, as text: the parser rejects any loss."""
     if dtype is None or np.dtype(array.dtype).name == dtype:
         return array
-    return parse_words([str(v) for v in array.tolist()], dtype)
+    return parse_elements([str(v) for v in array.tolist()], dtype)
 
 
 def attribute_of(op: Op, name: str, text: str) -> Any:
@@ -139,7 +136,7 @@ def attribute_of(op: Op, name: str, text: str) -> Any:
     if isinstance(default, list | tuple):
         numbers = parse_literal(text, "int64")
         if numbers.ndim > 1:
-            raise PageError("", f"{shown(text)} is not a list of numbers")
+            raise PageError("", f"{quoted(text)} is not a list of numbers")
         return numbers.ravel().tolist()
     if isinstance(default, bool):
         return bool(_one(text, "bool"))
@@ -153,7 +150,7 @@ def attribute_of(op: Op, name: str, text: str) -> Any:
 def _one(text: str, dtype: str) -> Any:
     array = parse_literal(text, dtype)
     if array.ndim:
-        raise PageError("", f"{shown(text)} is not one {dtype}")
+        raise PageError("", f"{quoted(text)} is not one {dtype}")
     return array.item()
 
 
@@ -183,29 +180,29 @@ def to_block(drawn: DrawnBlock, op: Op, block: Block, data: DataFile, report: Re
             _attributes(pin, place, op, block, report)
         elif name := pin_of(op, pin.name, inputs):
             if name in values:
-                report.warn(block.id, f"pin {pin.name} is there twice; the last one is read")
+                report.warn(block.id, f"pin {pin.name} occurs twice; the last one is used")
             values[name] = pin
         elif name := pin_of(op, pin.name, op.attrs):
-            with placed(place):
+            with place_errors(place):
                 _check(pin)
                 if pin.text.strip():
                     block.attrs[name] = attribute_of(op, name, pin.text)
         elif pin_of(op, pin.name, (arg.name for arg in op.outputs)) is not None or not pin.filled:
             continue
         elif pin.name.startswith("m_") or pin.type == "color":
-            report.count("pins of the studio's own, such as colours, left out")
+            report.count("pins for display only, such as colours, left out")
         elif is_first_axis(op, pin.name, pin):
-            report.note(block.id, f"{op.name} goes along axis 0, as pin axis says; it is left out")
+            report.note(block.id, f"{op.name} uses axis 0, as pin axis says; the pin is left out")
         else:
             report.warn(
-                block.id, f"{op.name} has no pin {pin.name}; what is typed there is left out: {shown(pin.text)}"
+                block.id, f"{op.name} has no pin {pin.name}; what is typed there is left out: {quoted(pin.text)}"
             )
     for name, pin in values.items():
         if name in block.wires:
             if pin.filled:
                 report.count("values typed into pins that have a wire, which are not used")
             continue
-        with placed(f"{drawn.id}.{pin.name}"):
+        with place_errors(f"{drawn.id}.{pin.name}"):
             _value(inputs[name], pin, op, block, data, report)
     _initial_zeros(op, block, report)
 
@@ -226,15 +223,15 @@ def _check(pin: DrawnPin) -> None:
 def _initial_zeros(op: Op, block: Block, report: Report) -> None:
     """Initialize a Variable that has only shape and dtype with zeros; in enuSpace an Assign set its value."""
     shape, dtype = block.attrs.get("shape"), block.attrs.get("dtype")
-    given = "initvalues" in block.wires or "initvalues" in block.values
-    if op.name != "Variable" or given or not dtype or shape is None or -1 in shape:
+    has_value = "initvalues" in block.wires or "initvalues" in block.values
+    if op.name != "Variable" or has_value or not dtype or shape is None or -1 in shape:
         return
     block.values["initvalues"] = np.array("", object) if dtype == "string" else np.zeros((), NUMPY_DTYPE[dtype])
-    report.warn(block.id, "it has no initial values; it begins with zeros")
+    report.warn(block.id, "it has no initial values; it starts with zeros")
 
 
 def _attributes(pin: DrawnPin, place: str, op: Op, block: Block, report: Report) -> None:
-    with placed(place):
+    with place_errors(place):
         _check(pin)
         for name, text in parse_attrs(pin.text).items():
             known = pin_of(op, name, op.attrs)
@@ -242,7 +239,7 @@ def _attributes(pin: DrawnPin, place: str, op: Op, block: Block, report: Report)
             if known is None and (harmless is None or text.lower() in harmless):
                 report.count(f"attribute {name} of {op.name}, at its default, left out")
             elif known is None:
-                report.warn(block.id, f"{op.name} has no attribute {name}; left out, with its value {shown(text)}")
+                report.warn(block.id, f"{op.name} has no attribute {name}; left out, with its value {quoted(text)}")
             elif text:
                 block.attrs[known] = attribute_of(op, known, text)
 
@@ -250,11 +247,11 @@ def _attributes(pin: DrawnPin, place: str, op: Op, block: Block, report: Report)
 def _value(arg: Arg, pin: DrawnPin, op: Op, block: Block, data: DataFile, report: Report) -> None:
     if arg.many:
         if pin.filled:
-            report.warn(block.id, f"pin {pin.name} takes wires; what is typed there is left out: {shown(pin.text)}")
+            report.warn(block.id, f"pin {pin.name} takes wires; what is typed there is left out: {quoted(pin.text)}")
         return
     _check(pin)
     dtype = dtype_of(pin.dtype) if pin.dtype.strip() and pin.filled else None
-    if _keeps_a_value(op):
+    if _has_declared_type(op):
         dtype = block.attrs.get("dtype") or dtype
     elif dtype is None and pin.type == "string" and arg.type in ALL_DTYPES:
         dtype = arg.type
@@ -262,21 +259,21 @@ def _value(arg: Arg, pin: DrawnPin, op: Op, block: Block, data: DataFile, report
     if array is None:
         return
     shape = block.attrs.get("shape")
-    if _keeps_a_value(op) and shape is not None:
-        fitting = declared(array, shape)
+    if _has_declared_type(op) and shape is not None:
+        fitting = in_declared_shape(array, shape)
         if fitting.shape != array.shape:
-            report.note(block.id, f"{pin.name} is written with shape {list(array.shape)}, and has the block's, {shape}")
+            report.note(block.id, f"{pin.name} has shape {list(array.shape)}, and is reshaped to the block's, {shape}")
         array = fitting
     block.values[arg.name] = array
 
 
-def _keeps_a_value(op: Op) -> bool:
+def _has_declared_type(op: Op) -> bool:
     """Return whether dtype and shape of the block apply to its one input, as in Const, Variable and Tensor."""
     return len(op.inputs) == 1 and "dtype" in op.attrs and "shape" in op.attrs
 
 
 def _holds_strings(op: Op, pin: DrawnPin) -> bool:
-    """Return whether the text of a string pin is a string rather than a literal."""
+    """Return whether a string pin contains a string and not a literal."""
     if op.name == "Const":
         return True  # its only dtype is the type of its pin
     if op.name == "Const_ex":
@@ -295,10 +292,10 @@ def to_page(name: str, drawing: Drawing, data: DataFile, report: Report) -> Page
     doubled = [block for block, times in Counter(b.id for b in drawing.blocks).items() if times > 1]
     if doubled or any(not b.id for b in drawing.blocks):
         raise PageError("", f"two blocks have the id {doubled[0]!r}" if doubled else "a block has no id")
-    ids = legal(b.id for b in drawing.blocks)
+    ids = valid_ids(b.id for b in drawing.blocks)
     for old, new in ids.items():
         if old != new:
-            report.note(new, f"the id {shown(old)} has characters that names do not allow")
+            report.note(new, f"the id {quoted(old)} has characters that names do not allow")
     wires = _Wires(drawing, ids, report)
     page = Page(name, notes=drawing.notes)
     wires_of = Counter(block for w in drawing.wires for block in {w.source.block, w.target.block})
@@ -312,12 +309,12 @@ def to_page(name: str, drawing: Drawing, data: DataFile, report: Report) -> Page
         wires.connect(drawn.id, block)
         to_block(drawn, op, block, data, report)
         page.blocks.append(block)
-    unknown = [shown(drawn.symbol) for drawn in drawing.blocks if wires.ops[drawn.id] is None]
-    _check_read(Counter([*unknown, *drawing.skipped]), len(page.blocks), report)
+    unknown = [quoted(drawn.symbol) for drawn in drawing.blocks if wires.ops[drawn.id] is None]
+    _check_omitted(Counter([*unknown, *drawing.skipped]), len(page.blocks), report)
     return page
 
 
-def _check_read(left_out: Counter[str], read: int, report: Report) -> None:
+def _check_omitted(left_out: Counter[str], read: int, report: Report) -> None:
     """Raise if all blocks of a file were omitted, and warn if some were."""
     if not left_out:
         return
@@ -340,13 +337,13 @@ class _Wires:
         for wire in drawing.wires:
             ends = (wire.source, wire.target)
             if not all(end.block and end.pin for end in ends):
-                report.warn("", f"the wire from {wire.source} to {wire.target}: one of its ends is empty; left out")
+                report.warn("", f"the wire from {wire.source} to {wire.target}: one end is empty; left out")
             elif self._is_shown(wire, drawing.display):
                 report.count("wires that are display only, left out")
             elif any(end.pin in NO_VALUE for end in ends):
-                report.count("wires of scope and status, which nothing needs, left out")
+                report.count("wires of scope and status, which a page does not need, left out")
             elif wire.source.block in drawing.display and wire.source.block not in self.ops:
-                report.warn("", f"the wire from {wire.source} to {wire.target}: it comes from no block; left out")
+                report.warn("", f"the wire from {wire.source} to {wire.target}: its source is not a block; left out")
             elif all(self._known(end.block, wire) for end in ends):
                 self._to.setdefault(wire.target.block, []).append(wire)
 
@@ -364,7 +361,7 @@ class _Wires:
         return self.ops.get(block) is not None
 
     def connect(self, drawn: str, block: Block) -> None:
-        """Give a block the wires that lead to it."""
+        """Set the wires and hidden pins of a block."""
         op = self.ops[drawn]
         assert op is not None
         many = {arg.name: arg.many for arg in op.inputs}
@@ -374,13 +371,13 @@ class _Wires:
             source = self._source(wire)
             constant = self._constants.get(wire.source.block)
             if pin is None and constant and is_first_axis(op, wire.target.pin, constant):
-                self._report.note(block.id, f"{op.name} goes along axis 0, as {wire.source} says; its wire is left out")
+                self._report.note(block.id, f"{op.name} uses axis 0, as {wire.source} says; the wire is left out")
             elif pin is None or source is None:
                 no = wire.source if pin else wire.target
                 self._leave_out(block, wire, f"there is no pin {no}")
             elif by_pin.get(pin) and not many[pin]:
                 if by_pin[pin][0][1] != source:
-                    self._leave_out(block, wire, f"{pin} takes one wire, and has one from {by_pin[pin][0][1]}")
+                    self._leave_out(block, wire, f"{pin} takes one wire and already has one from {by_pin[pin][0][1]}")
             else:
                 by_pin.setdefault(pin, []).append((wire, source))
         for pin, wires in by_pin.items():

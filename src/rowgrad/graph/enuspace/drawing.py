@@ -1,5 +1,4 @@
-"""The content of an enuSpace file before it becomes a page: blocks, pins and wires, its `.dat` file, its names, and the
-import report."""
+"""Content of an enuSpace file before it becomes a page: blocks, pins, wires, `.dat` file, names, import report."""
 
 from __future__ import annotations
 
@@ -59,11 +58,11 @@ def pin_of(op: Op, name: str, known: Iterable[str]) -> str | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def legal(names: Iterable[str]) -> dict[str, str]:
+def valid_ids(names: Iterable[str]) -> dict[str, str]:
     """Map every id to a unique id that a page allows, itself if possible."""
     names = list(names)
-    taken = {name for name in names if NAME.fullmatch(name)}
-    chosen = {name: name for name in taken}
+    used = {name for name in names if NAME.fullmatch(name)}
+    chosen = {name: name for name in used}
     numbers: dict[str, int] = {}  # the last suffix tried for each base
     for name in names:
         if name in chosen:
@@ -72,11 +71,11 @@ def legal(names: Iterable[str]) -> dict[str, str]:
         base = base if NAME.fullmatch(base) else "_" + base
         number = numbers.get(base, 1)
         free = base if number == 1 else f"{base}_{number}"
-        while free in taken:
+        while free in used:
             number += 1
             free = f"{base}_{number}"
         numbers[base] = number
-        taken.add(free)
+        used.add(free)
         chosen[name] = free
     return chosen
 
@@ -87,7 +86,7 @@ _KINDS = {"int": "<i4", "float": "<f4", "double": "<f8"}
 
 
 class DataFile:
-    """A `.dat` file, opened when the first pin needs its elements; many pages have none."""
+    """A `.dat` file, opened only when a pin needs its elements, because many pages do not have one."""
 
     def __init__(self, path: Path, follow_links: bool = False) -> None:
         self._path = path
@@ -96,7 +95,7 @@ class DataFile:
     def read(self, kind: str, shape: list[int], offset: int) -> Array:
         """Read the array of a pin of the host type `kind`, as a vector."""
         if kind not in _KINDS:
-            raise PageError("", f"elements of type {kind!r} are in no .dat file; int, float and double are")
+            raise PageError("", f"a .dat file cannot hold elements of type {kind!r}, only int, float and double")
         count = math.prod(shape)
         dtype = np.dtype(_KINDS[kind])
         need = f"needs {count * dtype.itemsize} bytes from byte {offset} on of {self._path.name}"
@@ -110,7 +109,7 @@ class DataFile:
         except OSError as error:
             raise PageError("", f"{need}, which cannot be read: {error.strerror or error}") from None
         if len(raw) != count * dtype.itemsize:
-            raise PageError("", f"{need}, which ended before")
+            raise PageError("", f"{need}, which ends earlier")
         return np.frombuffer(raw, dtype).astype(dtype.newbyteorder("="))
 
 
@@ -189,7 +188,7 @@ class DrawnPin:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBlock:
-    """A block with its pins; some files do not say which of them are inputs."""
+    """A block with all its pins, because some files do not say which of them are inputs."""
 
     id: str
     symbol: str
@@ -241,13 +240,13 @@ class Drawing:
 
 
 def plain_name(variable: str) -> str:
-    """Return the pin name of `#val[2][2]`; the shape is in an attribute of its own."""
+    """Return the pin name of `#val[2][2]`; the file has the shape in a separate attribute."""
     return variable.strip().removeprefix("#").partition("[")[0].strip()
 
 
 @contextmanager
-def placed(place: str) -> Iterator[None]:
-    """Add the place of a text to errors in it."""
+def place_errors(place: str) -> Iterator[None]:
+    """Add a place to errors that name no place."""
     try:
         yield
     except PageError as error:

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 from xml.etree import ElementTree
 
-from ..literal import shown
+from ..literal import quoted
 from ..page import Note, PageError
 from .drawing import Drawing, DrawnBlock, DrawnEnd, DrawnPin, DrawnWire, Report, plain_name, record_of
 
@@ -21,7 +21,7 @@ _TRANSLATE = re.compile(r"translate\(([^()]*)\)")
 _HREF = "{http://www.w3.org/1999/xlink}href"
 # The type of a `use` that is a block: the plugin's name, "tensorflow" or "enu_tensorflow2_0", of the same libraries.
 _BLOCKS = re.compile("tensorflow", re.IGNORECASE)
-_NO_PLACE = "places on the page that are no numbers, taken as 0"
+_BAD_COORDINATES = "coordinates that are not numbers, read as 0"
 _CONTAINERS = ("g", "svg", "a", "switch", "pg-layer")
 _PATTERNS = ("defs", "symbol")  # their content is drawn only if a `use` names it
 _Waiting = tuple[ElementTree.Element, tuple[float, float], ElementTree.Element | None]
@@ -31,7 +31,7 @@ class _Builder(ElementTree.TreeBuilder):
     """Rejects declarations in the parser, because a text search would also find them in comments."""
 
     def doctype(self, name: str, *_: object) -> None:
-        raise PageError("", "<!DOCTYPE: such declarations, and entities, are not read")
+        raise PageError("", "<!DOCTYPE is not allowed: declarations and entities are not read")
 
 
 def read_page(text: str, report: Report) -> Drawing:
@@ -44,9 +44,9 @@ def read_page(text: str, report: Report) -> Drawing:
     except (ElementTree.ParseError, ValueError) as error:
         raise PageError("", f"this is not XML: {error}") from None
     if _local(root) != "svg":
-        raise PageError("", f"the outermost element should be svg, and is {_local(root)}")
+        raise PageError("", f"the outermost element must be svg, not {_local(root)}")
     drawing = Drawing()
-    holders = _holders(root)
+    ancestors = _ancestors(root)
     # No recursion, because a file may nest deeper than Python's stack. The third entry is the line of a link.
     waiting: list[_Waiting] = [(child, (0.0, 0.0), None) for child in reversed(root)]
     while waiting:
@@ -58,7 +58,7 @@ def read_page(text: str, report: Report) -> Drawing:
         if element.get("id"):
             drawing.display.add(element.get("id", ""))
         if kind == "use" and record_of(_symbol(element)) is not None:
-            drawing.skipped.append(f"{shown(_symbol(element))} as use of type {shown(element.get('type') or 'none')}")
+            drawing.skipped.append(f"{quoted(_symbol(element))} as use of type {quoted(element.get('type') or 'none')}")
         elif kind == "use":
             report.count(f"use of type {element.get('type') or 'none'}: for display only, left out")
         elif kind == "text":
@@ -67,14 +67,14 @@ def read_page(text: str, report: Report) -> Drawing:
                 drawing.notes.append(Note(written, _at(element, origin, report)))
         elif kind == "pg-link":
             drawing.wires.append(_link(element, line))
-        elif kind in _CONTAINERS or (element in holders and kind not in _PATTERNS):
+        elif kind in _CONTAINERS or (element in ancestors and kind not in _PATTERNS):
             inner = _at(element, origin, report)
             around = None if kind in _CONTAINERS else element
             waiting.extend((child, inner, around) for child in reversed(element))
         else:
             report.count(f"{kind}: for display only, left out")
     if not drawing.blocks:  # blocks in patterns, which nothing draws
-        drawing.skipped += [f"{shown(_symbol(e))} in defs or symbol" for e in root.iter() if _is_block(e)]
+        drawing.skipped += [f"{quoted(_symbol(e))} in defs or symbol" for e in root.iter() if _is_block(e)]
     return drawing
 
 
@@ -86,24 +86,24 @@ def _symbol(element: ElementTree.Element) -> str:
     return (element.get(_HREF) or element.get("href") or "").removeprefix("#")
 
 
-def _holders(root: ElementTree.Element) -> set[ElementTree.Element]:
+def _ancestors(root: ElementTree.Element) -> set[ElementTree.Element]:
     """Return all elements that contain a block or a link at any depth."""
     parents = {child: parent for parent in root.iter() for child in parent}
-    holders: set[ElementTree.Element] = set()
+    ancestors: set[ElementTree.Element] = set()
     for element in root.iter():
         if _local(element) == "pg-link" or _is_block(element):
             above = parents.get(element)
-            while above is not None and above not in holders:
-                holders.add(above)
+            while above is not None and above not in ancestors:
+                ancestors.add(above)
                 above = parents.get(above)
-    return holders
+    return ancestors
 
 
 def _use(element: ElementTree.Element, origin: tuple[float, float], drawing: Drawing, report: Report) -> None:
     block = element.get("id", "")
     symbol = _symbol(element)
     if not symbol:
-        raise PageError(block, "a block that does not say of which kind it is: xlink:href is missing")
+        raise PageError(block, "xlink:href, the kind of the block, is missing")
     pins = []
     for child in element:
         if _local(child) != "pg-set-pin":
@@ -142,8 +142,8 @@ def _link(element: ElementTree.Element, line: ElementTree.Element | None = None)
     def end(block: str, pin: str) -> DrawnEnd:
         return DrawnEnd.parse(_attribute(element, block, place).removeprefix("#"), _attribute(element, pin, place))
 
-    said = [e.get("hidden", "").lower() for e in (element, line) if e is not None]
-    return DrawnWire(end("from-id", "param-from"), end("to-id", "param-to"), "true" in said)
+    flags = [e.get("hidden", "").lower() for e in (element, line) if e is not None]
+    return DrawnWire(end("from-id", "param-from"), end("to-id", "param-to"), "true" in flags)
 
 
 def _at(element: ElementTree.Element, origin: tuple[float, float], report: Report) -> tuple[float, float]:
@@ -153,7 +153,7 @@ def _at(element: ElementTree.Element, origin: tuple[float, float], report: Repor
     if match:
         by = [_number(part, report) for part in match[1].replace(",", " ").split()]
         if not by:
-            report.count(_NO_PLACE)
+            report.count(_BAD_COORDINATES)
         x, y = x + (by[0] if by else 0.0), y + (by[1] if len(by) > 1 else 0.0)
     return _finite(round(x, 6), report), _finite(round(y, 6), report)
 
@@ -167,7 +167,7 @@ def _number(text: str, report: Report) -> float:
 def _finite(number: float, report: Report) -> float:
     if math.isfinite(number):
         return number
-    report.count(_NO_PLACE)
+    report.count(_BAD_COORDINATES)
     return 0.0
 
 
@@ -186,9 +186,9 @@ def _local(element: ElementTree.Element) -> str:
 
 # An unclosed quote matches the rest of the text, so that no text is scanned twice.
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)', re.DOTALL)
-_LONE = re.compile(r'(?:[^\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+\\', re.DOTALL)
+_INVALID_ESCAPE = re.compile(r'(?:[^\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+\\', re.DOTALL)
 _MOST_DIGITS = 1000
-_KEPT = re.compile(r'\\(["\\]|)')
+_BACKSLASH = re.compile(r'\\(["\\]|)')
 
 
 def read_task(text: str, report: Report) -> Drawing:
@@ -198,7 +198,7 @@ def read_task(text: str, report: Report) -> Drawing:
     except (ValueError, RecursionError) as error:
         raise PageError("", f"this is not JSON: {error}") from None
     drawing = Drawing()
-    far_ends: list[DrawnWire] = []
+    output_wires: list[DrawnWire] = []
     for position, item in enumerate(_list(content, "object", "")):
         place = f"object[{position}]"
         block = _text(item, "id", place).removeprefix("#")
@@ -212,22 +212,22 @@ def read_task(text: str, report: Report) -> Drawing:
             if _text(pin, "pin-name", f"{place}.output[{number}]").startswith("result_"):
                 report.count("results saved in the file are not read")
             else:
-                _wire(pin, f"{place}.output[{number}]", block, False, far_ends)
+                _wire(pin, f"{place}.output[{number}]", block, False, output_wires)
         drawing.blocks.append(DrawnBlock(block, symbol, list(pins.values())))
-    _cross_check(drawing, far_ends, report)
+    _cross_check(drawing, output_wires, report)
     return drawing
 
 
 def _content(text: str, report: Report) -> Any:
-    """Escape line breaks, tabs, and the backslashes of paths in strings, which enuSpace writes unescaped."""
+    """Parse JSON in whose strings enuSpace left line breaks, tabs and the backslashes of paths unescaped."""
     try:
         return json.loads(text, strict=False, parse_int=_integer)
     except ValueError:
-        mended = _STRING.sub(_doubled, text)
-        if mended == text:
+        repaired = _STRING.sub(_escape_backslashes, text)
+        if repaired == text:
             raise
-        content = json.loads(mended, strict=False, parse_int=_integer)
-    report.note("", "backslashes in texts that JSON does not allow there are taken as they stand")
+        content = json.loads(repaired, strict=False, parse_int=_integer)
+    report.note("", "invalid escapes in strings are read as plain backslashes")
     return content
 
 
@@ -237,24 +237,26 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _doubled(string: re.Match[str]) -> str:
+def _escape_backslashes(string: re.Match[str]) -> str:
     """Escape all backslashes of a string with an invalid escape: it is a path, so `\\new` in it is not an escape."""
-    if not _LONE.match(string[0]):
+    if not _INVALID_ESCAPE.match(string[0]):
         return string[0]
-    return _KEPT.sub(lambda m: m[0] if m[1] else "\\\\", string[0])
+    return _BACKSLASH.sub(lambda m: m[0] if m[1] else "\\\\", string[0])
 
 
-def _cross_check(drawing: Drawing, far_ends: list[DrawnWire], report: Report) -> None:
+def _cross_check(drawing: Drawing, output_wires: list[DrawnWire], report: Report) -> None:
     """Merge wires, each of which is listed at its input and at its output. The order at inputs is used."""
     listed = Counter(map(_ends, drawing.wires))
     blocks = {block.id for block in drawing.blocks}
-    for wire in far_ends:
+    for wire in output_wires:
         if listed[_ends(wire)] > 0:
             listed[_ends(wire)] -= 1
             continue
         drawing.wires.append(wire)
         if wire.target.block in blocks:  # otherwise to_page reports it
-            report.warn(wire.target.block, f"{wire.target.pin} does not list its wire from {wire.source}; it is kept")
+            report.warn(
+                wire.target.block, f"{wire.target.pin} does not list its wire from {wire.source}; the wire is imported"
+            )
 
 
 def _ends(wire: DrawnWire) -> tuple[str, ...]:
@@ -292,7 +294,7 @@ def _task_pin(pin: Any, place: str) -> DrawnPin:
 def offset_of(text: str, place: str) -> int:
     """Parse an offset in the `.dat` file."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise PageError(place, f"{shown(text)} is not an offset in a file")
+        raise PageError(place, f"{quoted(text)} is not an offset in a file")
     return int(text)
 
 
@@ -310,11 +312,11 @@ def _text(item: Any, key: str, place: str, default: str | None = None) -> str:
     if not isinstance(found, str):
         raise PageError(place, f"{key!r} is missing" if found is None else f"{key!r} is not text")
     if any("\ud800" <= c <= "\udfff" for c in found):
-        raise PageError(place, f"{key!r} has half a character: {shown(found)}")
+        raise PageError(place, f"{key!r} has a lone surrogate: {quoted(found)}")
     return found
 
 
 def _object(item: Any, place: str) -> dict[str, Any]:
     if not isinstance(item, dict):
-        raise PageError(place, f"an object should be here, not {shown(repr(item))}")
+        raise PageError(place, f"must be an object, not {quoted(repr(item))}")
     return item

@@ -31,7 +31,7 @@ def read_enuspace(path: str | Path, *, follow_links: bool = False) -> Imported:
     try:
         with open_plain(path) as file:
             raw = file.read()
-        text = _decoded(raw).rstrip("\0 \t\r\n")  # some files end with the unused part of a buffer
+        text = _decode(raw).rstrip("\0 \t\r\n")  # some files end with the unused part of a buffer
         report = Report()
         start = text.lstrip()[:1]
         if start not in ("<", "{"):
@@ -39,22 +39,22 @@ def read_enuspace(path: str | Path, *, follow_links: bool = False) -> Imported:
         drawing = (read_page if start == "<" else read_task)(text, report)
         page = to_page(path.stem, drawing, DataFile(path.with_suffix(".dat"), follow_links), report)
     except PageError as error:
-        raise PageError(f"{path.name}: {error.place}" if error.place else path.name, _bare(error)) from None
+        raise PageError(f"{path.name}: {error.place}" if error.place else path.name, _message(error)) from None
     except OSError as error:
         raise PageError(path.name, f"cannot be read: {error.strerror or error}") from None
     return Imported(page, report.all())
 
 
-def _bare(error: PageError) -> str:
+def _message(error: PageError) -> str:
     return error.message.removeprefix(f"{error.place}: ") if error.place else error.message
 
 
-def _decoded(raw: bytes) -> str:
+def _decode(raw: bytes) -> str:
     """Decode UTF-16 with a byte order mark, as enuSpace writes it, UTF-16 without one, or UTF-8."""
     encoding = "utf-16-be" if raw[:1] == b"\0" else "utf-16-le" if raw[1:2] == b"\0" else "utf-8"
-    for mark, said in _MARKS.items():
+    for mark, marked in _MARKS.items():
         if raw.startswith(mark):
-            raw, encoding = raw[len(mark) :], said
+            raw, encoding = raw[len(mark) :], marked
     try:
         return raw.decode(encoding)
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Pages as other things: a Python script, a drawing."""
+"""Export pages as Python scripts, SVG pictures and Graphviz graphs."""
 
 from .picture import to_dot as to_dot
 from .picture import to_svg as to_svg

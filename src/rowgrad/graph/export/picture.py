@@ -13,8 +13,8 @@ from ..page_order import ends_of, in_order
 
 # -- positions of blocks -----------------------------------------------------------------------------------------------
 
-# Large enough for Studio, which shows values and results on its blocks.
-WIDTH, GAP, ROW, PIN, ROOM = 240.0, 80.0, 34.0, 22.0, 70.0
+# Studio shows values and results on its blocks, so these are generous.
+WIDTH, GAP, ROW, PIN, ROW_GAP = 240.0, 80.0, 34.0, 22.0, 70.0
 
 
 def height_of(pins: int) -> float:
@@ -49,7 +49,7 @@ def positions(page: Page, heights: dict[str, float]) -> dict[str, tuple[float, f
         y = 20.0
         for block in blocks:
             placed[block.id] = (right + 20.0 + column * (WIDTH + GAP), y)
-            y += heights[block.id] + ROOM
+            y += heights[block.id] + ROW_GAP
     return placed
 
 
@@ -124,8 +124,8 @@ def _rectangle(at: tuple[float, float], size: tuple[float, float]) -> tuple[floa
 def _frame(text: str, x: float, y: float, width: float, height: float) -> str:
     """Draw a rounded rectangle behind blocks, with its text along the upper edge."""
     rect = f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="10"'
-    words = f'<text x="{x + 10:g}" y="{y + 2:g}" fill="#555">{_lines(text, x + 10)}</text>'
-    return f'{rect} fill="{_COLOURS["frame"]}" fill-opacity="0.08" stroke="{_COLOURS["frame"]}"/>{words}'
+    label = f'<text x="{x + 10:g}" y="{y + 2:g}" fill="#555">{_lines(text, x + 10)}</text>'
+    return f'{rect} fill="{_COLOURS["frame"]}" fill-opacity="0.08" stroke="{_COLOURS["frame"]}"/>{label}'
 
 
 _Rows = dict[str, int]  # rows of the pins on one side of a block

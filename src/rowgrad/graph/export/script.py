@@ -52,7 +52,7 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 """
-_TAKEN = {
+_RESERVED = {
     *dir(builtins),
     *("root", "np", "ops", "Scope", "ClientSession", "main", "argparse", "ml_dtypes", "save_arrays"),
 }
@@ -68,8 +68,8 @@ def save_python(page: Page, path: str | os.PathLike[str]) -> None:
     def outside(value: np.ndarray[Any, Any]) -> str:
         dtype = aval_of(value).dtype
         contents.append(npy_content(dtype, value))
-        seen_as = f".view({_dtype_text(dtype)})" if dtype == "bfloat16" else ""
-        return f'np.load(f"{{__file__}}.arrays/{contents[-1].name}"){seen_as}'
+        view = f".view({_dtype_text(dtype)})" if dtype == "bfloat16" else ""
+        return f'np.load(f"{{__file__}}.arrays/{contents[-1].name}"){view}'
 
     text = to_python(page, outside)  # first, so that a faulty page leaves no files behind
     for content in contents:
@@ -106,17 +106,17 @@ def _comment(line: str) -> str:
 def _names(page: Page) -> dict[str, str]:
     """Return a Python name for every block, similar to its id."""
     names: dict[str, str] = {}
-    taken = set(_TAKEN)
+    used = set(_RESERVED)
     numbers: dict[str, int] = {}  # the last suffix tried for each name
     for block in page.blocks:
         plain = re.sub(r"\W", "_", block.id)
         name = plain if plain.isidentifier() and not plain.startswith("__") else f"block_{plain}"
-        if name in taken or keyword.iskeyword(name):
+        if name in used or keyword.iskeyword(name):
             wanted, name = name, f"{name}_"
-            while name in taken:
+            while name in used:
                 numbers[wanted] = numbers.get(wanted, 1) + 1
                 name = f"{wanted}_{numbers[wanted]}"
-        taken.add(name)
+        used.add(name)
         names[block.id] = name
     return names
 

@@ -1,7 +1,7 @@
 """Read and write pages and projects as JSON files; docs/pages.md describes the format.
 
-Modules here import each other by full names. `from . import fields` would wait until this package is imported, which
-another thread may be doing and which waits for the module in turn; Python then lets one of them see half a module.
+Modules here import each other by full name. `from . import fields` needs the package itself, so that two threads
+importing it at once could get a half-initialized module.
 """
 
 from .files import write_atomically as write_atomically

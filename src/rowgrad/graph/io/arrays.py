@@ -40,7 +40,7 @@ _DIGITS = re.compile(r"-?[0-9]+")
 _BFLOAT16 = NUMPY_DTYPE["bfloat16"].type
 _PART = {"complex64": "float32", "complex128": "float64"}
 
-Refuse = Callable[[int, str, Any], Exception]  # makes an error of (position, what the element must be, its value)
+ErrorFor = Callable[[int, str, Any], Exception]  # (position, what the element must be, its value) -> error
 
 
 def stored_dtype(dtype: str) -> np.dtype[Any]:
@@ -67,7 +67,7 @@ def bytes_of(text: Any, place: str) -> bytes:
     try:
         return base64.b64decode(spelt, validate=True)
     except ValueError:
-        raise fields.refuse(place, "base64", text) from None
+        raise fields.error(place, "base64", text) from None
 
 
 def to_plain(dtype: str, flat: Array) -> list[Any]:
@@ -94,7 +94,7 @@ def _plain_floats(dtype: str, flat: Array) -> list[Any]:
     if dtype == "bfloat16":
         wide = [_shortest_bfloat16(x) for x in wide]
     elif dtype != "float64":
-        wide = [float(str(x)) for x in flat]  # NumPy writes the shortest text that restores the number
+        wide = [float(str(x)) for x in flat]  # str() of a NumPy float is the shortest text that restores it
     return list(wide) if finite else [x if math.isfinite(x) else special_text(x) for x in wide]
 
 
@@ -107,46 +107,48 @@ def _shortest_bfloat16(exact: float) -> float:
     return float(f"{exact:.4g}")
 
 
-def from_plain(dtype: str, items: list[Any], refuse: Refuse) -> Array:
-    """Return the flat array of such elements; `refuse` makes the error for an element of another dtype."""
+def from_plain(dtype: str, items: list[Any], error_for: ErrorFor) -> Array:
+    """Return the flat array of JSON elements; `error_for` makes the error for an element of another dtype."""
     target = NUMPY_DTYPE[dtype]
     if dtype == "string":
-        return _strings(items, refuse)
+        return _strings(items, error_for)
     if dtype == "bool":
-        _every(items, lambda item: item is True or item is False, refuse, "true or false")
+        _check_all(items, lambda item: item is True or item is False, error_for, "true or false")
         return np.array(items, dtype=target)
     if dtype in FLOATS:
-        return _floats(dtype, items, refuse)
+        return _floats(dtype, items, error_for)
     if dtype in COMPLEX:
-        _every(items, lambda item: isinstance(item, list) and len(item) == 2, refuse, "[real part, imaginary part]")
+        _check_all(
+            items, lambda item: isinstance(item, list) and len(item) == 2, error_for, "[real part, imaginary part]"
+        )
         parts = [part for pair in items for part in pair]
-        return _floats(_PART[dtype], parts, lambda i, wanted, value: refuse(i // 2, wanted, value)).view(target)
+        return _floats(_PART[dtype], parts, lambda i, wanted, value: error_for(i // 2, wanted, value)).view(target)
     integers = target[0] if dtype in QUANTIZED else target
-    return _integers(dtype, integers, items, refuse).view(target)
+    return _integers(dtype, integers, items, error_for).view(target)
 
 
-def _every(items: list[Any], fits: Callable[[Any], bool], refuse: Refuse, wanted: str) -> None:
+def _check_all(items: list[Any], fits: Callable[[Any], bool], error_for: ErrorFor, wanted: str) -> None:
     for i, item in enumerate(items):
         if not fits(item):
-            raise refuse(i, wanted, item)
+            raise error_for(i, wanted, item)
 
 
-def _floats(dtype: str, items: list[Any], refuse: Refuse) -> Array:
+def _floats(dtype: str, items: list[Any], error_for: ErrorFor) -> Array:
     target = NUMPY_DTYPE[dtype]
     values = items
     if set(map(type, items)) - {float}:
-        values = [_float(i, item, refuse) for i, item in enumerate(items)]
+        values = [_float(i, item, error_for) for i, item in enumerate(items)]
     wide = np.array(values, dtype=np.float64)
     with np.errstate(all="ignore"):
         narrow = wide.astype(target)
     for i in np.flatnonzero(np.isinf(narrow)).tolist():
-        # Only a string may stand for infinity: a number that becomes it was too large.
+        # Infinity is written as a string: a number that becomes infinite was too large.
         if not isinstance(items[i], str):
-            raise refuse(i, f"in the range of {dtype}", items[i])
+            raise error_for(i, f"in the range of {dtype}", items[i])
     return narrow
 
 
-def _float(i: int, item: Any, refuse: Refuse) -> float:
+def _float(i: int, item: Any, error_for: ErrorFor) -> float:
     if isinstance(item, float):
         return item
     if isinstance(item, str) and item in SPECIAL:
@@ -156,33 +158,33 @@ def _float(i: int, item: Any, refuse: Refuse) -> float:
             return float(item)
         except OverflowError:
             return math.inf  # rejected by the caller, because only a string may mean infinity
-    raise refuse(i, 'a number, "NaN", "Infinity" or "-Infinity"', item)
+    raise error_for(i, 'a number, "NaN", "Infinity" or "-Infinity"', item)
 
 
-def _integers(dtype: str, target: np.dtype[Any], items: list[Any], refuse: Refuse) -> Array:
+def _integers(dtype: str, target: np.dtype[Any], items: list[Any], error_for: ErrorFor) -> Array:
     values = items
     if set(map(type, items)) - {int}:
         values = [digits_of(i) if isinstance(i, str) else None if isinstance(i, bool) else i for i in items]
-        _every(values, lambda v: isinstance(v, int), lambda i, w, _: refuse(i, w, items[i]), "an integer")
+        _check_all(values, lambda v: isinstance(v, int), lambda i, w, _: error_for(i, w, items[i]), "an integer")
     low, high = np.iinfo(target).min, np.iinfo(target).max
     if values and not (low <= min(values) and max(values) <= high):
-        _every(values, lambda v: bool(low <= v <= high), refuse, f"in the range of {dtype}, {low} to {high}")
+        _check_all(values, lambda v: bool(low <= v <= high), error_for, f"in the range of {dtype}, {low} to {high}")
     return np.array(values, dtype=target)
 
 
-def _strings(items: list[Any], refuse: Refuse) -> Array:
+def _strings(items: list[Any], error_for: ErrorFor) -> Array:
     array = np.empty(len(items), dtype=object)
     for i, item in enumerate(items):
         if isinstance(item, dict) and list(item) == ["base64"]:
             try:
                 array[i] = bytes_of(item["base64"], "")
             except PageError:
-                raise refuse(i, '{"base64": "…"}', item["base64"]) from None
+                raise error_for(i, '{"base64": "…"}', item["base64"]) from None
         else:
             try:
                 array[i] = fields.text(item, "")
             except PageError:
-                raise refuse(i, 'a string or {"base64": "…"}', item) from None
+                raise error_for(i, 'a string or {"base64": "…"}', item) from None
     return array
 
 
@@ -219,8 +221,8 @@ def json_content(text: str) -> Content:
     return _content("json", text.encode() + b"\n")
 
 
-def stored(dtype: str, array: Array) -> Array:
-    """Return the array as files store it: in C order, little-endian, of a dtype that every reader knows."""
+def to_stored(dtype: str, array: Array) -> Array:
+    """Convert an array to what files store: C order, little-endian, a dtype that every .npy reader knows."""
     plain = stored_dtype(dtype)
     if dtype == "bool":
         return np.ascontiguousarray(array.view(np.uint8) != 0).reshape(array.shape)  # normalizes bytes to 0 or 1
@@ -236,7 +238,7 @@ def npy_buffers(plain: Array) -> tuple[bytes, memoryview]:
 
 def npy_content(dtype: str, array: Array) -> Content:
     """Return the content of a file of numbers."""
-    return _content("npy", *npy_buffers(stored(dtype, array)))
+    return _content("npy", *npy_buffers(to_stored(dtype, array)))
 
 
 def npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -246,7 +248,7 @@ def npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
             warnings.simplefilter("ignore")  # about headers that Python 2 wrote
             shape, fortran, dtype = _READ_HEADER[np.lib.format.read_magic(stream)](stream)
     except Exception:  # NumPy's header parser raises many types: SyntaxError, TokenError, KeyError…
-        raise ValueError("it is no .npy file of version 1 or 2") from None
+        raise ValueError("it is not a .npy file of version 1 or 2") from None
     if any(type(d) is not int or not 0 <= d < 1 << 63 for d in shape):
         raise ValueError(f"its shape is {shape}; must be integers from 0 to 2**63 - 1")
     return shape, fortran, dtype
@@ -275,14 +277,14 @@ def npy_head_size(first: bytes) -> int:
 
 
 def from_stored(dtype: str, plain: Array) -> Array:
-    """Return the array of a file's data; raise ValueError if bytes of a bool array are neither 0 nor 1."""
+    """Convert a file's data back to an array; raise ValueError if bytes of a bool array are neither 0 nor 1."""
     if dtype == "bool" and plain.size and plain.view(np.uint8).max() > 1:
-        raise ValueError("a byte of it is neither true nor false")
+        raise ValueError("a byte of the bool array is neither 0 nor 1")
     return plain.astype(plain.dtype.newbyteorder("="), copy=False).view(NUMPY_DTYPE[dtype])
 
 
 class Folder:
-    """The array files beside one page, each read and verified once."""
+    """The array files beside one page; each is read and verified once."""
 
     def __init__(self, path: Path, follow_links: bool = True) -> None:
         self.path = path
@@ -319,7 +321,7 @@ class Folder:
         except OSError as error:
             raise PageError(place, f"{self.path / name}: {error.strerror}") from error
         if raw is None:
-            raise PageError(place, f"{self.path / name}: its size does not fit; it must have {wanted} bytes")
+            raise PageError(place, f"{self.path / name}: wrong size; it must have {wanted} bytes")
         digest = hashlib.sha256(raw).hexdigest()
         if not name.startswith(digest):
             raise PageError(place, f"{self.path / name}: its content is not what its name says; the hash is {digest}")
@@ -372,7 +374,7 @@ class Writer:
 
     def encode(self, array: Array, place: str) -> dict[str, Any]:
         """Return the JSON object of an array."""
-        array = admitted(array, place)
+        array = validated(array, place)
         dtype = aval_of(array).dtype
         head = {"dtype": dtype, "shape": list(array.shape)}
         if dtype == "string":
@@ -381,14 +383,14 @@ class Writer:
                 return head | self._file(json_content(text))
         elif self._large(array.nbytes):
             return head | self._file(npy_content(dtype, array))
-        made = head | {"data": _nested(to_plain(dtype, array.reshape(-1)), array.shape)}
+        encoded = head | {"data": _nested(to_plain(dtype, array.reshape(-1)), array.shape)}
         # Text loses the sign and payload of a NaN, and JavaScript loses the sign of a zero.
         if dtype != "string":
-            bits = stored(dtype, array).tobytes()
+            bits = to_stored(dtype, array).tobytes()
             lost = self.browser and is_inexact(array.dtype) and has_minus_zero(array)
-            if lost or stored(dtype, decode(made, place, None)).tobytes() != bits:
+            if lost or to_stored(dtype, decode(encoded, place, None)).tobytes() != bits:
                 return head | {"hex": bits.hex()}
-        return made
+        return encoded
 
     def refer(self, reference: Reference) -> dict[str, Any]:
         """Return the JSON object of an array that already is a file."""
@@ -407,7 +409,7 @@ def has_minus_zero(value: Any) -> bool:
     """Return whether a float, or an element of an array, is -0.0."""
     found = np.asarray(value)
     parts = (found.real, found.imag) if found.dtype.kind == "c" else (found,)
-    with np.errstate(invalid="ignore"):  # NaNs that signal
+    with np.errstate(invalid="ignore"):  # signaling NaNs
         return any(bool(np.any(np.signbit(part) & (part == 0))) for part in parts)
 
 
@@ -416,21 +418,21 @@ def strings_text(array: Array) -> str:
     return _ENCODE(_nested(to_plain("string", array.reshape(-1)), array.shape))
 
 
-def admitted(array: Array, place: str) -> Array:
-    """Return the array in a dtype of the catalogue, strings as objects; raise PageError if it has none."""
+def validated(array: Array, place: str) -> Array:
+    """Return the array in a dtype of the catalogue, strings as objects; raise PageError for any other dtype."""
     if is_masked(array):
         raise PageError(place, "a masked array cannot be written: its mask would be lost")
     try:
-        made = canonical(np.asarray(array), place)
-        if made.dtype.kind == "T":
-            made = canonical(made.astype(object), place)
+        found = canonical(np.asarray(array), place)
+        if found.dtype.kind == "T":
+            found = canonical(found.astype(object), place)
     except InvalidArgumentError as error:
         raise PageError(place, str(error)) from None
-    if made.dtype == object:
-        for i, item in enumerate(made.reshape(-1).tolist()):
+    if found.dtype == object:
+        for i, item in enumerate(found.reshape(-1).tolist()):
             if isinstance(item, str):
-                fields.text(item, _element(place, made.shape, i))
-    return made
+                fields.text(item, _element(place, found.shape, i))
+    return found
 
 
 def _nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
@@ -475,17 +477,17 @@ def dtype_and_shape(data: dict[str, Any], place: str) -> tuple[str, tuple[int, .
     dtype = fields.text(data["dtype"], where)
     if dtype not in NUMPY_DTYPE:
         meant = fields.nearest(dtype, NUMPY_DTYPE) or f"; known are {', '.join(NUMPY_DTYPE)}"
-        raise PageError(where, f"there is no dtype {fields.described(dtype)}{meant}")
+        raise PageError(where, f"there is no dtype {fields.describe(dtype)}{meant}")
     place = fields.under(place, "shape")
     listed = fields.items(data["shape"], place)
     if len(listed) > MAX_DEPTH:
         raise PageError(place, f"an array has at most {MAX_DEPTH} dimensions; got {len(listed)}")
     for i, size in enumerate(listed):
         if fields.whole(size, fields.under(place, i)) < 0:
-            raise fields.refuse(fields.under(place, i), "at least 0", size)
+            raise fields.error(fields.under(place, i), "at least 0", size)
     # NumPy counts a dimension of 0 as 1, because even an empty array's strides must fit its integers.
     if math.prod(max(size, 1) for size in listed) * NUMPY_DTYPE[dtype].itemsize > sys.maxsize:
-        raise PageError(place, "an array of this shape has more bytes than can be counted")
+        raise PageError(place, "an array of this shape is too large to address")
     return dtype, tuple(listed)
 
 
@@ -504,10 +506,10 @@ def from_data(value: Any, dtype: str, shape: tuple[int, ...], place: str) -> Arr
     if value != [] or 0 not in shape:
         _flatten(value, shape, place, flat)
 
-    def refuse(position: int, wanted: str, found: Any) -> PageError:
-        return fields.refuse(_element(place, shape, position), wanted, found)
+    def error_for(position: int, wanted: str, found: Any) -> PageError:
+        return fields.error(_element(place, shape, position), wanted, found)
 
-    return from_plain(dtype, flat, refuse).reshape(shape)
+    return from_plain(dtype, flat, error_for).reshape(shape)
 
 
 def _flatten(value: Any, shape: tuple[int, ...], place: str, flat: list[Any]) -> None:
@@ -533,7 +535,7 @@ def _from_hex(value: Any, dtype: str, shape: tuple[int, ...], place: str) -> Arr
     try:
         raw = bytes.fromhex(text)
     except ValueError:
-        raise fields.refuse(place, "hexadecimal digits, two for a byte", text) from None
+        raise fields.error(place, "hexadecimal digits, two for a byte", text) from None
     if len(raw) != size or len(text) != 2 * size:
         raise PageError(place, f"must be {2 * size} digits, as dtype and shape say; got {len(text)}")
     try:
@@ -546,15 +548,15 @@ def _reference(value: Any, dtype: str, shape: tuple[int, ...], place: str) -> Re
     name = fields.text(value, place)
     ending = ".json" if dtype == "string" else ".npy"
     if not NAME.fullmatch(name) or not name.endswith(ending):
-        raise fields.refuse(place, f"64 hexadecimal digits and {ending}, without a folder", name)
+        raise fields.error(place, f"64 hexadecimal digits and {ending}, without a folder", name)
     return Reference(dtype, shape, name, place)
 
 
 def read_reference(reference: Reference, folder: Folder | None) -> Array:
-    """Read the array of a file; it is read-only, because arrays of one file share memory."""
+    """Read the array of a file, read-only because arrays of one file share memory."""
     if folder is None:
         raise PageError(
-            reference.place, "a page's text alone has no array files; give the page's file, or data in place of this"
+            reference.place, "a page's text alone has no array files; load the page's file, or write data here"
         )
     array = _of_file(reference, folder)
     array.flags.writeable = False

@@ -1,4 +1,4 @@
-"""Validate fields of parsed JSON; errors name the place of the field."""
+"""Validate fields of parsed JSON. Every error names the place of the field."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from .strict_json import Unreadable
 
 _PLAIN_KEY = re.compile(r"\w+", re.ASCII)
 _LONGEST = 60  # characters of anything a message repeats
-_MOST = 2000  # names a misspelt one is compared with
+_MOST = 2000  # names that a misspelt one is compared with
 
 
 def under(place: str, key: str | int) -> str:
-    """Return the place of a member: `blocks` and 3 give `blocks[3]`, that and `id` give `blocks[3].id`."""
+    """Return the place of a member: `blocks[3]` for `blocks` and 3, `blocks[3].id` for that and `id`."""
     if isinstance(key, int):
         return f"{place}[{key}]"
     if _PLAIN_KEY.fullmatch(key) and len(key) <= _LONGEST:
         return f"{place}.{key}" if place else key
-    return f"{place}[{json.dumps(shortened(key))}]"
+    return f"{place}[{json.dumps(shorten(key))}]"
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Return the text, or the beginning of a long one."""
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
-def described(value: Any) -> str:
+def describe(value: Any) -> str:
     """Describe a value for an error message."""
     if isinstance(value, Unreadable):
         return value.why
     if isinstance(value, float) and not math.isfinite(value):
         return "a number beyond float64"
     if isinstance(value, str):
-        return ascii(shortened(value))
+        return ascii(shorten(value))
     if isinstance(value, list):
         return f"a list of {len(value)}"
     if isinstance(value, dict):
         return "an object"
     if value is None or isinstance(value, bool | int | float):
-        return shortened(json.dumps(value))
-    return f"a value of type {type(value).__name__}"  # of a page about to be written
+        return shorten(json.dumps(value))
+    return f"a value of type {type(value).__name__}"  # only in a page that is about to be written
 
 
-def refuse(place: str, wanted: str, value: Any) -> PageError:
+def error(place: str, wanted: str, value: Any) -> PageError:
     """Return the error for an invalid field."""
-    return PageError(place, f"must be {wanted}; got {described(value)}")
+    return PageError(place, f"must be {wanted}; got {describe(value)}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -64,39 +64,39 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def text(value: Any, place: str) -> str:
     """Validate a string without lone surrogates, which JSON can express and UTF-8 cannot."""
     if not isinstance(value, str):
-        raise refuse(place, "a string", value)
+        raise error(place, "a string", value)
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise refuse(place, "a string without lone surrogates", value) from None
+            raise error(place, "a string without lone surrogates", value) from None
     return value
 
 
 def items(value: Any, place: str) -> list[Any]:
     """Validate a list."""
     if not isinstance(value, list):
-        raise refuse(place, "a list", value)
+        raise error(place, "a list", value)
     return value
 
 
 def whole(value: Any, place: str, wanted: str = "an integer") -> int:
     """Validate an integer; booleans are rejected."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise refuse(place, wanted, value)
+        raise error(place, wanted, value)
     return value
 
 
 def number(value: Any, place: str) -> float:
     """Validate a finite number."""
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise refuse(place, "a number", value)
+        raise error(place, "a number", value)
     try:
         found = float(value)
     except OverflowError:
         found = math.inf
     if not math.isfinite(found):
-        raise refuse(place, "a number", math.inf)
+        raise error(place, "a number", math.inf)
     return found
 
 
@@ -104,14 +104,14 @@ def positive(value: Any, place: str) -> float:
     """Validate a finite number above 0."""
     found = number(value, place)
     if found <= 0:
-        raise refuse(place, "above 0", value)
+        raise error(place, "above 0", value)
     return found
 
 
 def mapping(value: Any, place: str) -> dict[str, Any]:
     """Validate an object with arbitrary keys."""
     if not isinstance(value, dict):
-        raise refuse(place or "the whole text", "an object", value)
+        raise error(place or "the whole text", "an object", value)
     for key in value:
         text(key, under(place, key) if isinstance(key, str) else place)
     return value

@@ -33,14 +33,14 @@ def decode(tree: Any, read: plain.ArrayReader) -> Page | Project:
             raise PageError(key, "this field is missing")
     kind = top["format"]
     if kind not in (PAGE, PROJECT):
-        raise fields.refuse("format", f"{PAGE!r} or {PROJECT!r}", kind)
+        raise fields.error("format", f"{PAGE!r} or {PROJECT!r}", kind)
     # The version comes first: fields that a newer version adds are not errors.
     version = fields.whole(top["version"], "version")
     if version > VERSION:
-        newer = fields.described(version)
+        newer = fields.describe(version)
         raise PageError("version", f"written by a newer rowgrad: version {newer}, this one reads up to {VERSION}")
     if version < 1:
-        raise fields.refuse("version", "at least 1", version)
+        raise fields.error("version", "at least 1", version)
     if kind == PAGE:
         return _page(fields.record(top, "", (*HEAD, "blocks"), ("notes",)), "", read)
     fields.record(top, "", (*HEAD, "pages"))
@@ -78,21 +78,21 @@ def _block(value: Any, place: str, read: plain.ArrayReader) -> Block:
     data = fields.record(value, place, ("id", "op"), BLOCK_OPTIONAL)
     name = fields.text(data["id"], fields.under(place, "id"))
     if not NAME.fullmatch(name):
-        raise fields.refuse(fields.under(place, "id"), "a name: letters, digits and _ . \\ / > -", name)
+        raise fields.error(fields.under(place, "id"), "a name: letters, digits and _ . \\ / > -", name)
     block = Block(name, fields.text(data["op"], fields.under(place, "op")))
     if "at" in data:
         block.at = _at(data["at"], fields.under(place, "at"))
     where = fields.under(place, "values")
-    for pin, given in fields.mapping(data.get("values", {}), where).items():
-        block.values[pin] = plain.decode_value(given, fields.under(where, pin), read)
+    for pin, entry in fields.mapping(data.get("values", {}), where).items():
+        block.values[pin] = plain.decode_value(entry, fields.under(where, pin), read)
     where = fields.under(place, "in")
-    for pin, given in fields.mapping(data.get("in", {}), where).items():
+    for pin, entry in fields.mapping(data.get("in", {}), where).items():
         at = fields.under(where, pin)
-        listed = given if isinstance(given, list) else [given]
-        block.wires[pin] = [_end(text, fields.under(at, i) if listed is given else at) for i, text in enumerate(listed)]
+        listed = entry if isinstance(entry, list) else [entry]
+        block.wires[pin] = [_end(text, fields.under(at, i) if listed is entry else at) for i, text in enumerate(listed)]
     where = fields.under(place, "attrs")
-    for attr, given in fields.mapping(data.get("attrs", {}), where).items():
-        block.attrs[attr] = plain.decode_attr(given, fields.under(where, attr))
+    for attr, entry in fields.mapping(data.get("attrs", {}), where).items():
+        block.attrs[attr] = plain.decode_attr(entry, fields.under(where, attr))
     where = fields.under(place, "hidden")
     hidden = fields.items(data.get("hidden", []), where)
     block.hidden = tuple(fields.text(pin, fields.under(where, i)) for i, pin in enumerate(hidden))
@@ -104,7 +104,7 @@ def _end(value: Any, place: str) -> End:
     try:
         return End.parse(text)
     except ValueError:  # PageError is one; so is an index of thousands of digits
-        raise fields.refuse(place, "block.pin or block.pin[index]", text) from None
+        raise fields.error(place, "block.pin or block.pin[index]", text) from None
 
 
 def _check_wires(block: Block, blocks: dict[str, Block], place: str, data: dict[str, Any]) -> None:
@@ -113,14 +113,14 @@ def _check_wires(block: Block, blocks: dict[str, Block], place: str, data: dict[
             if end.block not in blocks:
                 at = fields.under(place, pin)
                 at = fields.under(at, i) if isinstance(data["in"][pin], list) else at
-                name = fields.described(end.block)
+                name = fields.describe(end.block)
                 raise PageError(at, f"there is no block {name}{fields.nearest(end.block, blocks)}")
 
 
 def _at(value: Any, place: str) -> tuple[float, float]:
     listed = fields.items(value, place)
     if len(listed) != 2:
-        raise fields.refuse(place, "[x, y]", listed)
+        raise fields.error(place, "[x, y]", listed)
     x, y = (fields.number(v, fields.under(place, i)) + 0.0 for i, v in enumerate(listed))  # a place has no -0.0
     return x, y
 
@@ -128,7 +128,7 @@ def _at(value: Any, place: str) -> tuple[float, float]:
 def _size(value: Any, place: str) -> tuple[float, float]:
     listed = fields.items(value, place)
     if len(listed) != 2:
-        raise fields.refuse(place, "[width, height]", listed)
+        raise fields.error(place, "[width, height]", listed)
     width, height = (fields.positive(v, fields.under(place, i)) for i, v in enumerate(listed))
     return width, height
 
@@ -163,18 +163,18 @@ def encode(what: Page | Project, writer: Writer) -> dict[str, Any]:
 def _encode_page(page: Page, place: str, writer: Writer) -> dict[str, Any]:
     where = fields.under(place, "blocks")
     blocks = [_encode_block(block, fields.under(where, i), writer) for i, block in enumerate(page.blocks)]
-    made: dict[str, Any] = {"name": page.name, "blocks": blocks}
+    data: dict[str, Any] = {"name": page.name, "blocks": blocks}
     if page.notes:
-        made["notes"] = [
+        data["notes"] = [
             _encode_note(note, f"{fields.under(place, 'notes')}[{i}]") for i, note in enumerate(page.notes)
         ]
-    return made
+    return data
 
 
 def _encode_block(block: Block, place: str, writer: Writer) -> dict[str, Any]:
-    made: dict[str, Any] = {"id": block.id, "op": block.op}
+    data: dict[str, Any] = {"id": block.id, "op": block.op}
     if block.at is not None:
-        made["at"] = _encode_position(block.at, fields.under(place, "at"))
+        data["at"] = _encode_position(block.at, fields.under(place, "at"))
     for key, value in (
         ("values", _values(block, fields.under(place, "values"), writer)),
         ("in", {pin: str(ends[0]) if len(ends) == 1 else [str(e) for e in ends] for pin, ends in block.wires.items()}),
@@ -182,8 +182,8 @@ def _encode_block(block: Block, place: str, writer: Writer) -> dict[str, Any]:
         ("hidden", list(block.hidden)),
     ):
         if value:
-            made[key] = value
-    return made
+            data[key] = value
+    return data
 
 
 def _values(block: Block, place: str, writer: Writer) -> dict[str, Any]:
@@ -199,11 +199,11 @@ def _under(place: str, key: Any) -> str:
 
 
 def _encode_note(note: Note, place: str) -> dict[str, Any]:
-    made: dict[str, Any] = {"text": note.text, "at": _encode_position(note.at, fields.under(place, "at"))}
+    data: dict[str, Any] = {"text": note.text, "at": _encode_position(note.at, fields.under(place, "at"))}
     if note.size is not None:
         # `encode` decodes the result, which rejects sizes that are not positive.
-        made["size"] = _encode_position(note.size, fields.under(place, "size"), "(width, height)")
-    return made
+        data["size"] = _encode_position(note.size, fields.under(place, "size"), "(width, height)")
+    return data
 
 
 def _encode_position(at: tuple[float, float], place: str, wanted: str = "(x, y)") -> list[float]:

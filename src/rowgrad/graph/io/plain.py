@@ -33,7 +33,7 @@ def encode_attr(value: Any, place: str, browser: bool = False, depth: int = 0) -
     ):
         raise PageError(place, f"an attribute holds numbers, strings, truth values and lists; got {_kind(value)}")
     if isinstance(value, list | tuple):
-        _shallow(depth, place)
+        _check_depth(depth, place)
         return [encode_attr(item, fields.under(place, i), browser, depth + 1) for i, item in enumerate(value)]
     return _encode_scalar(value, place, browser)
 
@@ -45,7 +45,7 @@ def encode_value(value: Any, place: str, writer: arrays.Writer, depth: int = 0) 
     if isinstance(value, arrays.Reference):
         return writer.refer(value)
     if isinstance(value, list | tuple):
-        _shallow(depth, place)
+        _check_depth(depth, place)
         return [encode_value(item, fields.under(place, i), writer, depth + 1) for i, item in enumerate(value)]
     return _encode_scalar(value, place, writer.browser)
 
@@ -81,22 +81,22 @@ def decode_attr(value: Any, place: str, depth: int = 0) -> Any:
     if value is None:
         return None
     if isinstance(value, list):
-        _shallow(depth, place)
+        _check_depth(depth, place)
         return [decode_attr(item, fields.under(place, i), depth + 1) for i, item in enumerate(value)]
     if isinstance(value, dict):
-        return _unwrapped(value, place, ("int", "float"))
+        return _unwrap(value, place, ("int", "float"))
     return _decode_scalar(value, place)
 
 
 def decode_value(value: Any, place: str, read: ArrayReader, depth: int = 0) -> Any:
     """Decode what `encode_value` wrote."""
     if isinstance(value, list):
-        _shallow(depth, place)
+        _check_depth(depth, place)
         return [decode_value(item, fields.under(place, i), read, depth + 1) for i, item in enumerate(value)]
     if isinstance(value, dict):
         if any(field in value for field in arrays.FIELDS):
             return read(value, place)
-        return _unwrapped(value, place, WRAPPERS)
+        return _unwrap(value, place, WRAPPERS)
     return _decode_scalar(value, place)
 
 
@@ -105,10 +105,10 @@ def _decode_scalar(value: Any, place: str) -> Any:
         return fields.text(value, place)
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise fields.refuse(place, "a number, a string, true, false, or a list or an object of the format", value)
+    raise fields.error(place, "a number, a string, true, false, or a list or an object of the format", value)
 
 
-def _unwrapped(value: dict[str, Any], place: str, known: tuple[str, ...]) -> Any:
+def _unwrap(value: dict[str, Any], place: str, known: tuple[str, ...]) -> Any:
     hints = known if known != WRAPPERS else (*known, *arrays.FIELDS)
     for key in value:
         if key not in known:
@@ -123,14 +123,14 @@ def _unwrapped(value: dict[str, Any], place: str, known: tuple[str, ...]) -> Any
         if isinstance(inner, str):
             found = arrays.digits_of(inner)
         if found is None:
-            raise fields.refuse(where, "a string of digits", inner)
+            raise fields.error(where, "a string of digits", inner)
         return found
     if kind == "float":
         return _float(inner, where)
     if kind == "base64":
         return arrays.bytes_of(inner, where)
     if not isinstance(inner, list) or len(inner) != 2:
-        raise fields.refuse(where, "[real part, imaginary part]", inner)
+        raise fields.error(where, "[real part, imaginary part]", inner)
     return complex(*(_float(part, fields.under(where, i)) for i, part in enumerate(inner)))
 
 
@@ -139,12 +139,12 @@ def _float(value: Any, place: str) -> float:
         if value == MINUS_ZERO:
             return -0.0
         if value not in arrays.SPECIAL:
-            raise fields.refuse(place, 'a number, "NaN", "Infinity" or "-Infinity"', value)
+            raise fields.error(place, 'a number, "NaN", "Infinity" or "-Infinity"', value)
         return arrays.SPECIAL[value]
     return fields.number(value, place)
 
 
-def _shallow(depth: int, place: str) -> None:
+def _check_depth(depth: int, place: str) -> None:
     if depth >= MAX_DEPTH:
         raise PageError(place, f"lists are nested deeper than {MAX_DEPTH}")
 

@@ -71,13 +71,13 @@ def save_state(
     """Write variables and counters; a crash leaves the old file or the new one."""
     entries: list[dict[str, Any]] = []
     members: list[Member] = []
-    for i, (name, given) in enumerate(variables.items()):
-        array = arrays.admitted(given, fields.under("variables", fields.text(name, "variables")))
+    for i, (name, value) in enumerate(variables.items()):
+        array = arrays.validated(value, fields.under("variables", fields.text(name, "variables")))
         dtype = aval_of(array).dtype
         if dtype == "string":
             buffers: tuple[arrays.Buffer, ...] = (arrays.strings_text(array).encode(),)
         else:
-            buffers = arrays.npy_buffers(arrays.stored(dtype, array))
+            buffers = arrays.npy_buffers(arrays.to_stored(dtype, array))
         members.append((_member(i, dtype), buffers))
         entries.append({"name": name, "dtype": dtype, "shape": list(array.shape), "member": members[-1][0]})
     counted = {}
@@ -108,22 +108,22 @@ def _write(file: BinaryIO, members: list[Member]) -> None:
 
 def load_state(path: Path) -> State:
     """Read a state file; PageError names the file and the damaged or unexpected member."""
-    with _opened(path) as file:
-        with _naming(path):
+    with _open(path) as file:
+        with _name_in_errors(path):
             archive = zipfile.ZipFile(file)
             members = _members(archive, os.fstat(file.fileno()).st_size)
-        with _naming(path, _HEADER):
+        with _name_in_errors(path, _HEADER):
             state, entries = _header(archive.read(members.pop(_HEADER)))
         for i, (name, dtype, shape) in enumerate(entries):
-            with _naming(path, _member(i, dtype)):
+            with _name_in_errors(path, _member(i, dtype)):
                 info = members.pop(_member(i, dtype))
                 state.variables[name] = _array(archive, info, dtype, shape)
         for name in members:
-            raise PageError(f"{os.fspath(path)}: {fields.shortened(name)}", "the header does not name this member")
+            raise PageError(f"{os.fspath(path)}: {fields.shorten(name)}", "the header does not name this member")
     return state
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open(path: Path) -> BinaryIO:
     try:
         return open_plain(path)
     except OSError as error:
@@ -133,8 +133,8 @@ def _opened(path: Path) -> BinaryIO:
 
 
 @contextlib.contextmanager
-def _naming(path: Path, member: str = "") -> Iterator[None]:
-    """Turn every error of a damaged file into a PageError that names the file and the member."""
+def _name_in_errors(path: Path, member: str = "") -> Iterator[None]:
+    """Convert every error of a damaged file to a PageError that names the file and the member."""
     place = f"{os.fspath(path)}: {member}" if member else os.fspath(path)
     try:
         yield
@@ -145,31 +145,31 @@ def _naming(path: Path, member: str = "") -> Iterator[None]:
     except KeyError:
         raise PageError(place, "this member is missing") from None
     except Exception as error:  # zipfile raises many types: BadZipFile, struct.error, NotImplementedError…
-        raise PageError(place, f"damaged, or no state file: {str(error) or type(error).__name__}") from None
+        raise PageError(place, f"damaged, or not a state file: {str(error) or type(error).__name__}") from None
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
     """Return the members by name, after checking that together they are not larger than the file."""
     members = {info.filename: info for info in archive.infolist()}
     if len(members) != len(archive.infolist()):
-        raise PageError("", "a member is there twice")
+        raise PageError("", "two members have the same name")
     for name, info in members.items():
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.file_size != info.compress_size:
             raise PageError(
-                "", f"{fields.shortened(name)} is compressed or encrypted; a state file's members are neither"
+                "", f"{fields.shorten(name)} is compressed or encrypted; a state file's members are neither"
             )
     if sum(info.file_size for info in members.values()) > size:
-        raise PageError("", "its members tell of more bytes than it has")
+        raise PageError("", "its members claim more bytes than the file has")
     return members
 
 
 def _header(raw: bytes) -> tuple[State, list[tuple[str, str, tuple[int, ...]]]]:
     tree = fields.mapping(parse_bytes(raw), "")
     if tree.get("format") != FORMAT:
-        raise fields.refuse("format", repr(FORMAT), tree.get("format"))
+        raise fields.error("format", repr(FORMAT), tree.get("format"))
     version = fields.whole(tree.get("version"), "version")
     if version > VERSION:
-        newer = fields.described(version)
+        newer = fields.describe(version)
         raise PageError("version", f"written by a newer rowgrad: version {newer}, this one reads up to {VERSION}")
     wanted = ("format", "version", "page", "counters", "variables")
     fields.record(tree, "", wanted if version <= _WITHOUT_IDENTITY else (*wanted, "graph"))
@@ -189,9 +189,9 @@ def _header(raw: bytes) -> tuple[State, list[tuple[str, str, tuple[int, ...]]]]:
         dtype, shape = arrays.dtype_and_shape(entry, place)
         name = fields.text(entry["name"], fields.under(place, "name"))
         if entry["member"] != _member(i, dtype):
-            raise fields.refuse(fields.under(place, "member"), repr(_member(i, dtype)), entry["member"])
+            raise fields.error(fields.under(place, "member"), repr(_member(i, dtype)), entry["member"])
         if name in entries:
-            raise PageError(fields.under(place, "name"), f"{fields.described(name)} is there already")
+            raise PageError(fields.under(place, "name"), f"{fields.describe(name)} is listed twice")
         entries[name] = (name, dtype, shape)
     return state, list(entries.values())
 
@@ -204,15 +204,15 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, dtype: str, shape: t
         head = member.read(12)
         head += member.read(max(min(arrays.npy_head_size(head), _LONGEST_HEAD) - len(head), 0))
         arrays.npy_data_start(head, info.file_size, stored, shape)  # before anything is allocated
-        made = np.empty(shape, dtype=stored)
-        room = made.reshape(-1).view(np.uint8)
+        array = np.empty(shape, dtype=stored)
+        target = array.reshape(-1).view(np.uint8)
         at = 0
         while piece := member.read(_PIECE):  # to the end, where the checksum is compared
-            room[at : at + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
+            target[at : at + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
             at += len(piece)
-        if at != made.nbytes:
-            raise PageError("", f"it ends after {at} of {made.nbytes} bytes")
-    return arrays.from_stored(dtype, made)
+        if at != array.nbytes:
+            raise PageError("", f"it ends after {at} of {array.nbytes} bytes")
+    return arrays.from_stored(dtype, array)
 
 
 # -- result files: an .npz that NumPy reads without rowgrad ------------------------------------------------------------
@@ -248,7 +248,7 @@ def save_arrays(path: str | PathLike[str], arrays: Mapping[str, Any]) -> None:
             members[member] = array
 
     def write(file: BinaryIO) -> None:
-        # Not np.savez: a member could have the name of one of its own arguments.
+        # Not np.savez, which takes arrays as keyword arguments: a member may be named like one of its parameters.
         with zipfile.ZipFile(file, "w") as archive:
             for name, array in members.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

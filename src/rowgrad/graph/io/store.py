@@ -133,10 +133,10 @@ def save(what: Page | Project, path: str | os.PathLike[str], *, follow_links: bo
     writer = arrays.Writer(apart=True)
     text = text_of(encode(what, writer)).encode()
     contents = list(writer.files.values())
-    replace(path, text, writer.files.keys(), lambda folder, made: put_arrays(folder, contents, made))
+    replace(path, text, writer.files.keys(), lambda folder, created: put_arrays(folder, contents, created))
 
 
-PutArrays = Callable[[Path, list[Path]], None]  # (folder of arrays, list that gets each file made)
+PutArrays = Callable[[Path, list[Path]], None]  # (folder of arrays, list to append created files to)
 
 
 def replace(path: str | os.PathLike[str], text: bytes, named: Container[str], put: PutArrays) -> None:
@@ -146,12 +146,12 @@ def replace(path: str | os.PathLike[str], text: bytes, named: Container[str], pu
         raise PageError(str(path), "this is a folder")
     with files.one_writer(real.parent):
         folder = folder_of(real)
-        made: list[Path] = []
+        created: list[Path] = []
         try:
-            put(folder, made)
+            put(folder, created)
             temporary = files.prepare(real, text)
         except BaseException:
-            for array in made:
+            for array in created:
                 files.remove(array)
             _remove_if_empty(folder)
             raise
@@ -171,8 +171,8 @@ def _bytes(path: Path) -> bytes:
     return raw
 
 
-def put_arrays(folder: Path, contents: list[arrays.Content], made: list[Path]) -> None:
-    """Write missing array files and sync them to disk; append them to `made`."""
+def put_arrays(folder: Path, contents: list[arrays.Content], created: list[Path]) -> None:
+    """Write missing array files and sync them to disk; append them to `created`."""
     missing = [content for content in contents if not arrays.is_there(folder / content.name, content)]
     if not missing:
         return
@@ -180,7 +180,7 @@ def put_arrays(folder: Path, contents: list[arrays.Content], made: list[Path]) -
     for content in missing:
         target = folder / content.name
         temporary = files.prepare(target, partial(_write, content=content))
-        made.append(target)
+        created.append(target)
         files.rename(temporary, target)
     files.sync_folder(folder)
 
@@ -238,7 +238,7 @@ def read_tree(tree: Any, folder: str | os.PathLike[str]) -> Page | Project:
 
 
 def save_tree(tree: Any, path: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
-    """Write a page given as such data, as `save` does; missing array files are linked from the folder `source`.
+    """Write a page from its plain data, as `save` does; missing array files are linked from the folder `source`.
 
     The file is the same that `save` writes. An array file that is in neither folder, or does not match its name and the
     page, is an error before anything is written.
@@ -248,17 +248,17 @@ def save_tree(tree: Any, path: str | os.PathLike[str], source: str | os.PathLike
     contents = list(writer.files.values())
     known = Path(source)
 
-    def put(folder: Path, made: list[Path]) -> None:
-        # Under the writer's lock, because another save could delete files in between.
+    def put(folder: Path, created: list[Path]) -> None:
+        # Under the writer's lock, because another save could delete files meanwhile.
         missing = {r.name: r for r in writer.references if not _is_in(folder, r)}
         for reference in writer.references:
             if reference.name in missing:
                 _verify(known, reference)
-        put_arrays(folder, contents, made)
+        put_arrays(folder, contents, created)
         if missing:
             make_folder(folder)
             for name in missing:
-                _link(known / name, folder / name, made)
+                _link(known / name, folder / name, created)
             files.sync_folder(folder)
 
     replace(path, text, {*writer.files, *(r.name for r in writer.references)}, put)
@@ -295,7 +295,7 @@ def _identity(path: Path, reference: arrays.Reference) -> tuple[Any, ...] | None
     return *found, reference.name, reference.dtype, reference.shape
 
 
-def _link(source: Path, target: Path, made: list[Path]) -> None:
+def _link(source: Path, target: Path, created: list[Path]) -> None:
     """Hard-link a file, or copy it if the file system has no links or the files are on two file systems."""
     real = os.path.realpath(source)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
@@ -306,7 +306,7 @@ def _link(source: Path, target: Path, made: list[Path]) -> None:
     else:
         with contextlib.suppress(OSError):  # the process that wrote the file may not have synced it
             files.sync_file(temporary)
-    made.append(target)
+    created.append(target)
     files.rename(temporary, target)
 
 

@@ -32,9 +32,9 @@ def _constant(name: str) -> Unreadable:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | Unreadable:
-    made = dict(pairs)
-    if len(made) == len(pairs):
-        return made
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
     keys = [key for key, _ in pairs]
     twice = next(key for i, key in enumerate(keys) if key in keys[:i]) if len(keys) < 1000 else ""
     return Unreadable(f"an object with the key {twice[:60]!r} twice" if twice else "an object with a key twice")
