@@ -1,4 +1,4 @@
-"""Every golden case that torch's dtypes can hold: bits, error classes, messages."""
+"""Every golden case whose dtypes torch supports: bits, error classes, messages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torch_arrays import to_numpy, to_torch
 
 
 def tensors(case: Case) -> dict[str, Any] | None:
-    """The case's inputs as tensors, host inputs too; None where torch has no such dtype."""
+    """Return the case's inputs as tensors, host inputs included; None if torch lacks a dtype."""
     found = {name: to_torch(array) for name, array in case.inputs.items()}
     return None if any(v is None for v in found.values()) else found
 
 
 def as_numbers(inputs: dict[str, Any], op: str) -> dict[str, Any]:
-    """The same with host inputs as Python numbers, where that says the same."""
+    """Return the inputs with host inputs as Python numbers where these mean the same."""
     host = {a.name for a in rg._catalog.spec.CATALOG[op].inputs if a.host}
     integer = {k for k in host if inputs[k].dtype in (torch.int32, torch.int64) and inputs[k].ndim < 2}
     return {k: v.tolist() if k in integer else v for k, v in inputs.items()}
@@ -66,7 +66,7 @@ def test_errors(found: list[Case], numbers: bool) -> None:
 
 
 @pytest.mark.parametrize("found", by_op("quirk"))
-def test_quirks_are_refused(found: list[Case]) -> None:
+def test_undefined_inputs_raise(found: list[Case]) -> None:
     for case in found:
         inputs = tensors(case)
         if inputs is not None:
