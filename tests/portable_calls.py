@@ -1,4 +1,4 @@
-"""Call the portable kernels: prepare the arguments as a runner does, compile, compare with the NumPy runner."""
+"""Call the portable kernels: prepare arguments as a runner does, compile, and compare with the NumPy runner."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from samples import sample
 
 class Prepared(NamedTuple):
     op: Op
-    given: dict[str, np.ndarray]  # all arguments, as the NumPy runner takes them
+    inputs: dict[str, np.ndarray]  # all arguments, as NumPy arrays
     host: dict[str, Any]
     attrs: dict[str, Any]
     outputs: tuple[Aval, ...]
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        return {name: a for name, a in self.given.items() if name not in self.host}
+        return {name: a for name, a in self.inputs.items() if name not in self.host}
 
 
 def prepare(op: Op, inputs: Mapping[str, Any], **attrs: Any) -> Prepared:
-    given = admit(op, {a.name: inputs[a.name] for a in op.inputs})
-    host = {a.name: host_value(given[a.name]) for a in op.inputs if a.host}
+    admitted = admit(op, {a.name: inputs[a.name] for a in op.inputs})
+    host = {a.name: host_value(admitted[a.name]) for a in op.inputs if a.host}
     every = {**op.attrs, **attrs}
-    return Prepared(op, given, host, every, infer(op, avals_of(op, given), host, every))
+    return Prepared(op, admitted, host, every, infer(op, avals_of(op, admitted), host, every))
 
 
 def prepare_sample(name: str, dtype: Any = np.float32, **attrs: Any) -> Prepared:
-    drawn = sample(name, np.random.default_rng(5), dtype)
+    sampled = sample(name, np.random.default_rng(5), dtype)
     op = rg._catalog.spec.CATALOG[name]
-    return prepare(op, drawn, **{k: v for k, v in drawn.items() if k in op.attrs}, **attrs)
+    return prepare(op, sampled, **{k: v for k, v in sampled.items() if k in op.attrs}, **attrs)
 
 
 def sized_ops() -> list[str]:
@@ -50,7 +50,7 @@ def sized_ops() -> list[str]:
 
 def reference(call: Prepared) -> tuple[np.ndarray, ...]:
     """What the NumPy runner answers."""
-    result = rg.raw_ops.OPS[call.op.name](**call.given, **call.attrs)
+    result = rg.raw_ops.OPS[call.op.name](**call.inputs, **call.attrs)
     return result if isinstance(result, tuple) else (result,)
 
 
