@@ -152,9 +152,9 @@ def test_concrete_ids_with_a_traced_table() -> None:
     for found, expected in zip(jax.jit(lookups)(table, shards, weights), lookups(table, shards, weights), strict=True):
         np.testing.assert_allclose(found, expected, 1e-15)
     unsorted = rg.SparseTensor([[1, 0], [0, 0], [1, 1]], [0, 1, 2], [2, 2])
-    for weights in (None, rg.SparseTensor(unsorted.indices, np.ones(3), [2, 2])):
+    for other in (None, rg.SparseTensor(unsorted.indices, np.ones(3), [2, 2])):
         with pytest.raises(rg.errors.InvalidArgumentError, match="segment ids are not increasing"):
-            jax.jit(lambda table, w=weights: rg.embedding_lookup_sparse(table, unsorted, w, "sum"))(table)
+            jax.jit(lambda table, w=other: rg.embedding_lookup_sparse(table, unsorted, w, "sum"))(table)
 
 
 def test_invalid_arguments_raise_while_tracing() -> None:

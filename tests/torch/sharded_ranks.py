@@ -586,14 +586,14 @@ def optimizer_states(group: Any, rank: int, ranks: int) -> None:
         before = optimizer.state[weight]["sum"].clone()
         cases = [(state, "belongs to other rows" if strategy == "mod" else ""), (bare, "has no layout")]
         cases.append((parts[(rank + 1) % ranks], "belongs to other rows"))
-        for own, words in cases:
-            if not words or ranks == 1:
+        for own, message in cases:
+            if not message or ranks == 1:
                 optimizer.load_state_dict(own)
                 same(optimizer.state[weight]["sum"], own["state"][0]["sum"])
                 optimizer.state[weight]["sum"].copy_(before)
             else:
                 error = raised(ValueError, lambda o=optimizer, g=own: o.load_state_dict(g))
-                assert words in error.message, error
+                assert message in error.message, error
                 same(optimizer.state[weight]["sum"], before)
         repaired = {**bare, "state": {0: {**bare["state"][0], "layout": weight.rowgrad_layout}}}
         optimizer.load_state_dict(repaired)

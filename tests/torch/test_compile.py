@@ -96,9 +96,9 @@ def test_ten_batch_sizes_share_one_graph(name: str, backend: str) -> None:
     compiled = torch.compile(FUNCTIONS[name], fullgraph=True, dynamic=True, backend=counter)
     table = torch.rand(50, 8, requires_grad=True)
     for n in range(5, 45, 4):
-        given = batch(n)
-        given["plan"] = rg.Plan(given["ids"], given["segments"], 50, n)
-        expected, got = FUNCTIONS[name](table, given), compiled(table, given)
+        inputs = batch(n)
+        inputs["plan"] = rg.Plan(inputs["ids"], inputs["segments"], 50, n)
+        expected, got = FUNCTIONS[name](table, inputs), compiled(table, inputs)
         assert torch.equal(expected, got)
         y = torch.rand(expected.shape, generator=torch.Generator().manual_seed(n))
         assert torch.equal(*(torch.autograd.grad(o, table, y)[0] for o in (expected, got)))

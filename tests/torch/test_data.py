@@ -33,7 +33,7 @@ def collate() -> rgt.data.Collate:
 def test_data_loader_batches(start: str | None, processes: int) -> None:
     workers: dict[str, Any] = {"num_workers": processes, "multiprocessing_context": start}
     module = rgt.nn.EmbeddingBag(50, 4, grad="rows")
-    seen = 0
+    total = 0
     for batch in DataLoader(Samples(), batch_size=8, collate_fn=collate(), **workers):
         bags = batch["seen"]
         assert isinstance(bags, rgt.data.BagBatch)
@@ -46,8 +46,8 @@ def test_data_loader_batches(start: str | None, processes: int) -> None:
         y = torch.rand_like(out)
         gradients = [torch.autograd.grad(o, module.weight, y)[0].to_dense() for o in (out, plain)]
         assert torch.equal(*gradients)
-        seen += bags.num_bags
-    assert seen == 23
+        total += bags.num_bags
+    assert total == 23
 
 
 def test_forked_workers_run_kernels_after_the_parent_did() -> None:

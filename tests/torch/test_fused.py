@@ -599,12 +599,12 @@ def test_fsdp(tmp_path: Any) -> None:
         mesh = torch.distributed.init_device_mesh("cpu", (1,))
         bag = rgt.nn.EmbeddingBag(ROWS, 9, fused=True)
         many = rgt.nn.Embeddings([rgt.nn.Table("a", ROWS, 9)], fused=True, include_last_offset=False)
-        for module, given in ((bag, bags()), (many, ({"a": bags()},))):
+        for module, args in ((bag, bags()), (many, ({"a": bags()},))):
             torch.distributed.fsdp.fully_shard(module, mesh=mesh)
             with pytest.raises(rg.errors.OpError, match="got a DTensor"):
                 rgt.optim.SGD(module.parameters(), lr=0.1)
             with pytest.raises(rg.errors.OpError, match="does not support parameters that FSDP"):
-                module(*given)
+                module(*args)
     finally:
         torch.distributed.destroy_process_group()
 

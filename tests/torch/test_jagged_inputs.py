@@ -96,26 +96,26 @@ def test_keyed_jagged_tensors_have_one_bag_per_example(
 
 def test_embedding_bag_takes_jagged_tensors() -> None:
     bag = rgt.nn.EmbeddingBag(10, 4)
-    given = Jagged([1, 2, 3], [0, 2, 2, 3], torch.tensor([1.0, 2.0, 3.0]))
+    jagged = Jagged([1, 2, 3], [0, 2, 2, 3], torch.tensor([1.0, 2.0, 3.0]))
     expected = bag(torch.tensor([1, 2, 3]), torch.tensor([0, 2, 2]), torch.tensor([1.0, 2.0, 3.0]))
-    assert torch.equal(bag(given), expected)
+    assert torch.equal(bag(jagged), expected)
 
 
 def test_pairs_of_ids_and_offsets_need_include_last_offset() -> None:
     users, items = torch.tensor([3, 1, 4]), torch.tensor([7])
-    given = {"user": (users, torch.tensor([0, 2, 3])), "item": (items, torch.tensor([0, 1, 1]))}
+    jagged = {"user": (users, torch.tensor([0, 2, 3])), "item": (items, torch.tensor([0, 1, 1]))}
     tables = [Table("user", 10, 4), Table("item", 10, 4)]
     for module in (rgt.nn.Embeddings(tables), torch.compile(rgt.nn.Embeddings(tables), backend="eager")):
         with pytest.raises(
             Exception, match=r"feature user: include_last_offset is missing\. Construct the module with"
         ):
-            module(given)
+            module(jagged)
     closed, opened = (rgt.nn.Embeddings(tables, include_last_offset=option) for option in (True, False))
-    assert closed(given)["user"].shape == (2, 4)
-    assert opened(given)["user"].shape == (3, 4)
-    given["user"] = (users, torch.tensor([0, 2]))
+    assert closed(jagged)["user"].shape == (2, 4)
+    assert opened(jagged)["user"].shape == (3, 4)
+    jagged["user"] = (users, torch.tensor([0, 2]))
     with pytest.raises(rg.errors.OpError, match="offsets must end with the number of ids, 3, got 2"):
-        closed(given)
+        closed(jagged)
 
 
 KEYS = "expected features ['bought', 'seen', 'user'], each once"
@@ -147,15 +147,15 @@ def test_inconsistent_keyed_jagged_tensors_raise(keyed: Keyed, options: dict[str
 
 def test_inconsistent_jagged_tensors_raise() -> None:
     bag = rgt.nn.EmbeddingBag(10, 4)
-    given = Jagged([1, 2], [0, 2], torch.ones(2))
+    jagged = Jagged([1, 2], [0, 2], torch.ones(2))
     for call, message in (
         (lambda: bag(Keyed(THREE, [1] * 3)), "ids: got a KeyedJaggedTensor, expected the JaggedTensor of one key"),
         (
-            lambda: bag(given, torch.tensor([0])),
+            lambda: bag(jagged, torch.tensor([0])),
             "offsets: got a value, expected None, because a JaggedTensor defines its own bags",
         ),
         (
-            lambda: bag(given, per_sample_weights=torch.ones(2)),
+            lambda: bag(jagged, per_sample_weights=torch.ones(2)),
             "per_sample_weights: got a value, expected None, because the JaggedTensor has weights",
         ),
         (lambda: bag(Jagged([1, 2, 3], [0, 2])), "offsets must end with the number of ids, 3, got 2"),

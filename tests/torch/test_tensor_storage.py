@@ -102,11 +102,11 @@ def test_tensor_subclasses_are_checked_too() -> None:
 @pytest.mark.parametrize("which", ["indices", "weights"])
 def test_storage_shrunk_between_forward_and_backward_raises(rows: bool, which: str) -> None:
     weight = table().requires_grad_()
-    given = {"indices": IDS.clone(), "weights": torch.ones(3).requires_grad_()}
+    inputs = {"indices": IDS.clone(), "weights": torch.ones(3).requires_grad_()}
     out = OPS["WeightedSparseSegmentMeanWithNumSegments"](
-        weight, given["indices"], SEGMENTS, given["weights"], 2, sparse_gradient=rows
+        weight, inputs["indices"], SEGMENTS, inputs["weights"], 2, sparse_gradient=rows
     )
-    shrunk(given[which].detach())
+    shrunk(inputs[which].detach())
     with pytest.raises(OpError, match=SMALL):
         out.sum().backward()
     assert weight.grad is None
@@ -297,9 +297,9 @@ def test_collate_checks_the_storage_of_samples() -> None:
 def test_embeddings_check_the_storage_of_every_feature() -> None:
     embeddings = rgt.nn.Embeddings([rgt.nn.Table("a", 10, 4), rgt.nn.Table("b", 10, 4)], include_last_offset=False)
     starts = torch.tensor([0, 2])
-    for given in ((shrunk(IDS.clone()), starts), (IDS, shrunk(starts.clone()))):
+    for inputs in ((shrunk(IDS.clone()), starts), (IDS, shrunk(starts.clone()))):
         with pytest.raises(OpError, match=SMALL):
-            embeddings({"a": (IDS, starts), "b": given})
+            embeddings({"a": (IDS, starts), "b": inputs})
     weights = {"a": torch.ones(3), "b": shrunk(torch.ones(3))}
     with pytest.raises(OpError, match=SMALL):
         embeddings({"a": (IDS, starts), "b": (IDS, starts)}, per_sample_weights=weights)

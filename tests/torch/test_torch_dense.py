@@ -73,22 +73,22 @@ def test_every_dtype(op: Op, dtype: str) -> None:
     x = {k: cast(v) if k in floats else v for k, v in x.items()}
     if op.name in ("ScaleRows", "DivRows"):
         return  # their second type depends on T: see tests/torch/test_torch_ops.py
-    for got, made in zip(as_tuple(OPS[op.name](**tensors(op, x))), as_tuple(OPS[op.name](**x)), strict=True):
+    for got, output in zip(as_tuple(OPS[op.name](**tensors(op, x))), as_tuple(OPS[op.name](**x)), strict=True):
         found = to_numpy(got)
-        assert (found.dtype, found.shape) == (made.dtype, made.shape)
-        if made.dtype.kind in "iub":
-            np.testing.assert_array_equal(found, made)
+        assert (found.dtype, found.shape) == (output.dtype, output.shape)
+        if output.dtype.kind in "iub":
+            np.testing.assert_array_equal(found, output)
         else:
             step = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": 2.0**-20}.get(dtype, 1e-12)
             step = 1e-6 if dtype == "complex64" else step
-            wide = complex if made.dtype.kind == "c" else float
-            np.testing.assert_allclose(found.astype(wide), made.astype(wide), rtol=step, atol=step)
+            wide = complex if output.dtype.kind == "c" else float
+            np.testing.assert_allclose(found.astype(wide), output.astype(wide), rtol=step, atol=step)
 
 
 def gradient(name: str, *values: Any, **attrs: Any) -> list[list[float]]:
-    given = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in values]
-    made = OPS[name](*given, *attrs.pop("host", ()), **attrs)
-    return [g.tolist() for g in torch.autograd.grad(made.sum(), given)]
+    leaves = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in values]
+    output = OPS[name](*leaves, *attrs.pop("host", ()), **attrs)
+    return [g.tolist() for g in torch.autograd.grad(output.sum(), leaves)]
 
 
 def test_gradients_at_ties_and_kinks() -> None:
@@ -179,8 +179,8 @@ def test_results_do_not_alias_inputs() -> None:
     for name, args in (("Identity", ()), ("Reshape", ([3, 2],)), ("Transpose", ([0, 1],)), ("Slice", ([0, 0], [2, 3]))):
         assert OPS[name](x, *args).data_ptr() != x.data_ptr()
         assert OPS[name](x, *args).is_contiguous()
-    for made in (OPS["AddN"]([x]), OPS["Sum"](x, ()), OPS["Concat"]([x], 0), OPS["Cast"](x), OPS["Round"](x.int())):
-        assert made.data_ptr() != x.data_ptr()
+    for output in (OPS["AddN"]([x]), OPS["Sum"](x, ()), OPS["Concat"]([x], 0), OPS["Cast"](x), OPS["Round"](x.int())):
+        assert output.data_ptr() != x.data_ptr()
 
 
 def test_numbers_and_lists_beside_tensors() -> None:

@@ -61,8 +61,8 @@ def test_errors(found: list[Case], numbers: bool) -> None:
         inputs = tensors(case)
         if inputs is None:
             continue
-        given = as_numbers(inputs, case.op) if numbers else inputs
-        assert_refused(case, given)
+        arguments = as_numbers(inputs, case.op) if numbers else inputs
+        assert_refused(case, arguments)
 
 
 @pytest.mark.parametrize("found", by_op("quirk"))

@@ -97,6 +97,6 @@ def test_max_norm_of_extreme_numbers(
     ids = rg.SparseTensor([[0, 0]], torch.tensor([0]), [1, 1])
     found = rg.embedding_lookup_sparse(params, ids, None, "sum", max_norm=max_norm)
     found.sum().backward()
-    for got, wanted in ((found, expected), (params.grad, gradient)):
+    for got, reference in ((found, expected), (params.grad, gradient)):
         numbers = got.detach().to_dense().double().numpy()
-        np.testing.assert_allclose(numbers, [wanted], rtol=1e-3)
+        np.testing.assert_allclose(numbers, [reference], rtol=1e-3)
