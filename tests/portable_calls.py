@@ -44,34 +44,34 @@ def prepare_sample(name: str, dtype: Any = np.float32, **attrs: Any) -> Prepared
 
 
 def sized_ops() -> list[str]:
-    """The kernel ops that can be compiled."""
+    """Return the kernel ops that can be compiled."""
     return [op.name for op in rg._catalog.spec.CATALOG.values() if op.kernel and not op.is_data_sized]
 
 
 def reference(call: Prepared) -> tuple[np.ndarray, ...]:
-    """What the NumPy runner answers."""
+    """Return the results of the NumPy runner."""
     result = rg.raw_ops.OPS[call.op.name](**call.inputs, **call.attrs)
     return result if isinstance(result, tuple) else (result,)
 
 
 def compiled(call: Prepared) -> Any:
-    """The call as a compiled function of its arrays."""
+    """Return the call as a compiled function of its arrays."""
     return jax.jit(lambda arrays: portable.run(call.op, arrays, call.host, call.attrs, call.outputs))
 
 
 def run_together(calls: Sequence[Prepared]) -> list[tuple[np.ndarray, ...]]:
-    """All calls in one program: a program costs far more than what it runs."""
+    """Run all calls in one program, because compiling costs far more than running."""
     together = jax.jit(lambda each: [portable.run(c.op, a, *c[2:]) for c, a in zip(calls, each, strict=True)])
     return [tuple(map(np.asarray, outputs)) for outputs in together([c.arrays for c in calls])]
 
 
 def assert_close(got: Sequence[Any], expected: Sequence[Any], label: object) -> None:
-    """Equal dtypes, shapes and integers. Floats may differ by what another order of additions can do.
+    """Check equal dtypes, shapes and integers; floats may differ by the effect of another order of additions.
 
     16-bit floats are rounded once, from sums in float32: they may differ in the last bit.
     """
     arrays = [np.asarray(e) for e in expected]
-    # What cancels in one output is large in another: a sum of few bits beside the values that were added.
+    # Cancellation in one output: compare with the largest value of all outputs.
     sizes = (np.abs(b[np.isfinite(b)]).max(initial=0) for b in arrays if jnp.issubdtype(b.dtype, jnp.inexact))
     largest = max(map(float, sizes), default=0.0)
     for a, b in zip(map(np.asarray, got), arrays, strict=True):
@@ -88,7 +88,7 @@ def assert_close(got: Sequence[Any], expected: Sequence[Any], label: object) -> 
 
 
 def is_poisoned(array: Any) -> bool:
-    """Whether a whole output says that the call was refused."""
+    """Return whether a whole output has the value that marks invalid input."""
     array = np.asarray(array)
     if jnp.issubdtype(array.dtype, jnp.inexact):
         return bool(np.isnan(array).all())

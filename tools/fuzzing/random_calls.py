@@ -28,7 +28,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from golden_cases import same_bits
-from reference import Refusal, Unmodelled, reference
+from reference import ExpectedError, NotModelled, reference
 from reference.plan import plan_of
 from rowgrad import set_num_threads
 from rowgrad._catalog.spec import CATALOG, Arg, Derived, Op
@@ -484,7 +484,7 @@ class Maker:
 
 
 def make_case(seed: int, number: int, op_name: str | None = None) -> tuple[Case, Any]:
-    """Call `number` of a seed, and the reference's result: outputs or a Refusal."""
+    """Call `number` of a seed, and the reference's result: outputs or a ExpectedError."""
     rng = random.Random((seed << 48) + number)
     while True:
         op = CATALOG[op_name] if op_name else rng.choice(KERNEL_OPS)
@@ -497,9 +497,9 @@ def make_case(seed: int, number: int, op_name: str | None = None) -> tuple[Case,
         attrs = {name: rng.choice(op.choices[name]) for name in op.attrs}
         try:
             wanted: Any = reference(op.name, inputs, attrs)
-        except Refusal as refusal:
+        except ExpectedError as refusal:
             wanted = refusal
-        except Unmodelled:
+        except NotModelled:
             continue
         only_op = f" --op {op_name}" if op_name else ""
         command = f"tools/fuzzing/random_calls.py --seed {seed} --only {number}{only_op}"
@@ -553,7 +553,7 @@ def judge(case: Case, wanted: Any) -> str | None:
 
 
 def _judge_outputs(case: Case, arguments: dict[str, Any], got: tuple[Array, ...], wanted: Any) -> str | None:
-    if isinstance(wanted, Refusal):
+    if isinstance(wanted, ExpectedError):
         return f"not refused\n  library:   {', '.join(map(_show, got))}\n  reference: {wanted}"
     for output, a, b in zip(case.op.outputs, got, wanted, strict=True):
         if not same(a, b):
@@ -566,7 +566,7 @@ def _judge_outputs(case: Case, arguments: dict[str, Any], got: tuple[Array, ...]
 
 def _judge_refusal(error: OpError, wanted: Any) -> str | None:
     said = f"{type(error).__name__}: {error.message}"
-    if not isinstance(wanted, Refusal):
+    if not isinstance(wanted, ExpectedError):
         return f"refused\n  library:   {said}\n  reference: {', '.join(map(_show, wanted))}"
     return None if said == str(wanted) else f"refused in other words\n  library:   {said}\n  reference: {wanted}"
 
@@ -593,7 +593,7 @@ def first_failure(
         wrong = judge(case, wanted)
         if wrong:
             return f"{case.op.name}: {wrong}\n{recipe(case)}"
-        notes[at + 2] += isinstance(wanted, Refusal)
+        notes[at + 2] += isinstance(wanted, ExpectedError)
         notes[at + 1] += 1
     return None
 
