@@ -88,7 +88,7 @@ def test_a_peer_that_ends_says_so() -> None:
     ending = Peer("scipy", sys.executable)
     ending._process.kill()
     with pytest.raises(PeerEndedError, match="status -9"):
-        ending.ask("make", kind="dense")
+        ending.send("make", kind="dense")
     assert ending.ended
 
 
