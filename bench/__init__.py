@@ -9,6 +9,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def child_environment(**changes: str) -> dict[str, str]:
-    """Environment for a child process that imports this package, wherever the command was started."""
+    """Return the environment of a child process that imports this package, wherever the command was started."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **changes}

@@ -12,7 +12,7 @@ from .cpu.cases import Array
 
 @dataclass(frozen=True)
 class Fit:
-    """The law's three numbers in seconds, and the largest relative deviation of the points from it."""
+    """The law's three coefficients in seconds, and the largest relative deviation of the points from it."""
 
     a: float
     b: float
@@ -21,12 +21,12 @@ class Fit:
     points: int
 
     def at(self, ids: float, cols: float) -> float:
-        """Seconds by the law."""
+        """Return seconds by the law."""
         return self.a + self.b * ids + self.c * ids * cols
 
 
 def fit(ids: list[float], cols: list[float], seconds: list[float]) -> Fit:
-    """The best law through the points."""
+    """Return the best law through the points."""
     n, d, t = (np.asarray(values, np.float64) for values in (ids, cols, seconds))
     terms = np.stack([np.ones_like(n), n, n * d], axis=1) / t[:, None]  # divided by t: errors are relative
     weights = nonnegative_least_squares(terms, np.ones_like(t))
@@ -36,8 +36,8 @@ def fit(ids: list[float], cols: list[float], seconds: list[float]) -> Fit:
 
 
 def nonnegative_least_squares(terms: Array, target: Array) -> Array:
-    """The least-squares weights none of which is negative, by trying every set of columns: there are only a few."""
-    scale = np.linalg.norm(terms, axis=0)  # columns of like size keep the solution well conditioned
+    """Return the nonnegative least-squares weights by trying every set of columns: there are only a few."""
+    scale = np.linalg.norm(terms, axis=0)  # columns of similar norm keep the solution well conditioned
     best, best_error = np.zeros(terms.shape[1]), float(target @ target)
     for size in range(1, terms.shape[1] + 1):
         for columns in map(list, combinations(range(terms.shape[1]), size)):
@@ -47,15 +47,15 @@ def nonnegative_least_squares(terms: Array, target: Array) -> Array:
             weights = np.zeros(terms.shape[1])
             weights[columns] = found / scale[columns]
             error = float(((terms @ weights - target) ** 2).sum())
-            if error < best_error * (1 - 1e-12):  # of two equal ones the one with fewer columns
+            if error < best_error * (1 - 1e-12):  # prefer fewer columns if errors are equal
                 best, best_error = weights, error
     return best
 
 
 def regime(working_set: int, caches: dict[int, int]) -> str:
-    """The level that holds a working set: at most the L2, at most half of the L3, or memory from twice the L3 on.
+    """Return the cache level of a working set: at most the L2, at most half of the L3, or memory from twice the L3 on.
 
-    Sizes in between are served by two levels in an unknown proportion: they are "between" and are not fitted.
+    Other sizes use two levels in an unknown proportion: they are "between" and are not fitted.
     """
     if working_set <= caches[2]:
         return "L2"

@@ -19,7 +19,7 @@ USUAL_CACHES = {2: 1 << 20, 3: 32 << 20}  # if the system does not report them
 
 
 def facts(threads: int | None = None) -> dict[str, Any]:
-    """Processor, cores, caches, memory, instruction-set level, threads, measured bandwidth."""
+    """Return processor, cores, caches, memory, instruction-set level, threads, measured bandwidth."""
     cores = _core.num_threads() if threads is None else threads
     sizes = cache_sizes()
     return {
@@ -46,7 +46,7 @@ def _processor() -> str:
 
 
 def cache_sizes(folder: Path = CACHES) -> dict[int, int]:
-    """Bytes of the second and third level of the first core's caches."""
+    """Return the bytes of the L2 and L3 cache of the first core."""
     found = dict(USUAL_CACHES)
     for index in folder.glob("index*"):
         level, size = int((index / "level").read_text()), (index / "size").read_text().strip()
@@ -57,7 +57,7 @@ def cache_sizes(folder: Path = CACHES) -> dict[int, int]:
 
 
 def copy_bandwidth(threads: int, megabytes: int = 256, repeats: int = 5) -> float:
-    """Bytes read and written per second by threads that each copy their share."""
+    """Return the bytes read and written per second by threads that each copy their share."""
     source = np.ones(megabytes * 2**20 // 8)
     target = np.empty_like(source)
     shares = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))

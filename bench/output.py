@@ -1,4 +1,4 @@
-"""What a run prints and writes: progress on stderr, results as JSON and CSV, drawings as SVG."""
+"""Output of a run: progress on stderr, results as JSON and CSV, plots as SVG."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 Row = dict[str, Any]
-# Names inside an SVG come from a fixed salt instead of random numbers, and text stays text: the same numbers give the
+# Ids inside an SVG come from a fixed salt instead of random numbers, and text stays text: the same numbers yield the
 # same bytes.
 STEADY: Any = {"svg.hashsalt": "rowgrad", "svg.fonttype": "none"}
 
 
 class Progress:
-    """A counter of steps: one line that is overwritten on a terminal, else a line per step."""
+    """A counter of steps: one line that is overwritten on a terminal, otherwise one line per step."""
 
     def __init__(self, total: int, out: TextIO | None = None) -> None:
         self.total, self.done = total, 0
@@ -44,20 +44,20 @@ class Progress:
 
 
 def clock(seconds: float) -> str:
-    """83 -> 1:23."""
+    """Format seconds: 83 -> 1:23."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def place(out: str) -> Path:
-    """Path of results without suffix: a bare name goes into bench/results if that exists."""
+    """Return the path of results without suffix: a bare name goes into bench/results if that exists."""
     folder = Path("bench", "results")
     return folder / out if Path(out).name == out and folder.is_dir() else Path(out)
 
 
 def write(stem: Path, facts: dict[str, Any], parts: dict[str, Any], rows: list[Row]) -> list[Path]:
-    """Everything as `stem`.json, and one line per measurement as `stem`.csv."""
+    """Write everything as `stem`.json, and one line per measurement as `stem`.csv."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     as_json, as_csv = (stem.with_name(stem.name + suffix) for suffix in (".json", ".csv"))
     dated = {**facts, "date": date.today().isoformat()}
@@ -70,7 +70,7 @@ def write(stem: Path, facts: dict[str, Any], parts: dict[str, Any], rows: list[R
 
 
 def draw_if_possible(requested: bool, written: list[Path], draw: Callable[[], list[Path]]) -> None:
-    """Draw if matplotlib is installed, else print a hint if a drawing was requested; print the files written."""
+    """Draw if matplotlib is installed, otherwise print a hint if requested; print the files written."""
     if importlib.util.find_spec("matplotlib"):
         written = [*written, *draw()]
     elif requested:
@@ -79,7 +79,7 @@ def draw_if_possible(requested: bool, written: list[Path], draw: Callable[[], li
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure of this size in inches."""
+    """Return an empty figure of this size in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")

@@ -1,4 +1,4 @@
-"""Cost of a page: loading, checking, and what a run adds to the ops themselves."""
+"""Cost of a page: loading, checking, and the overhead of a run over the ops themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPS = ("Add", "Mul", "Tanh", "Sub", "Square", "SparseSegmentMean", "Neg")
 
 
 def run(blocks: int, chosen: argparse.Namespace) -> None:
-    """Measure, print, and write if --out is given."""
+    """Measure, print, and write with --out."""
     text = dumps(make_page(blocks))
     page = loads(text)
     assert isinstance(page, Page)
@@ -30,7 +30,7 @@ def run(blocks: int, chosen: argparse.Namespace) -> None:
     variable = session.state.values["x"]
 
     def direct() -> None:
-        """The same ops on the same values, called one after the other."""
+        """Call the same ops on the same values one after the other."""
         values = program.start.copy()
         values[program.variables[0][1]] = variable
         for op, arguments, place in calls:
@@ -64,7 +64,7 @@ def _fastest(call: Callable[[], Any], rounds: int) -> float:
 
 
 def make_page(blocks: int) -> Page:
-    """A chain of small ops with a second wire from one of the last few."""
+    """Return a chain of small ops with a second wire from one of the last few."""
     draw = random.Random(0)
     page = Page("page of a benchmark")
     page.blocks = [

@@ -36,11 +36,11 @@ Times are minima over rounds × repeats; answers are compared before they count.
 
 
 class UnavailableError(Exception):
-    """The request names something that does not exist here; the text is for the user."""
+    """The request names something that is not available; the text is for the user."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     chosen = make_parser().parse_args(argv)
     try:
         return run(chosen)
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of all options."""
+    """Return the parser of all options."""
     parser = argparse.ArgumentParser(
         prog="bench/run.py", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -94,7 +94,7 @@ def _positive(text: str) -> int:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Run what the options request; UnavailableError if that is not possible."""
+    """Run the requested benchmarks; raise UnavailableError if that is not possible."""
     if platform.system() not in ("Linux", "Darwin"):
         raise UnavailableError("the benchmarks run on Linux and macOS")
     cases = _names("case", chosen.cases, ALL, USUAL)
@@ -111,8 +111,8 @@ def run(chosen: argparse.Namespace) -> int:
     elif chosen.page:
         page.run(chosen.page, chosen)
     elif chosen.series:
-        listed = _names("series", chosen.series, series.NAMES, ())
-        series.run(listed, cases if chosen.cases else [], chosen)
+        series_names = _names("series", chosen.series, series.NAMES, ())
+        series.run(series_names, cases if chosen.cases else [], chosen)
     else:
         steps = compare.steps(cases, kinds)
         if not any(steps.values()):
@@ -122,7 +122,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _names(what: str, text: str | None, known: Collection[str], default: Collection[str]) -> list[str]:
-    """The names in a comma-separated list; UnavailableError if one is unknown."""
+    """Return the names in a comma-separated list; raise UnavailableError if one is unknown."""
     if text is None:
         return list(default)
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

@@ -1,6 +1,6 @@
-"""A page of 1,000 blocks in the browser: when it is drawn, how smoothly a block moves, how fast a run answers.
+"""A page of 1,000 blocks in the browser: load time, frame rate while a block moves, latency of a run.
 
-Figures of a busy machine say nothing: run it alone. Without a graphics card the drawing is the processor's.
+Run it alone: figures of a busy machine are meaningless. Without a graphics card the processor renders.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _RUN = """() => new Promise(done => {
 
 
 def write_page(folder: Path, blocks: int) -> None:
-    """The page other benchmarks use, in rows of 40 so that it has a place for every block."""
+    """Write the page of other benchmarks, in rows of 40 so that every block has a position."""
     page = make_page(blocks - 3)  # it adds a Variable, the ids and a session
     page.name = NAME
     for k, block in enumerate(page.blocks):
@@ -61,7 +61,7 @@ def write_page(folder: Path, blocks: int) -> None:
 
 
 def load(desk: StudioWindow, blocks: int) -> float:
-    """Milliseconds from the address to all blocks in the drawing (the minimap has every one, in view or not)."""
+    """Return the milliseconds from the address to all blocks in the minimap."""
     begun = time.perf_counter()
     desk.open(NAME)
     desk.window.wait_for_function(
@@ -73,7 +73,7 @@ def load(desk: StudioWindow, blocks: int) -> float:
 
 
 def drag(desk: StudioWindow) -> dict[str, float]:
-    """Frames a second while a block goes to and fro under the mouse."""
+    """Return the frame rate while a block moves back and forth under the mouse."""
     desk.window.wait_for_timeout(500)
     shown = desk.window.locator("[data-block]")
     middle = desk.middle(desk.canvas)
@@ -94,7 +94,7 @@ def drag(desk: StudioWindow) -> dict[str, float]:
 
 
 def runs(desk: StudioWindow) -> list[float]:
-    desk.run_once()  # the first prepares the page
+    desk.run_once()  # the first run prepares the page
     return [desk.window.evaluate(_RUN) for _ in range(RUNS)]
 
 

@@ -1,8 +1,8 @@
-"""Data that looks like a click log, made from a seed: what the recommenders of this folder are trained on.
+"""Generate a synthetic click log from a seed, the training data of the recommenders in this folder.
 
-Some ids are everywhere and most are rare, one bag in ten or more is empty, and two features read one table. A hidden
-model, which a trained one never sees, decides by chance who clicks. So there is something to learn, and a best possible
-AUC to compare with.
+A few ids are frequent and most are rare, at least one bag in ten is empty, and two features share a table. A hidden
+model, unknown to the trained one, draws the clicks at random. So there is something to learn, and a best possible AUC
+to compare with.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import rowgrad as rg
 
 Array = np.ndarray[Any, Any]
 
-NUMBERS = 8  # dense features of a sample
+NUMBERS = 8  # dense features per sample
 HIDDEN = 4  # columns of the hidden model's tables
 
 
 @dataclass(frozen=True)
 class Feature:
-    """Ids of one kind: which table they are rows of, its share of `--rows`, and how many ids a bag has on average."""
+    """Ids of one kind: their table, the table's share of `--rows`, and the mean number of ids in a bag."""
 
     name: str
     table: str
@@ -42,12 +42,12 @@ FEATURES = (
 
 
 def rows_of(feature: Feature, rows: int) -> int:
-    """How many rows a feature's table has."""
+    """Return the number of rows of a feature's table."""
     return max(10, int(feature.share * rows))
 
 
 class ClickLog:
-    """Samples in memory; the ids of a feature lie one after the other, and `starts` says where each bag begins."""
+    """Samples in memory; the ids of a feature are concatenated, and `starts` has the start of each bag."""
 
     def __init__(self, dense: Array, labels: Array, ids: Mapping[str, Array], starts: Mapping[str, Array]) -> None:
         self.dense, self.labels, self.ids, self.starts = dense, labels, dict(ids), dict(starts)
@@ -64,18 +64,18 @@ class ClickLog:
 
 
 class HiddenModel:
-    """Who clicks: a bias and a short vector for every id, a sign for every number, all pairs of bags multiplied."""
+    """The click probability: a bias and a short vector per id, a sign per number, and all pairs of bags multiplied."""
 
     def __init__(self, rows: int, seed: int) -> None:
         random = np.random.default_rng([seed, 0])
         sizes = {f.table: rows_of(f, rows) for f in FEATURES}
         self.tables = {t: random.standard_normal((n, 1 + HIDDEN)).astype(np.float32) for t, n in sizes.items()}
-        self.places = {t: random.permutation(n) for t, n in sizes.items()}  # which ids are the frequent ones
+        self.places = {t: random.permutation(n) for t, n in sizes.items()}  # which ids are frequent
         self.pairs = np.triu(random.choice([-1.0, 1.0], (len(FEATURES), len(FEATURES))), 1)
         self.weights = random.choice([-1.0, 1.0], NUMBERS)
 
     def logits(self, dense: Array, bags: Sequence[Array]) -> Array:
-        """The log of the odds of a click; `bags` has the mean of the hidden rows, feature by feature."""
+        """Return the log odds of a click; `bags` has the mean of the hidden rows of each feature."""
         together = np.stack(bags, axis=1).astype(np.float64)
         products = np.einsum("nfk,ngk,fg->n", together[..., 1:], together[..., 1:], self.pairs)
         numbers = dense @ self.weights + 0.5 * dense[:, 0] * dense[:, 1]
@@ -83,7 +83,7 @@ class HiddenModel:
 
 
 def make_log(model: HiddenModel, samples: int, seed: Sequence[int]) -> tuple[ClickLog, Array]:
-    """A log of clicks, and what the hidden model knew of each sample."""
+    """Return a click log, and the hidden model's log odds of each sample."""
     random = np.random.default_rng(seed)
     dense = random.standard_normal((samples, NUMBERS)).astype(np.float32)
     ids: dict[str, Array] = {}
@@ -103,14 +103,14 @@ def make_log(model: HiddenModel, samples: int, seed: Sequence[int]) -> tuple[Cli
 
 
 def power_law(rows: int, count: int, random: np.random.Generator, exponent: float = 1.05) -> Array:
-    """Numbers below `rows`, the smaller the more frequent."""
+    """Return numbers below `rows`, smaller ones more often."""
     shares = np.cumsum(np.arange(1, rows + 1) ** -exponent)
     found = np.searchsorted(shares, random.random(count) * shares[-1])
     return np.asarray(np.minimum(found, rows - 1))
 
 
 class StepsOfSamples:
-    """The samples of every step from `first` on: each epoch is a permutation that follows from the seed."""
+    """The samples of every step from `first` on: each epoch is a permutation derived from the seed."""
 
     def __init__(self, samples: int, batch: int, first: int, steps: int, seed: int) -> None:
         self.samples, self.batch, self.first, self.steps, self.seed = samples, batch, first, steps, seed
@@ -129,9 +129,9 @@ class StepsOfSamples:
 
 
 def auc(scores: Array, labels: Array) -> float:
-    """The chance that a click has a higher score than a sample without; a tie counts half. Exact."""
+    """Return the exact probability that a click has a higher score than a sample without; ties count half."""
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    twice_rank = 2 * np.cumsum(counts) - counts + 1  # the mean rank of equal scores, doubled to stay whole
+    twice_rank = 2 * np.cumsum(counts) - counts + 1  # the mean rank of equal scores, doubled to stay an integer
     clicked = np.asarray(labels) > 0.5
     clicks, others = int(clicked.sum()), int((~clicked).sum())
     if not clicks or not others:

@@ -2,20 +2,20 @@
 
     python examples/jax_recommender.py --out run
 
-The model, the data and the promises are those of torch_recommender.py: a small DLRM on a click log that is made from a
-seed (click_data.py). Bags of ids become vectors through `rowgrad.jax.Table`; `rowgrad.jax.value_and_rows` gives the
-tables' gradients by rows, and `rowgrad.jax.optim` updates just those rows, in the memory the tables lie in.
+The model, the data and the guarantees are those of torch_recommender.py: a small DLRM on a click log generated from a
+seed (click_data.py). Bags of ids become vectors through `rowgrad.jax.Table`; `rowgrad.jax.value_and_rows` computes
+row-sparse gradients of the tables, and `rowgrad.jax.optim` updates only those rows, in place.
 
-A compiled step has one shape, and batches have more ids or fewer. So the ids of each feature are filled up, in one bag
-more than there are samples, with repetitions of the last one: the bag is cut off, and no other row is touched.
+A compiled step has a fixed shape, but batches differ in their number of ids. So the ids of each feature are padded with
+repetitions of the last one, in one extra bag that is dropped, and no other row is touched.
 
-With the defaults this takes about a minute on two cores and reaches an AUC above 0.80 on samples it was not trained on.
-The folder `--out` then holds `loss.svg`, a plot of the loss, and `checkpoint.npz`.
+With the defaults this takes about a minute on two cores and reaches an AUC above 0.80 on held-out samples. The folder
+`--out` then contains `loss.svg`, a plot of the loss, and `checkpoint.npz`.
 
-Training may be killed at any time, by `kill -9` too. `--resume` goes on from the last checkpoint and ends with the same
-bits: the order of samples follows from the seed and the number of the step alone, and a checkpoint is either written
-wholly or not there. The last line is a digest of all weights and of the optimizers' state, to compare runs by.
-(rowgrad's bits are the same on any number of threads. Those of XLA's matrix products need not be.)
+Training may be killed at any time, also by `kill -9`. `--resume` continues from the last checkpoint and ends with the
+same bits: the order of samples depends only on the seed and the step, and checkpoints are written atomically. The last
+line is a digest of all weights and optimizer state, to compare runs.
+(rowgrad's bits do not depend on the number of threads. Those of XLA's matrix products may.)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from click_data import FEATURES, NUMBERS, Array, ClickLog, HiddenModel, StepsOfSamples, auc, make_log, rows_of
-from training_output import Progress, loss_plot, refuse_other, write_whole
+from training_output import Progress, check_same_options, loss_plot, write_atomically
 
 from rowgrad.jax import Table, optim, value_and_rows
 
@@ -41,14 +41,14 @@ from rowgrad.jax import Table, optim, value_and_rows
 
 
 class Bags(NamedTuple):
-    """Ids and the bag each is in, filled up to a length that batches share."""
+    """Ids and the bag of each, padded to a length that batches share."""
 
     ids: Array
     segments: Array
 
 
 class Batch(NamedTuple):
-    """What a step is given."""
+    """The arrays of one step."""
 
     dense: Array
     labels: Array
@@ -56,17 +56,17 @@ class Batch(NamedTuple):
 
 
 def batch_of(log: ClickLog, samples: Sequence[int]) -> Batch:
-    """The batch of these samples."""
+    """Return the batch of these samples."""
     chosen = np.asarray(samples)
     found = {f.name: bags_of(log.ids[f.name], log.starts[f.name], chosen) for f in FEATURES}
     usual = {f.name: int(1.1 * f.ids * len(chosen)) + 32 for f in FEATURES}
-    times = max(-(-len(found[name].ids) // usual[name]) for name in found)  # 1, but for a rare batch
-    filled = {name: filled_up(bags, times * usual[name], len(chosen)) for name, bags in found.items()}
+    times = max(-(-len(found[name].ids) // usual[name]) for name in found)  # 1, except for a rare batch
+    filled = {name: padded(bags, times * usual[name], len(chosen)) for name, bags in found.items()}
     return Batch(log.dense[chosen], log.labels[chosen], filled)
 
 
 def bags_of(ids: Array, starts: Array, samples: Array) -> Bags:
-    """The ids of some samples, one after the other, and which of the samples each belongs to."""
+    """Return the concatenated ids of some samples, and the sample of each id."""
     lengths = starts[samples + 1] - starts[samples]
     segments = np.repeat(np.arange(len(samples)), lengths)
     before = np.cumsum(lengths) - lengths
@@ -74,8 +74,8 @@ def bags_of(ids: Array, starts: Array, samples: Array) -> Bags:
     return Bags(ids[places].astype(np.int32), segments.astype(np.int32))
 
 
-def filled_up(bags: Bags, length: int, samples: int) -> Bags:
-    """With the last id repeated, in a bag of no sample."""
+def padded(bags: Bags, length: int, samples: int) -> Bags:
+    """Pad with repetitions of the last id, in a bag of no sample."""
     ids, segments = np.zeros(length, np.int32), np.full(length, samples, np.int32)
     count = len(bags.ids)
     ids[:count], segments[:count] = bags
@@ -84,7 +84,7 @@ def filled_up(bags: Bags, length: int, samples: int) -> Bags:
     return Bags(ids, segments)
 
 
-# -- the model --------------------------------------------------------------------------------------------------------
+# -- model ------------------------------------------------------------------------------------------------------------
 
 
 class Perceptron(eqx.Module):
@@ -106,12 +106,12 @@ class Perceptron(eqx.Module):
 
 
 def uniform(random: np.random.Generator, shape: tuple[int, ...], inputs: int) -> Any:
-    """First weights of a layer with so many inputs."""
+    """Return initial weights of a layer with this many inputs."""
     return jnp.asarray(random.uniform(-1, 1, shape) / np.sqrt(inputs), jnp.float32)
 
 
 class Recommender(eqx.Module):
-    """Bags of ids and numbers in, the log of the odds of a click out."""
+    """Map bags of ids and numbers to the log odds of a click."""
 
     tables: dict[str, Table]
     bottom: Perceptron
@@ -137,44 +137,44 @@ class Recommender(eqx.Module):
 
 
 def log_loss(model: Recommender, batch: Batch) -> Any:
-    """The mean log loss of a batch."""
+    """Return the mean log loss of a batch."""
     logits = model(batch)
     return (jnp.logaddexp(0.0, logits) - batch.labels * logits).mean()
 
 
-# -- the training -----------------------------------------------------------------------------------------------------
+# -- training ---------------------------------------------------------------------------------------------------------
 
-NUMBERED = ("seed", "rows", "columns", "samples", "batch", "lr")  # options that decide the numbers
+NUMBERED = ("seed", "rows", "columns", "samples", "batch", "lr")  # options that determine the results
 
 
 class State(NamedTuple):
-    """The arrays that training changes: the model, and what the optimizers of its tables and its layers remember."""
+    """The arrays that training changes: the model and the state of the optimizers of its tables and layers."""
 
     model: Recommender
     tables: Any
     layers: Any
 
 
-def layers_of(model: Recommender) -> Any:
-    """What is no table."""
+def without_tables(model: Recommender) -> Any:
+    """Return the model without its tables."""
     return model.bottom, model.top
 
 
 def compiled_step(tables: Any, layers: Any) -> Callable[[State, Batch], tuple[State, Any]]:
-    """One step: a state and a batch in, the next state and the loss out. The state given is used up."""
+    """Return one compiled step: a state and a batch in, the next state and the loss out. The input state is donated."""
 
     def step(state: State, batch: Batch) -> tuple[State, Any]:
         loss, grads = value_and_rows(log_loss)(state.model, batch)
-        by_rows, of_tables = tables.update(grads.tables, state.tables)
-        dense, of_layers = layers.update(layers_of(grads), state.layers)
-        updates = eqx.tree_at(lambda m: (m.tables, *layers_of(m)), grads, (by_rows, *dense))
-        return State(optim.apply_updates(state.model, updates), of_tables, of_layers), loss
+        table_updates, table_state = tables.update(grads.tables, state.tables)
+        layer_updates, layer_state = layers.update(without_tables(grads), state.layers)
+        updates = eqx.tree_at(lambda m: (m.tables, *without_tables(m)), grads, (table_updates, *layer_updates))
+        return State(optim.apply_updates(state.model, updates), table_state, layer_state), loss
 
     return jax.jit(step, donate_argnums=0)
 
 
 class Run:
-    """A model in training: what a checkpoint holds."""
+    """A model in training; its attributes are what a checkpoint stores."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.path = options.out / "checkpoint.npz"
@@ -182,13 +182,13 @@ class Run:
         model = Recommender(options.rows, options.columns, options.seed)
         tables = optim.adagrad(options.lr, initial_accumulator_value=0.01)
         layers = optim.adagrad(options.lr / 4, initial_accumulator_value=0.01)
-        self.state = State(model, tables.init(model.tables), layers.init(layers_of(model)))
+        self.state = State(model, tables.init(model.tables), layers.init(without_tables(model)))
         self.advance = compiled_step(tables, layers)
         self.losses: list[float] = []
 
     @property
     def step(self) -> int:
-        """How many steps are done."""
+        """Return the number of completed steps."""
         return len(self.losses)
 
     def save(self) -> None:
@@ -196,24 +196,24 @@ class Run:
         arrays = {f"state{k}": np.asarray(x) for k, x in enumerate(jax.tree.leaves(self.state))}
         arrays["options"] = np.asarray(json.dumps(self.options))
         arrays["losses"] = np.asarray(self.losses)
-        write_whole(self.path, lambda file: np.savez(file, **arrays))
+        write_atomically(self.path, lambda file: np.savez(file, **arrays))
 
     def load(self) -> None:
-        """Go back to the checkpoint, which is of a run with the same options."""
+        """Restore the checkpoint, which must be of a run with the same options."""
         with np.load(self.path) as saved:
-            refuse_other(self.path, json.loads(str(saved["options"])), self.options)
+            check_same_options(self.path, json.loads(str(saved["options"])), self.options)
             leaves, tree = jax.tree.flatten(self.state)
             self.state = tree.unflatten([jnp.asarray(saved[f"state{k}"]) for k in range(len(leaves))])
             self.losses = saved["losses"].tolist()
 
     def train(self, batch: Batch) -> float:
-        """One step; gives its loss."""
+        """Do one step and return its loss."""
         self.state, loss = self.advance(self.state, batch)
         self.losses.append(float(loss))
         return self.losses[-1]
 
     def digest(self) -> str:
-        """SHA-256 over every weight and everything the optimizers remember."""
+        """Return the SHA-256 of every weight and all optimizer state."""
         found = hashlib.sha256()
         for path, value in jax.tree_util.tree_leaves_with_path(self.state):
             found.update(f"{jax.tree_util.keystr(path)} {value.dtype} {value.shape} ".encode())
@@ -222,7 +222,7 @@ class Run:
 
 
 def train(run: Run, log: ClickLog, options: argparse.Namespace) -> None:
-    """The steps that are left, with a checkpoint every so often and at the end."""
+    """Do the remaining steps, with a checkpoint at intervals and at the end."""
     progress = Progress(options.steps, run.step)
     for samples in StepsOfSamples(len(log), options.batch, run.step, options.steps, options.seed):
         run.train(batch_of(log, samples))
@@ -232,7 +232,7 @@ def train(run: Run, log: ClickLog, options: argparse.Namespace) -> None:
 
 
 def scores_of(model: Recommender, log: ClickLog, size: int) -> Array:
-    """What the model thinks of every sample. The last batch is filled up, for the sake of one shape."""
+    """Return the model's score of every sample. The last batch is padded, to keep one shape."""
     compiled = jax.jit(lambda model, batch: model(batch))
     batches: Iterable[Array] = np.resize(np.arange(len(log)), (-(-len(log) // size), size))
     found: Iterator[Any] = (compiled(model, batch_of(log, samples)) for samples in batches)
@@ -240,7 +240,7 @@ def scores_of(model: Recommender, log: ClickLog, size: int) -> Array:
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Trains a small click model on data made from a seed, on JAX.")
     add = parser.add_argument
     add("--out", type=Path, default=Path("recommender"), help="folder for the checkpoint and the plot (%(default)s)")
@@ -249,7 +249,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--steps", type=int, default=2000, help="(%(default)s)")
     add("--batch", type=int, default=256, help="samples per step (%(default)s)")
     add("--samples", type=int, default=256_000, help="samples to train on (%(default)s)")
-    add("--held-out", type=int, default=40_000, help="samples to judge by (%(default)s)")
+    add("--held-out", type=int, default=40_000, help="samples to evaluate on (%(default)s)")
     add("--rows", type=int, default=20_000, help="rows of the largest table (%(default)s)")
     add("--columns", type=int, default=16, help="columns of every table (%(default)s)")
     add("--lr", type=float, default=0.2, help="learning rate of the tables; the layers' is a quarter (%(default)s)")
@@ -263,7 +263,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make data, train, and say how good the model is."""
+    """Make data, train, and print how good the model is."""
     options = read_options(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     hidden = HiddenModel(options.rows, options.seed)

@@ -1,10 +1,10 @@
-"""The click model of sharded_torch.py under Ray Train: Ray starts the processes, and starts them again if one dies.
+"""The click model of sharded_torch.py under Ray Train: Ray starts the processes, and restarts them if one dies.
 
     pip install 'ray[train]'
     python examples/sharded_ray.py --out run --workers 2
 
-Nothing in the model knows of Ray, which makes the process group that rowgrad.torch.sharded asks for. The digest that is
-printed at the end is the one torchrun's processes come to.
+The model does not depend on Ray, which only creates the process group that rowgrad.torch.sharded uses. The digest
+printed at the end is the same as under torchrun.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 
 def worker(config: dict[str, Any]) -> None:
-    """What Ray runs in every process, once the group is there."""
+    """Train in one of Ray's processes, after the group was created."""
     found = sharded_torch.train(argparse.Namespace(**config))
     if ray.train.get_context().get_world_rank() == 0:
         (config["out"] / "digest").write_text(found)

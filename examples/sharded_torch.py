@@ -1,13 +1,13 @@
-"""A click model whose tables are split among processes, trained through failures.
+"""A click model whose tables are sharded over processes, trained through failures.
 
     torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/sharded_torch.py --out run
 
-Every process holds a part of each table's rows (rowgrad.torch.sharded) and works on its share of each batch. Layers are
-the same everywhere: their gradients are added up. The data is made from the seed and the number of the step.
+Every process stores some rows of each table (rowgrad.torch.sharded) and works on its share of each batch. Layers are
+replicated, and their gradients are summed. The data depends only on the seed and the step.
 
-Kill a process, by `kill -9` too: the others notice, torchrun starts all of them again, and they go on from the last
-checkpoint. The digest of all weights that is printed at the end is that of a run nobody disturbed. Checkpoints may also
-be read by another number of processes: the tables are then split anew.
+Kill a process, also by `kill -9`: the others notice, torchrun restarts all of them, and they continue from the last
+checkpoint. The digest of all weights printed at the end is that of an uninterrupted run. Another number of processes
+can also load the checkpoints: the tables are then sharded again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FEATURES = ("user", "seen", "bought")
 
 
 class ClickModel(torch.nn.Module):
-    """Bags of ids in, the log of the odds of a click out."""
+    """Map bags of ids to the log odds of a click."""
 
     def __init__(self, rows: int, columns: int) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class ClickModel(torch.nn.Module):
 
 
 def samples_of(step: int, batch: int, rows: int, seed: int) -> tuple[dict[str, Tensor], Tensor]:
-    """The whole batch of a step: three ids per bag, some of them everywhere, and who clicks."""
+    """Return the whole batch of a step: three ids per bag, some of them frequent, and the clicks."""
     g = torch.Generator().manual_seed(seed * 1_000_003 + step)
     ids = {f: (torch.rand(batch, 3, generator=g) ** 3 * (rows // 2)).long() for f in FEATURES}
     taste = sum((i % 7 < 3).float().mean(1) for i in ids.values())
@@ -60,23 +60,22 @@ def samples_of(step: int, batch: int, rows: int, seed: int) -> tuple[dict[str, T
 
 
 def start_processes() -> None:
-    """The process group. Each time torchrun starts its processes anew, they get names of their own in its store.
+    """Create the process group, with separate keys in torchrun's store for each restart.
 
-    torchrun keeps one store for all rounds (seen in torch 2.13), where a process might find the address of one that is
-    dead.
+    torchrun keeps one store for all restarts (as of torch 2.13), where a process might find the address of a dead one.
     """
     store, rank, world = next(dist.rendezvous("env://"))
-    named = dist.PrefixStore(f"round_{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    dist.init_process_group("gloo", store=named, rank=rank, world_size=world)
+    prefixed = dist.PrefixStore(f"round_{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    dist.init_process_group("gloo", store=prefixed, rank=rank, world_size=world)
 
 
 def train_step(model: ClickModel, optimizer: Any, step: int, options: argparse.Namespace) -> float:
-    """One step on this process's share of the batch; gives the loss of the whole batch."""
+    """Do one step on this process's share of the batch; return the loss of the whole batch."""
     rank, world = dist.get_rank(), dist.get_world_size()
     ids, clicks = samples_of(step, options.batch, options.rows, options.seed)
     mine = torch.arange(options.batch).tensor_split(world)[rank]
     odds = model({f: i[mine] for f, i in ids.items()})
-    # Tables add up the gradients of all processes, so the loss is a share of the batch's mean, not a mean of its own.
+    # Tables sum the gradients of all processes, so each loss is divided by the size of the whole batch.
     loss = torch.nn.functional.binary_cross_entropy_with_logits(odds, clicks[mine], reduction="sum") / options.batch
     loss.backward()
     for parameter in model.layers.parameters():
@@ -89,7 +88,7 @@ def train_step(model: ClickModel, optimizer: Any, step: int, options: argparse.N
 
 
 def save(folder: Path, model: ClickModel, optimizer: Any, step: int, loss: float) -> None:
-    """A checkpoint of its own for this step; of the older ones the last is kept."""
+    """Write a checkpoint of this step, and delete all older ones but the last."""
     sharded.checkpoint.save(folder / f"step_{step:08d}", model, optimizer, {"step": step, "loss": loss})
     if dist.get_rank() == 0:
         for old in sorted(folder.glob("step_*"))[:-2]:
@@ -97,7 +96,7 @@ def save(folder: Path, model: ClickModel, optimizer: Any, step: int, loss: float
 
 
 def digest(model: ClickModel) -> str:
-    """SHA-256 over every weight; all processes call it together."""
+    """Return the SHA-256 of every weight; all processes must call it together."""
     found = hashlib.sha256()
     weights = [model.tables.full_weight(t.name) for t in model.tables.tables]
     for weight in [*weights, *model.layers.state_dict().values()]:
@@ -106,9 +105,9 @@ def digest(model: ClickModel) -> str:
 
 
 def train(options: argparse.Namespace) -> str:
-    """Train in a process group that is there, from the last checkpoint if there is one; gives the digest."""
+    """Train in the current process group, from the last checkpoint if there is one; return the digest."""
     torch.manual_seed(options.seed)
-    torch.set_num_threads(1)  # torch's matrix products have other bits on another number of threads
+    torch.set_num_threads(1)  # bits of torch's matrix products depend on the number of threads
     model = ClickModel(options.rows, options.columns)
     optimizer = rgt.optim.Adagrad(model.parameters(), lr=0.05)
     start, loss = 0, float("nan")
@@ -129,9 +128,9 @@ def train(options: argparse.Namespace) -> str:
 
 
 def parser_of(about: str | None) -> argparse.ArgumentParser:
-    """What may be told to a run."""
+    """Return the parser of a run's options."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoints, seen by all processes")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoints, for all processes")
     for name, value in (("steps", 200), ("batch", 512), ("rows", 20_000), ("columns", 16), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--checkpoint-every", type=int, default=20)
@@ -139,7 +138,7 @@ def parser_of(about: str | None) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """What torchrun starts."""
+    """Train in a process that torchrun starts."""
     options = parser_of(__doc__).parse_args(arguments)
     start_processes()
     found = train(options)

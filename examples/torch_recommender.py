@@ -3,19 +3,19 @@
     python examples/torch_recommender.py --out run
 
 The model is a small DLRM: bags of ids become vectors through `rowgrad.torch.nn.Embeddings`, numbers become one more
-vector through a bottom MLP, all pairs of vectors are multiplied, and a top MLP gives the odds of a click.
+vector through a bottom MLP, all pairs of vectors are multiplied, and a top MLP computes the log odds of a click.
 
-The data looks like a click log and is made from a seed (click_data.py): some ids are everywhere and most are rare, one
-bag in ten or more is empty, and two features read one table. A hidden model, which the trained one never sees, decides
-by chance who clicks. So there is something to learn, and a best possible AUC to compare with, which is printed.
+The data is a synthetic click log, generated from a seed (click_data.py): a few ids are frequent and most are rare, at
+least one bag in ten is empty, and two features share a table. A hidden model, unknown to the trained one, draws the
+clicks at random. So there is something to learn, and a best possible AUC to compare with, which is printed.
 
-With the defaults this takes less than a minute on two cores and reaches an AUC above 0.80 on samples it was not
-trained on. The folder `--out` then holds `loss.svg`, a plot of the loss, and `checkpoint.pt`.
+With the defaults this takes less than a minute on two cores and reaches an AUC above 0.80 on held-out samples. The
+folder `--out` then contains `loss.svg`, a plot of the loss, and `checkpoint.pt`.
 
-Training may be killed at any time, by `kill -9` too. `--resume` goes on from the last checkpoint and ends with the same
-bits: the order of samples follows from the seed and the number of the step alone, and a checkpoint is either written
-wholly or not there. The last line is a digest of all weights and of the optimizer's state, to compare runs by.
-(rowgrad's bits are the same on any number of threads. Those of torch's matrix products may not be; see `--threads`.)
+Training may be killed at any time, also by `kill -9`. `--resume` continues from the last checkpoint and ends with the
+same bits: the order of samples depends only on the seed and the step, and checkpoints are written atomically. The last
+line is a digest of all weights and optimizer state, to compare runs.
+(rowgrad's bits do not depend on the number of threads. Those of torch's matrix products may; see `--threads`.)
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ import torch
 from click_data import FEATURES, NUMBERS, Array, ClickLog, HiddenModel, StepsOfSamples, auc, make_log, rows_of
 from torch import Tensor
 from torch.utils.data import DataLoader
-from training_output import Progress, loss_plot, refuse_other, write_whole
+from training_output import Progress, check_same_options, loss_plot, write_atomically
 
 import rowgrad.torch as rgt
 
-# -- the model --------------------------------------------------------------------------------------------------------
+# -- model ------------------------------------------------------------------------------------------------------------
 
 
 def perceptron(*sizes: int) -> torch.nn.Sequential:
@@ -48,7 +48,7 @@ def perceptron(*sizes: int) -> torch.nn.Sequential:
 
 
 class Recommender(torch.nn.Module):
-    """Bags of ids and numbers in, the log of the odds of a click out."""
+    """Map bags of ids and numbers to the log odds of a click."""
 
     def __init__(self, rows: int, columns: int, fused: bool) -> None:
         super().__init__()
@@ -79,23 +79,23 @@ class Recommender(torch.nn.Module):
 
 
 def make_optimizer(model: Recommender, lr: float) -> torch.optim.Optimizer:
-    """One optimizer for tables and layers: a step costs what the rows of a batch cost, not what the tables cost."""
+    """Return one optimizer for tables and layers; a step costs as much as the batch's rows, not the tables."""
     layers = [*model.bottom.parameters(), *model.top.parameters()]
     groups = [{"params": list(model.embeddings.parameters())}, {"params": layers, "lr": lr / 4}]
     return rgt.optim.Adagrad(groups, lr=lr, initial_accumulator_value=0.01)
 
 
-# -- how good it is ---------------------------------------------------------------------------------------------------
+# -- evaluation -------------------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
 def scores_of(model: Recommender, loader: DataLoader[dict[str, Any]]) -> Array:
-    """What the model thinks of every sample."""
+    """Return the model's score of every sample."""
     return np.asarray(torch.cat([model(batch) for batch in loader]))
 
 
 def digest(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> str:
-    """SHA-256 over every weight and everything the optimizer remembers."""
+    """Return the SHA-256 of every weight and all optimizer state."""
     found = hashlib.sha256()
     for name, value in sorted(leaves("", {"model": model.state_dict(), "optimizer": optimizer.state_dict()})):
         found.update(f"{name} ".encode())
@@ -108,7 +108,7 @@ def digest(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> str:
 
 
 def leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
-    """Names and values of a tree of mappings and lists."""
+    """Yield names and values of a tree of mappings and lists."""
     if isinstance(tree, Mapping | list):
         for key, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
             yield from leaves(f"{name}/{key}", value)
@@ -119,20 +119,20 @@ def leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 
-def load_checkpoint(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """A checkpoint of a run with the same options."""
+def load_checkpoint(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Load a checkpoint of a run with the same options."""
     state: dict[str, Any] = torch.load(path, weights_only=True)
-    refuse_other(path, state["options"], wanted)
+    check_same_options(path, state["options"], options)
     return state
 
 
-# -- the training -----------------------------------------------------------------------------------------------------
+# -- training ---------------------------------------------------------------------------------------------------------
 
-NUMBERED = ("seed", "rows", "columns", "samples", "batch", "lr")  # options that decide the numbers
+NUMBERED = ("seed", "rows", "columns", "samples", "batch", "lr")  # options that determine the results
 
 
 class Run:
-    """A model in training: what a checkpoint holds."""
+    """A model in training; its attributes are what a checkpoint stores."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.path = options.out / "checkpoint.pt"
@@ -144,25 +144,25 @@ class Run:
 
     @property
     def step(self) -> int:
-        """How many steps are done."""
+        """Return the number of completed steps."""
         return len(self.losses)
 
     def save(self) -> None:
         """Write the checkpoint."""
         losses = torch.tensor(self.losses, dtype=torch.float64)
         state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        whole = {"options": self.options, "losses": losses, **state}
-        write_whole(self.path, lambda file: torch.save(whole, file))
+        checkpoint = {"options": self.options, "losses": losses, **state}
+        write_atomically(self.path, lambda file: torch.save(checkpoint, file))
 
     def load(self) -> None:
-        """Go back to the checkpoint."""
+        """Restore the checkpoint."""
         state = load_checkpoint(self.path, self.options)
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.losses = state["losses"].tolist()
 
     def train(self, batch: Mapping[str, Any]) -> float:
-        """One step; gives its loss."""
+        """Do one step and return its loss."""
         self.optimizer.zero_grad()
         loss = torch.nn.functional.binary_cross_entropy_with_logits(self.model(batch), batch["label"])
         loss.backward()
@@ -172,7 +172,7 @@ class Run:
 
 
 def loader_of(log: ClickLog, sampler: Iterable[list[int]], options: argparse.Namespace) -> DataLoader[dict[str, Any]]:
-    """Batches made by worker processes; an id that its table does not have is refused there, naming the sample."""
+    """Return batches made by worker processes; an id out of range raises there and names the sample."""
     collate = rgt.data.Collate({f.name: rows_of(f, options.rows) for f in FEATURES}, plan=False)
     return DataLoader(
         log, batch_sampler=sampler, collate_fn=collate, num_workers=options.workers, generator=torch.Generator()
@@ -180,7 +180,7 @@ def loader_of(log: ClickLog, sampler: Iterable[list[int]], options: argparse.Nam
 
 
 def train(run: Run, log: ClickLog, options: argparse.Namespace) -> None:
-    """The steps that are left, with a checkpoint every so often and at the end."""
+    """Do the remaining steps, with a checkpoint at intervals and at the end."""
     sampler = StepsOfSamples(len(log), options.batch, run.step, options.steps, options.seed)
     progress = Progress(options.steps, run.step)
     for batch in loader_of(log, sampler, options):
@@ -191,14 +191,14 @@ def train(run: Run, log: ClickLog, options: argparse.Namespace) -> None:
 
 
 def held_out_auc(run: Run, log: ClickLog, options: argparse.Namespace) -> float:
-    """How well the model tells clicks of samples it has not seen."""
+    """Return the AUC on samples that were not used in training."""
     places = range(len(log))
     batches = [list(places[k : k + options.batch]) for k in range(0, len(log), options.batch)]
     return auc(scores_of(run.model, loader_of(log, batches, options)), log.labels)
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Trains a small click model on data made from a seed.")
     add = parser.add_argument
     add("--out", type=Path, default=Path("recommender"), help="folder for the checkpoint and the plot (%(default)s)")
@@ -207,7 +207,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--steps", type=int, default=2000, help="(%(default)s)")
     add("--batch", type=int, default=256, help="samples per step (%(default)s)")
     add("--samples", type=int, default=256_000, help="samples to train on (%(default)s)")
-    add("--held-out", type=int, default=40_000, help="samples to judge by (%(default)s)")
+    add("--held-out", type=int, default=40_000, help="samples to evaluate on (%(default)s)")
     add("--rows", type=int, default=20_000, help="rows of the largest table (%(default)s)")
     add("--columns", type=int, default=16, help="columns of every table (%(default)s)")
     add("--lr", type=float, default=0.2, help="learning rate of the tables; the layers' is a quarter (%(default)s)")
@@ -224,7 +224,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make data, train, and say how good the model is."""
+    """Make data, train, and print how good the model is."""
     options = read_options(arguments)
     torch.set_num_threads(options.threads)
     options.out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a training program shows and keeps: progress, a plot of the loss, files that are written whole."""
+"""Output of a training program: progress, a plot of the loss, files written atomically."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 
-def write_whole(path: Path, write: Callable[[Any], object]) -> None:
-    """Write a file that is either the old one or the new one, whenever the process or the machine dies."""
+def write_atomically(path: Path, write: Callable[[Any], object]) -> None:
+    """Write a file so that it has the old or the new content, even if the process or the machine dies."""
     part = path.with_suffix(".part")
     with part.open("wb") as file:
         write(file)
@@ -20,20 +20,20 @@ def write_whole(path: Path, write: Callable[[Any], object]) -> None:
     os.replace(part, path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the new name, too
+        os.fsync(folder)  # persist the new name, too
     finally:
         os.close(folder)
 
 
-def refuse_other(path: Path, found: Any, wanted: Any) -> None:
-    """Stop where a checkpoint is of a run with other options."""
-    other = [f"--{k.replace('_', '-')} {found.get(k)}" for k in wanted if found.get(k) != wanted[k]]
+def check_same_options(path: Path, found: Any, expected: Any) -> None:
+    """Exit if a checkpoint is of a run with other options."""
+    other = [f"--{k.replace('_', '-')} {found.get(k)}" for k in expected if found.get(k) != expected[k]]
     if other:
         raise SystemExit(f"{path} is of a run with {', '.join(other)}")
 
 
 class Progress:
-    """A bar that is redrawn on a terminal; elsewhere, a line for every tenth of the way."""
+    """A bar that is redrawn on a terminal; elsewhere, one line per ten percent."""
 
     def __init__(self, total: int, first: int = 0, out: TextIO | None = None) -> None:
         self.total, self.first, self.out = total, first, out or sys.stderr
@@ -52,18 +52,18 @@ class Progress:
         self.out.flush()
 
     def bar(self, done: int, width: int = 30) -> str:
-        """The part that is done, as a picture."""
+        """Return the bar as text."""
         full = width * done // self.total
         return "━" * full + "─" * (width - full)
 
     def line(self, done: int, now: float, text: str) -> str:
-        """The same in numbers, and how long the rest will take."""
+        """Return the progress in numbers, and the estimated remaining time."""
         left = int((now - self.began) / max(done - self.first, 1) * (self.total - done))
         return f"step {done}/{self.total}  {text}  {left // 60}:{left % 60:02} left"
 
 
 def smooth(values: Sequence[float], share: float = 0.03) -> list[float]:
-    """A running mean in which the latest values count most."""
+    """Return a running mean that weights recent values most."""
     found: list[float] = []
     for k, value in enumerate(values):
         weight = max(share, 1 / (k + 1))
@@ -72,7 +72,7 @@ def smooth(values: Sequence[float], share: float = 0.03) -> list[float]:
 
 
 def loss_plot(losses: Sequence[float], width: int = 720, height: int = 360) -> str:
-    """A plot of the loss by step as SVG: every step in grey, a running mean in blue."""
+    """Return a plot of the loss by step as SVG: every step in grey, a running mean in blue."""
     left, top, right, bottom = 60, 30, width - 20, height - 50
     low, high = min(losses), max(losses)
     span = (high - low) or 1.0

@@ -51,8 +51,8 @@ def entry(
 ) -> bytes:
     dimensions = b"".join(part(2, integer(1, dimension)) for dimension in shape)
     fields = integer(1, dtype) + part(2, dimensions) + integer(3, file) + integer(4, offset) + integer(5, size)
-    cuts = b"".join(part(7, b"".join(part(1, extent(*along)) for along in cut)) for cut in slices)
-    return fields + varint(6 << 3 | 5) + fixed32(checksum) + cuts
+    slices_ = b"".join(part(7, b"".join(part(1, extent(*along)) for along in cut)) for cut in slices)
+    return fields + varint(6 << 3 | 5) + fixed32(checksum) + slices_
 
 
 def extent(start: int, length: int | None) -> bytes:
@@ -60,7 +60,7 @@ def extent(start: int, length: int | None) -> bytes:
 
 
 def block(items: list[tuple[bytes, bytes]], shared: bool = True) -> bytes:
-    """Keys with their common beginnings left out, one restart."""
+    """Return a block of keys with shared prefixes omitted and one restart."""
     out, last = b"", b""
     for key, value in items:
         common = 0
@@ -77,13 +77,13 @@ def sealed(data: bytes, compression: int = 0) -> bytes:
 
 
 def index_of(blocks: list[tuple[bytes, int]], handles: list[tuple[int, int]] | None = None) -> bytes:
-    """An index of blocks, each with its compression; `handles` in place of the true ones."""
+    """Return an index of blocks, each with its compression; `handles` replace the true ones."""
     out, found = b"", []
     for data, compression in blocks:
         found.append((len(out), len(data)))
         out += sealed(data, compression)
-    listed = [(b"%08d" % n, varint(at) + varint(size)) for n, (at, size) in enumerate(handles or found)]
-    directory = block(listed)
+    entries_ = [(b"%08d" % n, varint(at) + varint(size)) for n, (at, size) in enumerate(handles or found)]
+    directory = block(entries_)
     footer = (
         varint(len(out)) + varint(len(block([]))) + varint(len(out) + len(sealed(block([])))) + varint(len(directory))
     )
@@ -91,7 +91,7 @@ def index_of(blocks: list[tuple[bytes, int]], handles: list[tuple[int, int]] | N
 
 
 def write_index(prefix: Path, table: dict[bytes, bytes]) -> None:
-    """An index of one block, with a data file of a thousand zeros beside it if there is none."""
+    """Write an index of one block, and a data file of a thousand zeros if there is none."""
     prefix.with_name(prefix.name + ".index").write_bytes(index_of([(block(sorted(table.items())), 0)]))
     data = prefix.with_name(prefix.name + ".data-00000-of-00001")
     if not data.exists():
@@ -99,7 +99,7 @@ def write_index(prefix: Path, table: dict[bytes, bytes]) -> None:
 
 
 def write_tensors(prefix: Path, tensors: dict[str, np.ndarray[Any, Any]], big_endian: bool = False) -> None:
-    """A whole checkpoint. A name given as "name@3,2" is the slice of name from row 3 on, two rows long."""
+    """Write a complete checkpoint. "name@3,2" is the slice of `name` with two rows from row 3 on."""
     data, table = b"", {b"": header(order=int(big_endian))}
     cut: dict[str, list[tuple[tuple[int, int | None], ...]]] = {}
     for name, array in tensors.items():
@@ -110,10 +110,10 @@ def write_tensors(prefix: Path, tensors: dict[str, np.ndarray[Any, Any]], big_en
             start, length = map(int, place.split(","))
             extents = ((start, length), *(((0, None),) * (array.ndim - 1)))
             key = slice_key(whole.encode(), extents)
-            cuts = cut.setdefault(whole, [])
-            cuts.append(extents)
-            rows = sum(extents[0][1] or 0 for extents in cuts)
-            table[whole.encode()] = entry(CODES[array.dtype.name], (rows, *array.shape[1:]), slices=cuts)
+            slices_ = cut.setdefault(whole, [])
+            slices_.append(extents)
+            rows = sum(extents[0][1] or 0 for extents in slices_)
+            table[whole.encode()] = entry(CODES[array.dtype.name], (rows, *array.shape[1:]), slices=slices_)
         place_of = {"offset": len(data), "size": len(stored), "checksum": checksum}
         table[key] = entry(CODES[array.dtype.name], array.shape, **place_of)
         data += stored

@@ -1,4 +1,4 @@
-"""What is missing for a record, with the file where it belongs: the checks behind CONTRIBUTING.md's recipes.
+"""Find what is missing for a record, and the file where it belongs: the checks behind CONTRIBUTING.md's recipes.
 
 Each function returns lines `FILE: what to add`; an empty list means that every runner, test and page has the record.
 """
@@ -47,14 +47,14 @@ def formulas() -> ModuleType:
 
 @cache
 def family_of(name: str) -> str:
-    """The module of the catalogue that declares a kernel or an op, or the recipes' word for it."""
+    """Return the module of the catalogue that declares a kernel or an op, or the recipes' placeholder for it."""
     declaring = [file.stem for file in sorted(CATALOGUE.glob("*.py")) if f'"{name}"' in text_of(file)]
     return declaring[0] if declaring else "<family>"
 
 
 def missing_for_kernel(spec: KernelSpec) -> list[str]:
-    """A kernel has C++, a vmap rule, CUDA, a portable JAX form, a fuzz target."""
-    from rowgrad.cuda import run as _families  # noqa: F401  importing it enters every kernel
+    """Check that a kernel has C++, a vmap rule, CUDA, a portable JAX version and a fuzz target."""
+    from rowgrad.cuda import run as _families  # noqa: F401  registers every kernel
     from rowgrad.cuda.call import RUNNERS
     from rowgrad.jax import portable
 
@@ -79,7 +79,7 @@ def missing_for_kernel(spec: KernelSpec) -> list[str]:
 
 
 def missing_for_op(op: Op) -> list[str]:
-    """An op has a kernel or a function of the dense layer, a reference, a formula, and the ops it refers to."""
+    """Check that an op has a kernel or a dense function, a reference, a formula, and the ops it refers to."""
     from rowgrad._runtime import dense
 
     missing = []
@@ -102,7 +102,7 @@ def missing_for_op(op: Op) -> list[str]:
 
 
 def missing_for_rule(spec: RuleSpec) -> list[str]:
-    """A rule has arithmetic in C++, CUDA and JAX, a class in torch, two references and a formula in the docs."""
+    """Check that a rule has arithmetic in C++, CUDA and JAX, a torch class, two references and a formula."""
     from rowgrad import jax as rowgrad_jax
     from rowgrad import torch as rowgrad_torch
     from rowgrad.jax.update_rules import STEPS
@@ -139,13 +139,13 @@ _COMPARED = re.compile(r"[!=]= (Reduction|Order|Rounding)::\w+|\b(Reduction|Orde
 
 
 def sources() -> list[Path]:
-    """The C++ and CUDA that computes; tests and fuzz targets choose cases as they like."""
+    """Return the C++ and CUDA sources that compute; tests and fuzz targets need not cover every member."""
     cpp = [*(CPP / "include" / "rowgrad").glob("*.h"), *(CPP / "kernels").glob("*.*")]
     return sorted([*cpp, *CUDA.glob("*.cuh"), CPP / "test" / "naive_rule.h"])
 
 
 def _blocks(text: str) -> Iterator[tuple[int, str]]:
-    """Every switch, with the line it stands in."""
+    """Yield every switch with its line number."""
     for match in _SWITCH.finditer(text):
         depth, end = 1, match.end()
         while depth:
@@ -155,15 +155,15 @@ def _blocks(text: str) -> Iterator[tuple[int, str]]:
 
 
 def incomplete_switches(text: str, file: str) -> list[str]:
-    """Switches over a shared enum that leave a member out or have a default, and comparisons with a single member."""
+    """Find switches over a shared enum without a member or with a default, and comparisons with a single member."""
     found = []
     for line, body in _blocks(text):
         cases = re.findall(r"case (\w+)::(\w+)", body)
         for name in {enum for enum, _ in cases} & ENUMS.keys():
-            named = {member for enum, member in cases if enum == name}
-            left = [member for member in ENUMS[name] if member not in named]
-            if "ROWGRAD_RULES(" not in body and left:
-                found.append(f"{file}:{line}: this switch over {name} leaves out {', '.join(left)}")
+            covered = {member for enum, member in cases if enum == name}
+            missing = [member for member in ENUMS[name] if member not in covered]
+            if "ROWGRAD_RULES(" not in body and missing:
+                found.append(f"{file}:{line}: this switch over {name} leaves out {', '.join(missing)}")
             if "default:" in body:
                 found.append(f"{file}:{line}: this switch over {name} has a default, which hides new members")
     for number, row in enumerate(text.splitlines(), 1):
@@ -173,5 +173,5 @@ def incomplete_switches(text: str, file: str) -> list[str]:
 
 
 def missing_messages() -> list[str]:
-    """Every fault of a kernel has a message."""
+    """Check that every fault of a kernel has a message."""
     return [f"src/rowgrad/_error_messages.py: word the fault {f.name}" for f in Fault if f and f.name not in MESSAGES]

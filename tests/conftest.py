@@ -10,15 +10,15 @@ import pytest
 
 import rowgrad as rg
 
-sys.path.insert(0, str(Path(__file__).parent))  # golden_cases, reference: shared by the folders below
-# Threads of torch that wait for work sleep: as many workers as cores run here, and spinning takes another's time.
+sys.path.insert(0, str(Path(__file__).parent))  # for golden_cases, reference and other shared modules
+# Idle torch threads sleep: there are as many workers as cores, and spinning would take time from other workers.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Modules and test items stay to the end. The garbage collector need not look through them again and again:
-    in a worker that holds all tests that took as long as the tests themselves."""
+    """Keep the garbage collector from scanning modules and test items, which live until the end. In a worker that
+    holds all tests, that took as long as the tests themselves."""
     gc.disable()
     try:
         return (yield)
@@ -28,7 +28,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _same_threads() -> Iterator[None]:
+def _restore_num_threads() -> Iterator[None]:
     before = rg.num_threads()
     yield
     if rg.num_threads() != before:

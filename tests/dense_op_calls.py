@@ -1,4 +1,4 @@
-"""Calls of every differentiable dense op, with more variants than its sample, and calls for every runner."""
+"""Calls of every differentiable dense op, with more variants than its sample, and edge cases for every runner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rowgrad._catalog.spec import CATALOG, Op
 from samples import sample
 
 SMOOTH = [op for op in CATALOG.values() if op.layer == "dense" and op.adjoint is not None]
-# More ways to call an op than its sample has: other shapes, axes and attributes.
+# Variants beyond an op's sample: other shapes, axes and attributes.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     **{n: [{"axis": 1}, {"axis": -1, "keep_dims": True}, {"axis": [1, 0], "keep_dims": True}, {"axis": []}]
        for n in ("Sum", "Mean", "Prod", "Max", "Min")},
@@ -51,7 +51,7 @@ def inputs_of(op: Op, way: dict[str, Any]) -> dict[str, Any]:
 
 
 def means() -> list[Any]:
-    """Means whose sums do not fit the dtype, and what TensorFlow says of them."""
+    """Return means whose sums overflow the dtype, with TensorFlow's results."""
     pairs: list[tuple[str, list[int], int]] = [
         ("int8", [100, 100, 55, 3], 64),
         ("int8", [-7, 2, -100, -100, 2], -40),
@@ -70,7 +70,7 @@ def means() -> list[Any]:
 
 MEANS = means()
 
-# Results that no machine holds, of arguments that every machine does.
+# Small arguments with results that exceed any memory.
 HUGE: list[tuple[str, tuple[Any, ...]]] = [
     ("Fill", ([1 << 40, 1 << 10], 1.0)),
     ("OneHot", (np.arange(2000), 2**31 - 1, 1.0, 0.0)),
@@ -80,7 +80,7 @@ HUGE: list[tuple[str, tuple[Any, ...]]] = [
     ("MatMul", (np.zeros((10**6, 1)), np.zeros((1, 10**6)))),
     ("Range", (np.int64(0), np.int64(1 << 50), np.int64(1))),
 ]
-# What becomes of shapes without elements: a shape, the one asked for, TensorFlow's answer.
+# Reshape without elements: a shape, the requested shape, TensorFlow's result.
 RESHAPED = [
     ((0, 3), [0, -1], (0, 3)),
     ((0, 3), [-1, 0], (3, 0)),

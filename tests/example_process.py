@@ -1,4 +1,4 @@
-"""Run an example in processes that may be killed, forked from one that has loaded torch to save start-up time."""
+"""Run an example in processes that may be killed, forked from one that has imported torch to save start-up time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ for line in sys.stdin:
         sys.exit()
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-# What a process does that is to die: one method or function of the example, or of `os`, kills it in its nth call.
+# Makes a process kill itself in the nth call of a method or function of the example, or of `os`.
 DYING = """
 import signal
 owner, name, calls = {owner}, {name!r}, iter(range(1, 10**6))
@@ -45,7 +45,7 @@ def environment() -> dict[str, str]:
 
 
 def script(name: str, *arguments: str) -> str:
-    """The output of the example, called as a person calls it."""
+    """Return the output of the example, run from the command line."""
     command = [sys.executable, str(FOLDER / f"{name}.py"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment())
     assert done.returncode == 0, done.stdout + done.stderr
@@ -53,13 +53,13 @@ def script(name: str, *arguments: str) -> str:
 
 
 class Runs:
-    """A process that has loaded the example, and forks."""
+    """A process that has imported the example and forks runs of it."""
 
     def __init__(self, server: subprocess.Popen[str]) -> None:
         self.server = server
 
     def start(self, log: Path, *arguments: str, before: str = "") -> tuple[int, str]:
-        """Exit status and output. The output goes to a file: workers of a killed process hold its pipes for a while."""
+        """Return exit status and output. Output goes to a file: workers of a killed process keep its pipes open."""
         assert self.server.stdin is not None
         assert self.server.stdout is not None
         print(json.dumps([str(log), before, arguments]), file=self.server.stdin, flush=True)
@@ -68,7 +68,7 @@ class Runs:
 
 @contextmanager
 def runs_of(*modules: str) -> Iterator[Runs]:
-    """The example, and what else a run would load."""
+    """Start a process that has imported the example and these modules."""
     command = [sys.executable, "-c", SERVER, *modules]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()

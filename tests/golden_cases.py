@@ -60,7 +60,7 @@ def _records() -> list[dict[str, Any]]:
 
 
 def cases(*groups: str, composites: bool = False) -> Iterator[Case]:
-    """Cases of these groups: of the raw ops, or of the composites."""
+    """Yield the cases of these groups: of the raw ops, or of the composites."""
     for r in _records():
         if r["group"] not in groups or (r["op"] in COMPOSITES) != composites:
             continue
@@ -73,7 +73,7 @@ def cases(*groups: str, composites: bool = False) -> Iterator[Case]:
 
 
 def same_bits(a: Any, b: Any) -> bool:
-    """Equal to the last bit, but any NaN equals any NaN."""
+    """Return whether both are equal to the last bit; any NaN equals any NaN."""
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape or a.dtype != b.dtype:
         return False

@@ -14,7 +14,7 @@ from samples import sample
 
 
 def x64(on: bool = True) -> AbstractContextManager[Any]:
-    """JAX with 64 bits, or without, for a while; where the switch is depends on its version."""
+    """Return a context with JAX's 64-bit types on or off; the switch differs between versions."""
     switch = getattr(jax, "enable_x64", None)
     if switch is None:
         from jax.experimental import enable_x64 as switch
@@ -22,12 +22,12 @@ def x64(on: bool = True) -> AbstractContextManager[Any]:
 
 
 def placed(value: Any) -> jax.Array:
-    """The value as JAX's array. `jnp.asarray` gives the same, but compiles a program for every shape and dtype."""
+    """Return the value as a JAX array. `jnp.asarray` does too, but compiles a program per shape and dtype."""
     return jax.device_put(np.asarray(value))
 
 
 def to_jax(value: Any) -> Any:
-    """A NumPy array as JAX's; None where JAX has no such dtype."""
+    """Return a NumPy array as a JAX array; None if JAX lacks the dtype."""
     if not isinstance(value, np.ndarray):
         return value
     if value.dtype.kind in "OTV" and value.dtype != ml_dtypes.bfloat16:
@@ -37,11 +37,11 @@ def to_jax(value: Any) -> Any:
 
 
 def split(op: Op, dtype: Any = np.float64, seed: int = 3) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A sample's arguments as arrays (host inputs as numbers), and its attributes."""
-    drawn = sample(op.name, np.random.default_rng(seed), dtype)
-    given = {k: v for k, v in drawn.items() if k in op.input_names}
-    attrs = {k: v for k, v in drawn.items() if k in op.attrs}
-    return {a.name: _argument(given[a.name], a.host, a.many) for a in op.inputs}, attrs
+    """Return a sample's arguments as arrays (host inputs as numbers), and its attributes."""
+    sampled = sample(op.name, np.random.default_rng(seed), dtype)
+    inputs = {k: v for k, v in sampled.items() if k in op.input_names}
+    attrs = {k: v for k, v in sampled.items() if k in op.attrs}
+    return {a.name: _argument(inputs[a.name], a.host, a.many) for a in op.inputs}, attrs
 
 
 def _argument(value: Any, host: bool, many: bool) -> Any:

@@ -22,7 +22,7 @@ _WRITERS = {
 
 
 class _Lines:
-    """Counts lines that run of the modules of rowgrad that write files, and kills the process at one of them."""
+    """Counts executed lines of rowgrad's modules that write files, and kills the process at one of them."""
 
     def __init__(self, last: int | None = None) -> None:
         self.count, self._last = 0, last
@@ -40,7 +40,7 @@ class _Lines:
 
 
 def lines_of(act: Callable[[], object]) -> int:
-    """How many such lines run."""
+    """Return how many such lines run."""
     lines, before = _Lines(), sys.gettrace()
     sys.settrace(lines)
     try:
@@ -51,9 +51,9 @@ def lines_of(act: Callable[[], object]) -> int:
 
 
 def killed_at(line: int, act: Callable[[], object]) -> None:
-    """Run `act`, which does not end, in a process of its own that is killed when so many such lines have run."""
+    """Run `act` in a child process that is killed after this many such lines; fail if it ends on its own."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons: about forking beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn about forking with threads
         child = os.fork()
     if child == 0:
         try:
@@ -62,5 +62,5 @@ def killed_at(line: int, act: Callable[[], object]) -> None:
         except BaseException:
             traceback.print_exc()
         finally:
-            os._exit(1)  # also after an error, which the parent sees: only a killed child is as it should be
+            os._exit(1)  # also after an error: the parent accepts only a killed child
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])

@@ -1,4 +1,4 @@
-"""Call the portable kernels: prepare the arguments as a runner does, compile, compare with the NumPy runner."""
+"""Call the portable kernels: prepare arguments as a runner does, compile, and compare with the NumPy runner."""
 
 from __future__ import annotations
 
@@ -20,58 +20,58 @@ from samples import sample
 
 class Prepared(NamedTuple):
     op: Op
-    given: dict[str, np.ndarray]  # all arguments, as the NumPy runner takes them
+    inputs: dict[str, np.ndarray]  # all arguments, as NumPy arrays
     host: dict[str, Any]
     attrs: dict[str, Any]
     outputs: tuple[Aval, ...]
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        return {name: a for name, a in self.given.items() if name not in self.host}
+        return {name: a for name, a in self.inputs.items() if name not in self.host}
 
 
 def prepare(op: Op, inputs: Mapping[str, Any], **attrs: Any) -> Prepared:
-    given = admit(op, {a.name: inputs[a.name] for a in op.inputs})
-    host = {a.name: host_value(given[a.name]) for a in op.inputs if a.host}
+    admitted = admit(op, {a.name: inputs[a.name] for a in op.inputs})
+    host = {a.name: host_value(admitted[a.name]) for a in op.inputs if a.host}
     every = {**op.attrs, **attrs}
-    return Prepared(op, given, host, every, infer(op, avals_of(op, given), host, every))
+    return Prepared(op, admitted, host, every, infer(op, avals_of(op, admitted), host, every))
 
 
 def prepare_sample(name: str, dtype: Any = np.float32, **attrs: Any) -> Prepared:
-    drawn = sample(name, np.random.default_rng(5), dtype)
+    sampled = sample(name, np.random.default_rng(5), dtype)
     op = rg._catalog.spec.CATALOG[name]
-    return prepare(op, drawn, **{k: v for k, v in drawn.items() if k in op.attrs}, **attrs)
+    return prepare(op, sampled, **{k: v for k, v in sampled.items() if k in op.attrs}, **attrs)
 
 
 def sized_ops() -> list[str]:
-    """The kernel ops that can be compiled."""
+    """Return the kernel ops that can be compiled."""
     return [op.name for op in rg._catalog.spec.CATALOG.values() if op.kernel and not op.is_data_sized]
 
 
 def reference(call: Prepared) -> tuple[np.ndarray, ...]:
-    """What the NumPy runner answers."""
-    result = rg.raw_ops.OPS[call.op.name](**call.given, **call.attrs)
+    """Return the results of the NumPy runner."""
+    result = rg.raw_ops.OPS[call.op.name](**call.inputs, **call.attrs)
     return result if isinstance(result, tuple) else (result,)
 
 
 def compiled(call: Prepared) -> Any:
-    """The call as a compiled function of its arrays."""
+    """Return the call as a compiled function of its arrays."""
     return jax.jit(lambda arrays: portable.run(call.op, arrays, call.host, call.attrs, call.outputs))
 
 
 def run_together(calls: Sequence[Prepared]) -> list[tuple[np.ndarray, ...]]:
-    """All calls in one program: a program costs far more than what it runs."""
+    """Run all calls in one program, because compiling costs far more than running."""
     together = jax.jit(lambda each: [portable.run(c.op, a, *c[2:]) for c, a in zip(calls, each, strict=True)])
     return [tuple(map(np.asarray, outputs)) for outputs in together([c.arrays for c in calls])]
 
 
 def assert_close(got: Sequence[Any], expected: Sequence[Any], label: object) -> None:
-    """Equal dtypes, shapes and integers. Floats may differ by what another order of additions can do.
+    """Check equal dtypes, shapes and integers; floats may differ by the effect of another order of additions.
 
     16-bit floats are rounded once, from sums in float32: they may differ in the last bit.
     """
     arrays = [np.asarray(e) for e in expected]
-    # What cancels in one output is large in another: a sum of few bits beside the values that were added.
+    # Cancellation in one output: compare with the largest value of all outputs.
     sizes = (np.abs(b[np.isfinite(b)]).max(initial=0) for b in arrays if jnp.issubdtype(b.dtype, jnp.inexact))
     largest = max(map(float, sizes), default=0.0)
     for a, b in zip(map(np.asarray, got), arrays, strict=True):
@@ -88,7 +88,7 @@ def assert_close(got: Sequence[Any], expected: Sequence[Any], label: object) -> 
 
 
 def is_poisoned(array: Any) -> bool:
-    """Whether a whole output says that the call was refused."""
+    """Return whether a whole output has the value that marks invalid input."""
     array = np.asarray(array)
     if jnp.issubdtype(array.dtype, jnp.inexact):
         return bool(np.isnan(array).all())

@@ -15,7 +15,7 @@ ROWS, SEGMENTS, COLUMNS = 7, 5, 3
 
 
 def sample(name: str, rng: np.random.Generator, dtype: Any = np.float64) -> Inputs:
-    """Inputs by argument name; floats are of `dtype`."""
+    """Return inputs by argument name; floats have `dtype`."""
     return _find(name)(name, _Maker(rng, dtype))
 
 
@@ -108,10 +108,10 @@ def _slice(name: str, m: _Maker) -> Inputs:
 
 
 def _slice_grad(name: str, m: _Maker) -> Inputs:
-    given = m.entries(9, (4, 5))
-    inside = given[(given[:, 0] >= 1) & (given[:, 0] < 3)]
-    values = ("backprop_val_grad", len(inside)) if name.endswith("SliceGrad") else ("grad", len(given))
-    x = {"input_indices": given, "input_start": np.array([1, 0]), "output_indices": inside - [1, 0]}
+    entries = m.entries(9, (4, 5))
+    inside = entries[(entries[:, 0] >= 1) & (entries[:, 0] < 3)]
+    values = ("backprop_val_grad", len(inside)) if name.endswith("SliceGrad") else ("grad", len(entries))
+    x = {"input_indices": entries, "input_start": np.array([1, 0]), "output_indices": inside - [1, 0]}
     return {values[0]: m.floats(values[1]), **x}
 
 
@@ -167,7 +167,7 @@ _OWN: dict[str, Callable[[_Maker], Inputs]] = {
 
 
 def _pair(m: _Maker) -> Inputs:
-    """Two arrays that broadcast."""
+    """Return two arrays that broadcast."""
     return {"x": m.floats(2, 1, 3), "y": m.floats(4, 1)}
 
 
@@ -175,7 +175,7 @@ def _reduced(m: _Maker) -> Inputs:
     return {"input": m.floats(2, 3, 4), "axis": [0, -1]}
 
 
-def _truth(m: _Maker, *shape: int) -> np.ndarray:
+def _booleans(m: _Maker, *shape: int) -> np.ndarray:
     return m.rng.random(shape) < 0.6
 
 
@@ -192,12 +192,12 @@ _DENSE: dict[str, Callable[[_Maker], Inputs]] = {
          "Floor", "Ceil", "Round", "ZerosLike", "OnesLike"), lambda m: {"x": m.floats(3, 2)}),
     **dict.fromkeys(("Sqrt", "Rsqrt", "Log", "Log1p"), lambda m: {"x": m.weights(4)}),
     **dict.fromkeys(("Sum", "Mean", "Prod", "Max", "Min"), _reduced),
-    **dict.fromkeys(("All", "Any"), lambda m: {"input": _truth(m, 3, 4), "axis": 1, "keep_dims": True}),
+    **dict.fromkeys(("All", "Any"), lambda m: {"input": _booleans(m, 3, 4), "axis": 1, "keep_dims": True}),
     **dict.fromkeys(("ArgMax", "ArgMin"), lambda m: {"input": m.floats(3, 4), "dimension": -2}),
     **dict.fromkeys(("Softmax", "LogSoftmax"), lambda m: {"logits": m.floats(2, 3)}),
     **dict.fromkeys(("Shape", "Size", "Rank"), lambda m: {"input": m.floats(2, 3)}),
     **dict.fromkeys(("Identity", "StopGradient"), lambda m: {"input": m.floats(2, 3)}),
-    **dict.fromkeys(("LogicalAnd", "LogicalOr"), lambda m: {"x": _truth(m, 3, 1), "y": _truth(m, 4)}),
+    **dict.fromkeys(("LogicalAnd", "LogicalOr"), lambda m: {"x": _booleans(m, 3, 1), "y": _booleans(m, 4)}),
     **dict.fromkeys(("Transpose", "TransposeBack"), lambda m: {"x": m.floats(2, 3, 4), "perm": [2, 0, 1]}),
     "AddN": lambda m: {"inputs": [m.floats(2, 3) for _ in range(3)]},
     "Pow": lambda m: {"x": m.weights(6).reshape(2, 3), "y": m.floats(3)},
@@ -205,8 +205,8 @@ _DENSE: dict[str, Callable[[_Maker], Inputs]] = {
     "BroadcastLike": lambda m: {"x": m.floats(3, 1), "like": m.floats(2, 3, 4)},
     "Relu": lambda m: {"features": m.floats(5)},
     "ReluGrad": lambda m: {"gradients": m.floats(5), "features": m.floats(5)},
-    "LogicalNot": lambda m: {"x": _truth(m, 4)},
-    "Select": lambda m: {"condition": _truth(m, 2, 1), "x": m.floats(3), "y": m.floats(2, 3)},
+    "LogicalNot": lambda m: {"x": _booleans(m, 4)},
+    "Select": lambda m: {"condition": _booleans(m, 2, 1), "x": m.floats(3), "y": m.floats(2, 3)},
     "Cast": lambda m: {"x": m.floats(4), "DstT": "float64"},
     "ProdOthers": lambda m: {"inputs": [m.floats(3, 4), m.floats(3, 4)], "axis": 1},
     "SpreadLike": lambda m: {"x": m.floats(3), "axis": [0, 2], "like": m.floats(2, 3, 4), "mean": True},
@@ -235,8 +235,8 @@ _DENSE: dict[str, Callable[[_Maker], Inputs]] = {
     "OneHot": lambda m: {
         "indices": np.array([[0, 2], [3, -1]]), "depth": 3, "on_value": m.floats(), "off_value": m.floats(), "axis": 1,
     },
-    "Where": lambda m: {"condition": _truth(m, 3, 4)},
-    "Flatnonzero": lambda m: {"mask": _truth(m, 9)},
+    "Where": lambda m: {"condition": _booleans(m, 3, 4)},
+    "Flatnonzero": lambda m: {"mask": _booleans(m, 9)},
     "Dimension": lambda m: {"x": m.floats(4, 3), "axis": 1},
     "Fill": lambda m: {"dims": [2, 3], "value": m.floats()},
     "Range": lambda m: {"start": 3, "limit": 18, "delta": 4},

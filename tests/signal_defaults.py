@@ -15,7 +15,7 @@ NAMES = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP")
 
 
 def restored(command: Sequence[str]) -> list[str]:
-    """The command, to be started with none of these signals ignored."""
+    """Return the command, prefixed so that it starts with default signal handlers."""
     return [sys.executable, "-S", "-E", __file__, *command]
 
 

@@ -1,4 +1,4 @@
-"""Folders appear completely or not at all, whatever other processes do meanwhile."""
+"""Folders appear completely or not at all, whatever other processes do at the same time."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from rowgrad.sharding import files as folders
 
 
 @pytest.mark.parametrize(("module", "call"), [(os, "open"), (fcntl, "flock")], ids=["before", "while it is locked"])
-def test_a_folder_another_process_took_for_abandoned(
+def test_a_folder_that_another_process_removed_as_abandoned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, call: str
 ) -> None:
-    """It is removed between being made and being locked; another is made, which stays."""
-    real, taken = getattr(module, call), []
+    """If it is removed between creation and locking, another one is created, which stays."""
+    real, removed = getattr(module, call), []
 
-    def meanwhile(*args: Any, **options: Any) -> Any:
-        if not taken:
-            taken.extend(tmp_path.iterdir())
-            taken[0].rmdir()
+    def call_then_remove(*args: Any, **options: Any) -> Any:
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            removed[0].rmdir()
         return real(*args, **options)
 
     open_files = len(os.listdir("/proc/self/fd"))
-    monkeypatch.setattr(module, call, meanwhile)
-    with folders.temporary_folder(tmp_path / "t") as made:
-        assert len(taken) == 1
-        assert list(tmp_path.iterdir()) == [made] != taken
+    monkeypatch.setattr(module, call, call_then_remove)
+    with folders.temporary_folder(tmp_path / "t") as folder:
+        assert len(removed) == 1
+        assert list(tmp_path.iterdir()) == [folder] != removed
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
     assert len(os.listdir("/proc/self/fd")) == open_files
@@ -44,7 +44,7 @@ def old_and_new(tmp_path: Path) -> tuple[Path, Path]:
     return target, new
 
 
-def test_a_system_without_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_without_atomic_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, new = old_and_new(tmp_path)
     monkeypatch.setattr(folders.ctypes, "CDLL", lambda name: object())
     folders.put_in_place(new, target, overwrite=True)

@@ -1,4 +1,4 @@
-"""Bags are read by the same rules in torch and JAX: the same results, the same argument and message in every error."""
+"""torch and JAX read bags by the same rules: the same results, the same argument and message in every error."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_both_raise_the_same_error(call: dict[str, Any], argument: str, message:
 
 
 def test_traced_weights_must_have_the_shape_of_the_ids() -> None:
-    """What only the compiled program knows is not compared, but shapes are."""
+    """Shapes are checked while tracing, although values are unknown."""
     jax = pytest.importorskip("jax")
     ids, other = sparse((0, 1), ints(1, 2)), sparse((0, 1), np.ones(2, np.float32), (3, 2))
     run = jax.jit(lambda weights: rgj.embedding_bag(TABLE, ids, per_sample_weights=weights))

@@ -1,4 +1,4 @@
-"""The benchmarks as a program: what they run, count and write. No test here depends on speed."""
+"""The benchmark programs: what they run, count and write. No test here depends on speed."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ QUICK = ["--rounds", "1", "--repeats", "1"]
 
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
-    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
-    assert listed >= {*ALL, *KINDS, "N", "V", "D", "threads"}
+    printed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
+    assert printed >= {*ALL, *KINDS, "N", "V", "D", "threads"}
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["--cases", "mid,nowhere"], "no case 'nowhere'; there are mid, wide"),
         (["--kinds", "sideways"], "no kind 'sideways'; there are forward"),
@@ -48,9 +48,9 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
         (["--plot"], "give --out as well"),
     ],
 )
-def test_what_is_not_there_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*words]) == 2
-    assert said in capsys.readouterr().err
+def test_unknown_names_raise(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_numbers_must_be_positive() -> None:
@@ -58,10 +58,10 @@ def test_numbers_must_be_positive() -> None:
         main(["--rounds", "0"])
 
 
-def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = ["--cases", "S12,sparse_small", "--kinds", "forward,dense,rows,weighted_dense,page_touch,slice"]
+def test_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--cases", "S12,sparse_small", "--kinds", "forward,dense,rows,weighted_dense,page_touch,slice"]
     peers = ["--peers", "scipy", "--peers-python", sys.executable]
-    assert main([*wanted, *peers, *QUICK, "--out", str(tmp_path / "small")]) == 0
+    assert main([*arguments, *peers, *QUICK, "--out", str(tmp_path / "small")]) == 0
     out, err = capsys.readouterr()
     assert "dense by (page_touch + rows)" in out
     assert "*" not in out.partition("how many times")[0], "answers differ"
@@ -79,8 +79,8 @@ def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_peer_that_is_missing_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--cases", "S12", "--kinds", "rows", "--peers", "fbgemm", "--peers-python", sys.executable]
-    assert main([*words, *QUICK]) == 0
+    arguments = ["--cases", "S12", "--kinds", "rows", "--peers", "fbgemm", "--peers-python", sys.executable]
+    assert main([*arguments, *QUICK]) == 0
     assert "without fbgemm: ModuleNotFoundError" in capsys.readouterr().err
 
 
@@ -88,7 +88,7 @@ def test_a_peer_that_ends_says_so() -> None:
     ending = Peer("scipy", sys.executable)
     ending._process.kill()
     with pytest.raises(PeerEndedError, match="status -9"):
-        ending.ask("make", kind="dense")
+        ending.send("make", kind="dense")
     assert ending.ended
 
 
@@ -233,8 +233,8 @@ def test_without_matplotlib_a_hint(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 def test_started_from_another_folder(tmp_path: Path) -> None:
     script = Path(__file__).resolve().parents[1] / "bench" / "run.py"
-    words = ["--series", "N", "--upto", "1000", *QUICK, "--out", "n"]  # starts processes that import the package
-    subprocess.run([sys.executable, str(script), *words], cwd=tmp_path, capture_output=True, check=True)
+    arguments = ["--series", "N", "--upto", "1000", *QUICK, "--out", "n"]  # starts processes that import the package
+    subprocess.run([sys.executable, str(script), *arguments], cwd=tmp_path, capture_output=True, check=True)
     assert (tmp_path / "n.csv").exists()
 
 

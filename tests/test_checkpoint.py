@@ -50,16 +50,16 @@ def comparable(array: np.ndarray) -> np.ndarray:
     return array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array
 
 
-def same(found: np.ndarray, wanted: np.ndarray) -> bool:
+def same(found: np.ndarray, reference: np.ndarray) -> bool:
     found = comparable(found)
-    kinds = found.dtype == wanted.dtype or found.dtype.kind == wanted.dtype.kind == "S"
-    return kinds and found.shape == wanted.shape and found.tobytes() == wanted.astype(found.dtype).tobytes()
+    kinds = found.dtype == reference.dtype or found.dtype.kind == reference.dtype.kind == "S"
+    return kinds and found.shape == reference.shape and found.tobytes() == reference.astype(found.dtype).tobytes()
 
 
-# -- what TensorFlow wrote -------------------------------------------------------------------------------------------
+# -- checkpoints that TensorFlow wrote -------------------------------------------------------------------------------
 
 
-def test_there_are_checkpoints() -> None:
+def test_golden_checkpoints_exist() -> None:
     assert len(PREFIXES) == 8
     assert len(EXPECTED) > 35
 
@@ -91,18 +91,18 @@ def test_many_names() -> None:
     assert [int(array[0]) for array in checkpoint.values()] == list(range(60))
 
 
-def test_slices_far_out() -> None:
+def test_slices_beyond_int32() -> None:
     checkpoint = Checkpoint(PREFIXES["far_slices"])
     assert checkpoint["far"].shape == (2**57 + 5, 0)
     assert checkpoint.read("far", slice(60, 2**57)).shape == (2**57 - 60, 0)
 
 
-def test_quantized_is_refused() -> None:
+def test_quantized_tensors_raise() -> None:
     checkpoint = Checkpoint(PREFIXES["refused"])
     assert checkpoint.shape("quantized") == (2,)
-    for ask in (checkpoint.dtype, checkpoint.read):
+    for call in (checkpoint.dtype, checkpoint.read):
         with pytest.raises(UnimplementedError, match="'quantized': dtype quint8 is not supported"):
-            ask("quantized")
+            call("quantized")
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
@@ -142,15 +142,15 @@ def test_errors_suggest_similar_names(name: str) -> None:
     assert "ckpt-1.index" in str(caught.value)
 
 
-def test_names_are_strings() -> None:
+def test_names_must_be_strings() -> None:
     with pytest.raises(TypeError, match="name must be a str"):
         Checkpoint(PREFIXES["objects"]).read(3)  # type: ignore[arg-type]
 
 
-# -- places ----------------------------------------------------------------------------------------------------------
+# -- paths -----------------------------------------------------------------------------------------------------------
 
 
-def test_all_ways_to_name_a_checkpoint() -> None:
+def test_paths_of_a_checkpoint() -> None:
     prefix = PREFIXES["partitioned"]
     for path in (prefix, str(prefix), f"{prefix}.index", prefix.parent, f"{prefix.parent}/"):
         assert Checkpoint(path).prefix == prefix
@@ -171,7 +171,7 @@ def test_a_state_file_of_empty_lines(tmp_path: Path) -> None:
         Checkpoint(tmp_path)
 
 
-def test_no_such_file(tmp_path: Path) -> None:
+def test_missing_files_raise(tmp_path: Path) -> None:
     for path in (tmp_path / "model", tmp_path / "model.index", tmp_path):
         with pytest.raises(CheckpointNotFoundError, match="no such file") as caught:
             Checkpoint(path)
@@ -195,7 +195,7 @@ def test_missing_data_file(tmp_path: Path) -> None:
             checkpoint[name]
 
 
-# -- parts -----------------------------------------------------------------------------------------------------------
+# -- row ranges ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -209,13 +209,13 @@ def test_rows(folder: str, name: str, verify: bool) -> None:
     whole = checkpoint[name]
     ends = [None, *range(-12, 13)]
     for rows in (slice(a, b) for a in ends for b in ends):
-        part_of = checkpoint.read(name, rows)
-        assert part_of.dtype == whole.dtype
-        assert part_of.shape == whole[rows].shape
-        assert part_of.tolist() == whole[rows].tolist()
+        rows_read = checkpoint.read(name, rows)
+        assert rows_read.dtype == whole.dtype
+        assert rows_read.shape == whole[rows].shape
+        assert rows_read.tolist() == whole[rows].tolist()
 
 
-def test_rows_are_neighbours() -> None:
+def test_rows_must_be_contiguous_ranges() -> None:
     checkpoint = Checkpoint(PREFIXES["partitioned"])
     for name, rows in (
         ("embedding", slice(0, 5, 2)),
@@ -228,14 +228,14 @@ def test_rows_are_neighbours() -> None:
 
 
 def overwrite(path: Path, change: int) -> None:
-    """Write other bytes of the same number, as a program that saves again does, a second later."""
+    """Write the same number of other bytes a second later, as a program that saves again does."""
     written = path.stat().st_mtime_ns
     path.write_bytes(bytes(octet ^ change for octet in path.read_bytes()))
     os.utime(path, ns=(written + 10**9, written + 10**9))
 
 
 @pytest.mark.parametrize(("folder", "name"), [("partitioned", "embedding"), ("shards", "mod/part_1")])
-def test_rows_are_compared_again_after_the_file_was_written(folder: str, name: str, tmp_path: Path) -> None:
+def test_checksums_are_verified_again_after_a_file_was_rewritten(folder: str, name: str, tmp_path: Path) -> None:
     shutil.copytree(PREFIXES[folder].parent, tmp_path / "c")
     checkpoint = Checkpoint(tmp_path / "c" / PREFIXES[folder].name)
     first = checkpoint.read(name, slice(0, 2))
@@ -249,7 +249,7 @@ def test_rows_are_compared_again_after_the_file_was_written(folder: str, name: s
     assert same(checkpoint.read(name, slice(0, 2)), first)
 
 
-def test_rows_of_a_file_that_is_written_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_file_that_is_rewritten_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(PREFIXES["shards"].parent, tmp_path / "c")
     checkpoint = Checkpoint(tmp_path / "c" / PREFIXES["shards"].name)
 
@@ -265,11 +265,11 @@ def test_rows_of_a_file_that_is_written_while_it_is_read(tmp_path: Path, monkeyp
 # -- tables ----------------------------------------------------------------------------------------------------------
 
 
-def test_table_of_slices() -> None:
+def test_table_from_slices() -> None:
     assert same(read_table(PREFIXES["partitioned"], "embedding"), EXPECTED["partitioned:embedding"])
 
 
-def test_tables_of_shards() -> None:
+def test_table_from_shards() -> None:
     checkpoint = Checkpoint(PREFIXES["shards"])
     table = (np.arange(22).reshape(11, 2) / 8 - 3).tolist()
     for name in ("mod", "mod/part_{}", [f"mod/part_{k}" for k in range(3)]):
@@ -280,26 +280,26 @@ def test_tables_of_shards() -> None:
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 @pytest.mark.parametrize(("rows", "shards"), [(11, 3), (12, 3), (3, 3), (2, 5), (0, 2), (7, 1), (20, 12)])
-def test_row_i_is_what_a_lookup_finds_for_id_i(tmp_path: Path, strategy: str, rows: int, shards: int) -> None:
+def test_rows_of_a_table_match_lookups(tmp_path: Path, strategy: str, rows: int, shards: int) -> None:
     sizes = [rows // shards + (k < rows % shards) for k in range(shards)]
     arrays = [np.array([[100 * k + r] for r in range(n)], np.int32).reshape(n, 1) for k, n in enumerate(sizes)]
     write_tensors(tmp_path / "m", {f"t/part_{k}": array for k, array in enumerate(arrays)})
     table = read_table(tmp_path / "m", "t", partition_strategy=strategy)
     assert table.shape == (rows, 1)
-    if rows >= shards:  # below, TensorFlow divides by zero
+    if rows >= shards:  # with fewer rows, TensorFlow divides by zero
         shard, row = locate(np.arange(rows), rows, len(sizes), strategy)
         assert table[:, 0].tolist() == (100 * shard + row).tolist()
 
 
-def test_shards_of_objects_and_strings(tmp_path: Path) -> None:
-    words = np.array([b"a", b"bc", b""], object)
+def test_shards_of_object_checkpoints_and_strings(tmp_path: Path) -> None:
+    texts = np.array([b"a", b"bc", b""], object)
     end = "/.ATTRIBUTES/VARIABLE_VALUE"
-    write_tensors(tmp_path / "m", {f"w/part_0{end}": words[0::2], f"w/part_1{end}": words[1::2]})
-    assert read_table(tmp_path / "m", "w", partition_strategy="mod").tolist() == words.tolist()
+    write_tensors(tmp_path / "m", {f"w/part_0{end}": texts[0::2], f"w/part_1{end}": texts[1::2]})
+    assert read_table(tmp_path / "m", "w", partition_strategy="mod").tolist() == texts.tolist()
 
 
 @pytest.mark.parametrize(
-    ("arrays", "name", "kind", "words"),
+    ("arrays", "name", "kind", "message"),
     [
         ({"t/part_0": TABLE[:4], "t/part_2": TABLE[4:]}, "t", TensorNotFoundError, "no 't/part_1' among 2"),
         ({"t/part_1": TABLE}, "t/part_{}", TensorNotFoundError, "no 't/part_0' among 1"),
@@ -322,18 +322,18 @@ def test_shards_of_objects_and_strings(tmp_path: Path) -> None:
         ({"a": TABLE}, [], CheckpointError, "number of shards is 0"),
     ],
 )
-def test_shards_that_do_not_fit(tmp_path: Path, arrays: Any, name: Any, kind: type[Exception], words: str) -> None:
+def test_inconsistent_shards_raise(tmp_path: Path, arrays: Any, name: Any, kind: type[Exception], message: str) -> None:
     write_tensors(tmp_path / "m", {key: np.asarray(array) for key, array in arrays.items()})
-    with pytest.raises(kind, match=words):
+    with pytest.raises(kind, match=message):
         read_table(tmp_path / "m", name)
 
 
-def test_unknown_strategy() -> None:
+def test_unknown_strategy_raises() -> None:
     with pytest.raises(ValueError, match="Unrecognized partition strategy: hash"):
         read_table(PREFIXES["shards"], "mod", partition_strategy="hash")
 
 
-# -- what TensorFlow does not write here -----------------------------------------------------------------------------
+# -- files that TensorFlow does not write on this machine ------------------------------------------------------------
 
 
 def test_big_endian(tmp_path: Path) -> None:
@@ -366,13 +366,13 @@ def test_compressed_index(tmp_path: Path) -> None:
     assert same(Checkpoint(tmp_path / "m")["t"], TABLE)
 
 
-def test_names_that_are_not_text(tmp_path: Path) -> None:
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     write_index(tmp_path / "m", {b"": header(), b"\xff\xfe": entry(shape=(2,), size=8)})
     (name,) = Checkpoint(tmp_path / "m", verify=False)
     assert Checkpoint(tmp_path / "m", verify=False)[name].tolist() == [0, 0]
 
 
-def test_bytes_of_bool_are_0_or_1(tmp_path: Path) -> None:
+def test_bool_bytes_other_than_0_and_1_raise(tmp_path: Path) -> None:
     (tmp_path / "m.data-00000-of-00001").write_bytes(b"\0\1\2")
     write_index(tmp_path / "m", {b"": header(), b"t": entry(10, (3,), size=3)})
     assert Checkpoint(tmp_path / "m", verify=False)["t"].view(np.uint8).tolist() == [0, 1, 1]
@@ -399,12 +399,12 @@ def test_crc32c() -> None:
     assert crc32c(octets[777:], crc32c(octets[:777])) == crc32c(octets)
 
 
-def test_long_crc32c_is_that_of_its_pieces() -> None:
+def test_crc32c_of_long_data_combines_its_pieces() -> None:
     octets = np.random.default_rng(1).integers(0, 256, (1 << 22) + 12_345, np.uint8)
     assert crc32c(octets) == crc32c(octets[-99:], crc32c(octets[:-99]))
 
 
-def test_damaged_data_is_noticed(tmp_path: Path) -> None:
+def test_damaged_data_raises(tmp_path: Path) -> None:
     shutil.copytree(PREFIXES["dtypes"].parent, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "all.data-00000-of-00001"
     path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
@@ -466,23 +466,23 @@ ENTRIES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", ENTRIES)
-def test_inconsistent_entries(tmp_path: Path, case: str) -> None:
-    data, words = ENTRIES[case]
+def test_inconsistent_entries_raise(tmp_path: Path, case: str) -> None:
+    data, message = ENTRIES[case]
     write_index(tmp_path / "m", {b"": header(), b"t": data})
     checkpoint = Checkpoint(tmp_path / "m", verify=False)
-    with pytest.raises(CheckpointError, match=words) as caught:
+    with pytest.raises(CheckpointError, match=message) as caught:
         checkpoint["t"]
     assert str(tmp_path / "m") in caught.value.message
 
 
-def test_the_rank_is_bounded_while_it_is_read(tmp_path: Path) -> None:
+def test_rank_is_bounded(tmp_path: Path) -> None:
     dimensions = part(2, part(2, b"\x08\x01")) * 1000
     write_index(tmp_path / "a", {b"": header(), b"t": entry() + dimensions})
     with pytest.raises(CheckpointError, match="rank is 65 or more"):
         Checkpoint(tmp_path / "a").shape("t")
 
 
-def test_fields_of_a_message_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_fields_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rowgrad.checkpoint.encoding._MAX_FIELDS", 100)
     write_index(tmp_path / "a", {b"": header(), b"t": entry() + part(9, b"") * 101})
     with pytest.raises(CheckpointError, match="more than 100 fields"):
@@ -490,27 +490,27 @@ def test_fields_of_a_message_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_many_small_cells(tmp_path: Path) -> None:
-    """Slices whose edges make a grid of a million cells and more."""
+    """Slices whose edges form a grid of more than a million cells."""
     extents = [((k, 1), (k, 1), (k, 1)) for k in range(200)]
     write_index(tmp_path / "m", {b"": header(), b"t": entry(shape=(200,) * 3, slices=extents)})
     with pytest.raises(CheckpointError, match=r"cells between slices is \[200, 200, 200\], but must be at most"):
         Checkpoint(tmp_path / "m")["t"]
 
 
-def test_slices_that_contradict_their_whole(tmp_path: Path) -> None:
+def test_slices_that_contradict_their_tensor(tmp_path: Path) -> None:
     write_tensors(tmp_path / "m", {"t@0,4": TABLE[:4], "t@4,7": TABLE[4:]})
     good = Checkpoint(tmp_path / "m")
     assert same(good["t"], TABLE)
     assert same(good.read("t", slice(3, 6)), TABLE[3:6])
     values = good._bundle.values
     first = next(key for key in values if key.startswith(b"\0"))
-    for wrong, words in (
+    for wrong, message in (
         (entry(shape=(3, 3), size=36), r"slice \[0:4, 0:3\] of 't': shape is \[3,3\], but must be \[4,3\]"),
         (entry(3, (4, 3), size=48), "dtype is int32, but must be float32"),
         (entry(shape=(4, 3), slices=[((0, None), (0, None))]), "shape is sliced again"),
     ):
         write_index(tmp_path / "m", {b"": header(), **values, first: wrong})
-        with pytest.raises(CheckpointError, match=words):
+        with pytest.raises(CheckpointError, match=message):
             Checkpoint(tmp_path / "m", verify=False)["t"]
 
 
@@ -526,11 +526,11 @@ def test_slices_that_share_bytes(tmp_path: Path) -> None:
         Checkpoint(tmp_path / "m", verify=False)["t"]
 
 
-def test_more_than_the_machine_has(tmp_path: Path) -> None:
+def test_tensors_beyond_available_memory(tmp_path: Path) -> None:
     write_index(tmp_path / "m", {b"": header(), b"t": entry(shape=(2**40,), size=2**42)})
     with (tmp_path / "m.data-00000-of-00001").open("wb") as file:
         try:
-            file.truncate(2**42)  # a hole
+            file.truncate(2**42)  # sparse file
         except OSError:
             pytest.skip("no files of this size here")
     with pytest.raises(ResourceExhaustedError, match="reading it needs 4398046511104 bytes, but this machine has"):
@@ -538,7 +538,7 @@ def test_more_than_the_machine_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
         (b"", "number of data files is 0"),
         (header(files=-1), "number of data files is -1"),
@@ -546,22 +546,22 @@ def test_more_than_the_machine_has(tmp_path: Path) -> None:
         (b"\x07", "the wire type 7"),
     ],
 )
-def test_inconsistent_headers(tmp_path: Path, data: bytes, words: str) -> None:
+def test_inconsistent_headers_raise(tmp_path: Path, data: bytes, message: str) -> None:
     write_index(tmp_path / "m", {b"": data})
-    with pytest.raises(CheckpointError, match=words):
+    with pytest.raises(CheckpointError, match=message):
         Checkpoint(tmp_path / "m")
 
 
-def test_later_versions(tmp_path: Path) -> None:
+def test_later_format_versions_raise(tmp_path: Path) -> None:
     write_index(tmp_path / "m", {b"": header(version=2)})
     with pytest.raises(UnimplementedError, match="needs a reader of version 2"):
         Checkpoint(tmp_path / "m")
 
 
 def bomb() -> bytes:
-    """Ten thousand keys of ten thousand bytes, in fifty thousand bytes."""
-    rest = b"".join(varint(9_998) + varint(2) + varint(0) + k.to_bytes(2, "big") for k in range(10_000))
-    return varint(0) + varint(10_000) + varint(0) + b"k" * 9_998 + b"\0\0" + rest + bytes(4) + b"\1\0\0\0"
+    """Return fifty thousand bytes that expand to ten thousand keys of ten thousand bytes."""
+    keys = b"".join(varint(9_998) + varint(2) + varint(0) + k.to_bytes(2, "big") for k in range(10_000))
+    return varint(0) + varint(10_000) + varint(0) + b"k" * 9_998 + b"\0\0" + keys + bytes(4) + b"\1\0\0\0"
 
 
 ONE = block([(b"", header())])
@@ -586,25 +586,25 @@ INDICES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", INDICES)
-def test_inconsistent_indices(tmp_path: Path, case: str) -> None:
-    data, words = INDICES[case]
+def test_inconsistent_indices_raise(tmp_path: Path, case: str) -> None:
+    data, message = INDICES[case]
     (tmp_path / "m.index").write_bytes(data)
-    with pytest.raises(CheckpointError, match=words) as caught:
+    with pytest.raises(CheckpointError, match=message) as caught:
         Checkpoint(tmp_path / "m")
     assert str(tmp_path / "m.index") in caught.value.message
 
 
-# -- compressed indices that unfold to too much ----------------------------------------------------------------------
+# -- compressed indices that expand too much -------------------------------------------------------------------------
 
 
 def copies(size: int) -> bytes:
-    """Snappy's densest form: one byte, then copies of 64 bytes of it."""
-    times, rest = divmod(size - 1, 64)
-    return varint(size) + b"\0a" + bytes([63 << 2 | 2, 1, 0]) * times + bytes([0, 97]) * rest
+    """Return Snappy's densest encoding: one byte, then copies of 64 bytes of it."""
+    times, keys = divmod(size - 1, 64)
+    return varint(size) + b"\0a" + bytes([63 << 2 | 2, 1, 0]) * times + bytes([0, 97]) * keys
 
 
-@pytest.mark.usefixtures("_watched")
-def test_compressed_indices_are_bounded_before_they_unfold(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_limit_memory")
+def test_compressed_indices_are_bounded_before_decompression(tmp_path: Path) -> None:
     tracemalloc.reset_peak()
     (tmp_path / "m.index").write_bytes(index_of([(copies((1 << 25) + 65), 1)]))
     with pytest.raises(CheckpointError, match="the decompressed size is 33554497 bytes, but 33554432 are left"):
@@ -614,7 +614,7 @@ def test_compressed_indices_are_bounded_before_they_unfold(tmp_path: Path) -> No
         decompress(varint(9) + b"\0a" * 9 + b"\0" * 25, "x")
 
 
-def test_all_compressed_blocks_of_an_index_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_limit_covers_all_blocks_of_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rowgrad.checkpoint.index_file._MAX_DECOMPRESSED_BYTES", 100)
     plain = [block([(b"", header())]), block([(b"t", b"x" * 60)])]
     squeezed = [varint(len(p)) + bytes([60 << 2, len(p) - 1]) + p for p in plain]
@@ -625,7 +625,7 @@ def test_all_compressed_blocks_of_an_index_count_together(tmp_path: Path, monkey
         Checkpoint(tmp_path / "m")
 
 
-def test_copies_from_far_back_take_their_own_length_of_work() -> None:
+def test_cost_of_copies_does_not_depend_on_their_distance() -> None:
     """A copy of 64 bytes from a megabyte back does not copy the megabyte."""
     size = 1 << 20
     literal = bytes([62 << 2]) + (size - 1).to_bytes(3, "little") + bytes(size)
@@ -633,14 +633,14 @@ def test_copies_from_far_back_take_their_own_length_of_work() -> None:
     tail = (bytes([63 << 2 | 3]) + (size).to_bytes(4, "little")) * many
     began = time.process_time()
     assert len(decompress(varint(size + 64 * many) + literal + tail, "x")) == size + 64 * many
-    taken = time.process_time() - began
+    elapsed = time.process_time() - began
     began = time.process_time()
     for _ in range(200):  # a tenth of the copies, each of a megabyte
         bytes(bytearray(size))
-    assert taken < 10 * (time.process_time() - began) + 0.1
+    assert elapsed < 10 * (time.process_time() - began) + 0.1
 
 
-def test_keys_of_an_index_are_bounded_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_for_keys_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rowgrad.checkpoint.index_file._MAX_TABLE_BYTES", 50_000)
     names = [(b"", header()), *((f"{k:05}".encode(), b"") for k in range(300))]
     (tmp_path / "m.index").write_bytes(index_of([(block(names), 0)]))
@@ -672,7 +672,7 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def read_all(prefix: Path, verify: bool) -> dict[str, np.ndarray]:
-    """What can be read; everything else is refused, and nothing costs much memory."""
+    """Read everything that can be read; the rest must raise, without using much memory."""
     found: dict[str, np.ndarray] = {}
     tracemalloc.reset_peak()
     try:
@@ -691,16 +691,16 @@ def read_all(prefix: Path, verify: bool) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture
-def _watched() -> Any:
+def _limit_memory() -> Any:
     tracemalloc.start()
     yield
     tracemalloc.stop()
 
 
 @pytest.mark.parametrize("folder", [name for name in PREFIXES if name != "far_slices"])
-@pytest.mark.usefixtures("_watched")
+@pytest.mark.usefixtures("_limit_memory")
 def test_damaged_files_are_rejected_or_read_correctly(tmp_path: Path, folder: str) -> None:
-    """A byte anywhere in any file: the checksums see it, or it did not matter."""
+    """One changed byte anywhere in any file: the checksums detect it, or it does not matter."""
     rng = np.random.default_rng(sum(folder.encode()))
     shutil.copytree(PREFIXES[folder].parent, tmp_path, dirs_exist_ok=True)
     prefix = tmp_path / PREFIXES[folder].name
@@ -716,9 +716,9 @@ def test_damaged_files_are_rejected_or_read_correctly(tmp_path: Path, folder: st
 
 
 @pytest.mark.parametrize("folder", PREFIXES)
-@pytest.mark.usefixtures("_watched")
+@pytest.mark.usefixtures("_limit_memory")
 def test_inconsistent_files_with_valid_checksums_are_harmless(tmp_path: Path, folder: str) -> None:
-    """Damage behind the checksums: in what the index says, and in the bytes of its block."""
+    """Damage with valid checksums: in the entries of the index, and in the bytes of its block."""
     rng = np.random.default_rng(len(folder))
     shutil.copytree(PREFIXES[folder].parent, tmp_path, dirs_exist_ok=True)
     prefix = tmp_path / PREFIXES[folder].name
@@ -735,10 +735,10 @@ def test_inconsistent_files_with_valid_checksums_are_harmless(tmp_path: Path, fo
         read_all(prefix, verify=bool(turn & 2))
 
 
-# -- the page --------------------------------------------------------------------------------------------------------
+# -- docs ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_code_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_the_docs_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its paths are those of the golden checkpoints."""
     monkeypatch.chdir(GOLDEN)
     blocks = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

@@ -29,7 +29,7 @@ def document(capsys: Captured) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-# -- commands that know no pages ---------------------------------------------------------------------------------------
+# -- commands without pages --------------------------------------------------------------------------------------------
 
 
 def test_tour_shows_every_tensorflow_op(capsys: Captured) -> None:
@@ -61,7 +61,7 @@ def test_every_op_can_be_described(name: str, capsys: Captured) -> None:
     assert all(f"\n  {attr} = " in shown for attr in op.attrs)
 
 
-def test_marks_of_pins_are_printed(capsys: Captured) -> None:
+def test_describe_prints_marks_of_pins(capsys: Captured) -> None:
     main(["ops", "AddSymbolicGradients"])
     shown = capsys.readouterr().out
     assert "grad_inputs: optional list any" in shown
@@ -73,7 +73,7 @@ def test_marks_of_pins_are_printed(capsys: Captured) -> None:
     assert "output_dim0: host int32" in capsys.readouterr().out
 
 
-def test_other_names_of_ops(capsys: Captured) -> None:
+def test_aliases_of_ops(capsys: Captured) -> None:
     for op in CATALOG.values():
         for name in op.aliases:
             assert main(["ops", name]) == 0
@@ -82,7 +82,7 @@ def test_other_names_of_ops(capsys: Captured) -> None:
             assert name in shown
 
 
-def test_an_unknown_op(capsys: Captured) -> None:
+def test_unknown_op(capsys: Captured) -> None:
     assert main(["ops", "SparsSegmentMeen"]) == 2
     assert capsys.readouterr().err == "rowgrad ops: no operator 'SparsSegmentMeen'; did you mean SparseSegmentMean?\n"
     assert main(["ops", "Zzz"]) == 2
@@ -94,13 +94,13 @@ def test_catalog(capsys: Captured) -> None:
     assert document(capsys) == json.loads(json.dumps(rg.catalog()))
 
 
-@pytest.mark.parametrize("words", [["--json", "ops"], ["ops", "--json"], ["catalog", "--json"]])
-def test_json_before_and_after_the_command(words: list[str], capsys: Captured) -> None:
-    assert main(words) == 0
+@pytest.mark.parametrize("arguments", [["--json", "ops"], ["ops", "--json"], ["catalog", "--json"]])
+def test_json_before_and_after_the_command(arguments: list[str], capsys: Captured) -> None:
+    assert main(arguments) == 0
     assert document(capsys) == json.loads(json.dumps(rg.catalog()))
 
 
-def test_json_of_one_op_and_of_texts(capsys: Captured) -> None:
+def test_json_of_one_op_and_of_plain_text(capsys: Captured) -> None:
     assert main(["--json", "ops", "Const"]) == 0
     assert document(capsys) == next(r for r in json.loads(json.dumps(rg.catalog())) if r["name"] == "Const")
     assert main(["tour", "--json"]) == 0
@@ -126,7 +126,7 @@ def test_every_help_has_an_example(name: str, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         ([], "rowgrad: the following arguments are required: COMMAND; see `rowgrad --help`"),
         (["rnu"], "rowgrad: argument COMMAND: invalid choice: 'rnu'"),
@@ -142,13 +142,13 @@ def test_every_help_has_an_example(name: str, capsys: Captured) -> None:
         (["completion", "csh"], "rowgrad completion: argument shell: invalid choice: 'csh'"),
     ],
 )
-def test_wrong_usage(words: list[str], said: str, capsys: Captured) -> None:
-    assert main(words) == 2
+def test_wrong_usage_exits_with_a_message(arguments: list[str], message: str, capsys: Captured) -> None:
+    assert main(arguments) == 2
     shown = capsys.readouterr()
-    assert shown.err.startswith(said)
+    assert shown.err.startswith(message)
     assert shown.err.count("\n") == 1
     assert shown.out == ""
-    assert main(["--json", *words]) == 2
+    assert main(["--json", *arguments]) == 2
     error = document(capsys)["error"]
     assert error["type"] == "UsageError"
     assert error["message"] in shown.err
@@ -197,13 +197,13 @@ def test_interrupted(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     assert capsys.readouterr().err == "rowgrad ops: interrupted\n"
 
 
-def test_the_page_for_people_has_every_exit_code_and_command() -> None:
+def test_docs_page_lists_every_exit_code_and_command() -> None:
     page = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
     assert all(f"| {code} | {text.replace('--debug', '`--debug`')} |" in page for code, text in TABLE.items())
     assert all(f"| `rowgrad {name}" in page for name in MODULES)
 
 
-# -- as a process ------------------------------------------------------------------------------------------------------
+# -- in a separate process ---------------------------------------------------------------------------------------------
 
 
 def test_module_and_version() -> None:
@@ -211,7 +211,7 @@ def test_module_and_version() -> None:
     assert done.stdout.strip() == f"rowgrad {rg.__version__}"
 
 
-def test_the_version_as_json(capsys: Captured) -> None:
+def test_version_as_json(capsys: Captured) -> None:
     for words in (["--version", "--json"], ["--json", "--version"]):
         with pytest.raises(SystemExit, match="0"):
             main(words)
@@ -222,7 +222,7 @@ def test_the_version_as_json(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--bogus"], "unknown: --bogus; see `rowgrad bench --help`"),
         (["--rounds", "0"], "argument --rounds: '0' is not a positive integer"),
@@ -233,19 +233,19 @@ def test_the_version_as_json(capsys: Captured) -> None:
         (["--cases", ""], "--cases: no case ''"),
     ],
 )
-def test_wrong_usage_of_bench(words: list[str], message: str, capsys: Captured) -> None:
-    for flagged in (["--json", "bench", *words], ["bench", *words, "--json"]):
+def test_wrong_usage_of_bench_exits_with_a_message(arguments: list[str], message: str, capsys: Captured) -> None:
+    for flagged in (["--json", "bench", *arguments], ["bench", *arguments, "--json"]):
         assert main(flagged) == 2
         shown = capsys.readouterr()
         assert message in json.loads(shown.out)["error"]["message"]
         assert shown.err == ""
-    assert main(["bench", *words]) == 2
+    assert main(["bench", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.fixture
 def quick_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls are run once in a round."""
+    """Run every call once per round."""
     monkeypatch.setattr(bench, "SHORTEST", 0.0)
     monkeypatch.setattr(bench, "FEWEST", 1)
     monkeypatch.setattr("os.getloadavg", lambda: (0.5, 0.5, 0.5))
@@ -256,7 +256,7 @@ def find_only(*names: str) -> Callable[[str], object]:
 
 
 @pytest.mark.usefixtures("quick_rounds")
-def test_bench_beside_torch(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_compared_with_torch(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="the extra `torch` is not installed")
     monkeypatch.setattr("importlib.util.find_spec", find_only("torch"))
     words = ["bench", "--quick", "--cases", "mid,one_column", "--rounds", "1"]
@@ -266,7 +266,7 @@ def test_bench_beside_torch(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -
     assert header.split() == ["case", "call", "rowgrad", "ms", "torch", "ms", "ratio"]
     names = [("mid", "forward"), ("mid", "gradient"), ("one_column", "forward"), ("one_column", "gradient")]
     assert [tuple(row.split()[:2]) for row in rows] == [*names, ("mean", "forward"), ("mean", "gradient")]
-    assert all(float(row.split()[-1]) > 0 for row in rows), "an answer differs"
+    assert all(float(row.split()[-1]) > 0 for row in rows), "a result differs"
     assert "* marks a different answer" in last
     assert main([*words, "--json"]) == 0
     found = document(capsys)
@@ -302,8 +302,8 @@ def test_bench_on_a_busy_machine(capsys: Captured, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("quick_rounds")
 @pytest.mark.parametrize("wrong", [False, True])
-def test_bench_beside_raw_ops_of_tensorflow(wrong: bool, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module with the names and keywords of TensorFlow, which computes with rowgrad, or something else."""
+def test_bench_compared_with_tensorflow(wrong: bool, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake module with TensorFlow's names and keywords that computes with rowgrad, or wrongly."""
 
     def mean(*, data: Any, indices: Any, segment_ids: Any, num_segments: Any) -> Any:
         return rg.raw_ops.SparseSegmentMeanWithNumSegments(data, indices, segment_ids, num_segments) + wrong
@@ -318,7 +318,7 @@ def test_bench_beside_raw_ops_of_tensorflow(wrong: bool, capsys: Captured, monke
     monkeypatch.setattr("importlib.util.find_spec", find_only("tensorflow"))
     assert main(["bench", "--quick", "--cases", "narrow", "--rounds", "1", "--json"]) == 0
     forward, gradient = document(capsys)["results"]
-    assert (forward["ratios"]["tensorflow"] is None) == wrong  # a wrong answer's time does not count
+    assert (forward["ratios"]["tensorflow"] is None) == wrong  # the time of a wrong result does not count
     assert gradient["ratios"]["tensorflow"] > 0
 
 
@@ -327,16 +327,16 @@ def test_bench_beside_raw_ops_of_tensorflow(wrong: bool, capsys: Captured, monke
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_encodings_that_lack_characters(encoding: str) -> None:
-    def said(*words: str) -> str:
-        command = [sys.executable, "-m", "rowgrad", *words]
+    def output_of(*arguments: str) -> str:
+        command = [sys.executable, "-m", "rowgrad", *arguments]
         surroundings = os.environ | {"PYTHONIOENCODING": encoding}
         return subprocess.run(command, env=surroundings, capture_output=True, check=True).stdout.decode(encoding)
 
-    assert "1/\\u221an" in said("ops", "SparseSegmentSqrtNGrad")
-    assert json.loads(said("catalog")) == json.loads(json.dumps(rg.catalog()))
+    assert "1/\\u221an" in output_of("ops", "SparseSegmentSqrtNGrad")
+    assert json.loads(output_of("catalog")) == json.loads(json.dumps(rg.catalog()))
 
 
-def test_a_reader_that_leaves_early() -> None:
+def test_a_closed_pipe() -> None:
     command = f"{sys.executable} -m rowgrad catalog | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -344,14 +344,14 @@ def test_a_reader_that_leaves_early() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("flag", ["", "--json"])
-def test_a_full_disk(flag: str) -> None:
+def test_full_disk(flag: str) -> None:
     command = f"{sys.executable} -m rowgrad ops {flag} > /dev/full"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert done.stderr == "rowgrad ops: No space left on device\n"
 
 
-def test_graphs_are_loaded_by_commands_that_need_them() -> None:
+def test_only_graph_commands_import_graphs() -> None:
     call = "import sys, rowgrad.cli; rowgrad.cli.main(['ops', 'Const']); rowgrad.cli.main(['ops', 'Zzz'])"
     call += "; rowgrad.cli.main(['reshard', 'nowhere', 'x', '--parts', '1', '--strategy', 'div'])"
     done = python(f"{call}; sys.exit(any(m.startswith(('rowgrad.graph', 'rowgrad.tour')) for m in sys.modules))")

@@ -1,4 +1,4 @@
-"""Every record has every piece, and every switch every member: a missing one is named with the file to edit."""
+"""Every record has every piece, and every switch every member; failures name the file to edit."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_kernel(name: str) -> None:
+def test_kernel_is_complete(name: str) -> None:
     assert complete.missing_for_kernel(KERNELS[name]) == []
 
 
 @pytest.mark.parametrize("name", CATALOG)
-def test_op(name: str) -> None:
+def test_op_is_complete(name: str) -> None:
     assert complete.missing_for_op(CATALOG[name]) == []
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_rule(name: str) -> None:
+def test_rule_is_complete(name: str) -> None:
     assert complete.missing_for_rule(RULES[name]) == []
 
 
@@ -52,7 +52,7 @@ def test_switches_are_exhaustive(file: Path) -> None:
 
 
 def test_kernels_reject_unknown_numbers() -> None:
-    """Not a member of the enum, or too few numbers: no kernel is run."""
+    """With a number outside of the enum, or too few numbers, no kernel runs."""
     numbers = {name: i for i, (name, _) in enumerate(_core.kernels())}
     for name, spec in KERNELS.items():
         good = [0] * len(spec.parameters)
@@ -75,11 +75,11 @@ def test_cuda_has_the_same_enums() -> None:
         assert f"  double {name};" in text_of("updates.cuh")
 
 
-# -- pieces that are missing are named: CONTRIBUTING.md's recipes, pushed through all checks ---------------------------
+# -- incomplete records: CONTRIBUTING.md's recipes name every missing file ---------------------------------------------
 
 
 def recipe(title: str) -> set[str]:
-    """The files that a recipe of CONTRIBUTING.md names, one in each numbered line."""
+    """Return the files that a recipe of CONTRIBUTING.md names, one in each numbered line."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     return set(re.findall(r"^\d+\. `([^`]+)`", section, re.MULTILINE))
@@ -89,15 +89,15 @@ def files(missing: list[str]) -> set[str]:
     return {line.partition(":")[0] for line in missing}
 
 
-def test_recipe_of_a_rule() -> None:
+def test_recipe_for_a_rule_is_complete() -> None:
     fake = RuleSpec("fake", "Fake", len(RULES), (Slot("sum"),), {"lr": 1e-3}, "w ← w", "A rule that is not there.")
-    asked = files(complete.missing_for_rule(fake))
+    missing = files(complete.missing_for_rule(fake))
     generated = {"cpp/include/rowgrad/enums.h", "docs/optimizers.md"}
-    assert generated < asked
-    assert asked - generated == recipe("Adding an optimizer rule") - {"src/rowgrad/_catalog/rules.py"}
+    assert generated < missing
+    assert missing - generated == recipe("Adding an optimizer rule") - {"src/rowgrad/_catalog/rules.py"}
 
 
-def test_recipe_of_an_op() -> None:
+def test_recipe_for_an_op_is_complete() -> None:
     fake = replace(CATALOG["GatherRows"], name="FakeRows", kernel="fake_rows", sized="FakeRowsWithNumSegments")
     spec = KernelSpec("fake_rows", vmap="fake", fuzz="fake")
     found = files(complete.missing_for_op(fake) + complete.missing_for_kernel(spec))
@@ -107,12 +107,12 @@ def test_recipe_of_an_op() -> None:
     assert written - found == {"cpp/include/rowgrad/<family>.h"}
 
 
-def test_recipe_of_a_dense_op() -> None:
+def test_recipe_for_a_dense_op_is_complete() -> None:
     fake: Op = replace(CATALOG["Neg"], name="Fake")
     assert files(complete.missing_for_op(fake)) == {"src/rowgrad/_runtime/dense/", "tools/docs_formulas.py"}
 
 
-def test_a_switch_that_leaves_a_member_out() -> None:
+def test_incomplete_switches_are_reported() -> None:
     text = "int f(Reduction r) {\n  switch (r) {\n    case Reduction::sum:\n    case Reduction::mean:\n"
     text += "      return 1;\n  }\n}"
     (line,) = complete.incomplete_switches(text, "cpp/x.h")
@@ -122,7 +122,7 @@ def test_a_switch_that_leaves_a_member_out() -> None:
     assert "compares" in complete.incomplete_switches("return kind == Reduction::mean ? a : b;", "cpp/x.h")[0]
 
 
-def test_a_rule_needs_hyperparameters_that_steps_have() -> None:
+def test_unknown_hyperparameters_of_a_rule_raise() -> None:
     from rowgrad._catalog.rules import rule
 
     with pytest.raises(ValueError, match="rule fake: Step has no hyperparameter gamma"):

@@ -25,22 +25,24 @@ def outputs(result: Any) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("op", "way"), CALLS)
-def test_every_argument_by_differences(op: Op, way: dict[str, Any]) -> None:
+def test_gradients_agree_with_finite_differences(op: Op, way: dict[str, Any]) -> None:
     x = inputs_of(op, way)
     rng, step = np.random.default_rng(9), 1e-5
-    made = outputs(OPS[op.name](**x))
-    ys = tuple(rng.normal(size=o.shape) for o in made)
+    expected_outputs = outputs(OPS[op.name](**x))
+    ys = tuple(rng.normal(size=o.shape) for o in expected_outputs)
     arrays = {k: v for k, v in x.items() if k not in op.attrs}
     attrs = {k: v for k, v in x.items() if k in op.attrs}
     found = rg.vjp(op.name, arrays, ys if len(ys) > 1 else ys[0], **attrs)
 
     def scalar(name: str, values: list[np.ndarray]) -> float:
-        given = values if isinstance(x[name], list) else values[0]
-        return sum(float(np.vdot(o, y)) for o, y in zip(outputs(OPS[op.name](**{**x, name: given})), ys, strict=True))
+        argument = values if isinstance(x[name], list) else values[0]
+        return sum(
+            float(np.vdot(o, y)) for o, y in zip(outputs(OPS[op.name](**{**x, name: argument})), ys, strict=True)
+        )
 
     for name in op.differentiable:
         if op.name == "Pow" and name == "y" and (x["x"] < 0).any():
-            continue  # chosen to be 0: there is no derivative
+            continue  # defined as 0, where there is no derivative
         parts, gradients = flat(x[name]), flat(found[name])
         assert [g.shape for g in gradients] == [p.shape for p in parts]
         along = [rng.normal(size=p.shape) for p in parts]
@@ -51,7 +53,7 @@ def test_every_argument_by_differences(op: Op, way: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("op", "way"), CALLS)
-def test_gradients_of_gradients_by_differences(op: Op, way: dict[str, Any]) -> None:
+def test_second_derivatives_agree_with_finite_differences(op: Op, way: dict[str, Any]) -> None:
     x = inputs_of(op, way)
     rng, step = np.random.default_rng(10), 1e-5
     names = [n for n in op.differentiable if not (op.name == "Pow" and n == "y" and (x["x"] < 0).any())]
@@ -60,9 +62,9 @@ def test_gradients_of_gradients_by_differences(op: Op, way: dict[str, Any]) -> N
     along = [rng.normal(size=v.shape) for v in values]
 
     def function(*at: Any) -> Any:
-        rest = iter(at)
-        given = {n: [next(rest) for _ in x[n]] if isinstance(x[n], list) else next(rest) for n in names}
-        return OPS[op.name](**{**x, **given})
+        leaves = iter(at)
+        changed = {n: [next(leaves) for _ in x[n]] if isinstance(x[n], list) else next(leaves) for n in names}
+        return OPS[op.name](**{**x, **changed})
 
     def gradient(*at: Any) -> tuple[Any, ...]:
         found = rg.vjp(function, at, ys)
@@ -93,14 +95,14 @@ def test_gradients_keep_the_dtype(op: Op, dtype: str) -> None:
 
 
 class Symbol:
-    """A wire of a graph: dtype and shape, of which no size is known."""
+    """A wire of a graph: dtype and shape, with unknown sizes."""
 
     def __init__(self, aval: Aval) -> None:
         self.dtype, self.shape = aval.dtype, aval.shape
 
 
 class Symbols(dict[str, Any]):
-    """Ops on symbols: shape rules alone, so that an adjoint cannot look at data, nor at sizes."""
+    """Ops on symbols: only shape rules, so that an adjoint can read neither data nor sizes."""
 
     def __missing__(self, name: str) -> Any:
         op = find_op(name)
@@ -123,7 +125,7 @@ def symbolic(op: Op, arguments: dict[str, Any], attrs: Any) -> Any:
 
 
 @pytest.mark.parametrize("op", SMOOTH, ids=lambda op: op.name)
-def test_adjoints_need_no_sizes(op: Op) -> None:
+def test_adjoints_work_with_unknown_sizes(op: Op) -> None:
     x = sample(op.name, np.random.default_rng(8))
 
     def unknown(value: Any) -> Symbol:
@@ -167,17 +169,17 @@ def test_unknown_axis() -> None:
         shape((None,))
 
 
-def test_the_gradient_of_a_product_that_leaves_the_range_of_its_dtype() -> None:
+def test_gradient_of_a_product_that_overflows() -> None:
     cases = [
         ([1e-25, 1e-25, 1.0, 1.0], [1e-25, 1e-25, 0.0, 0.0]),
         ([1e20, 1e20, 1e-30], [1e-10, 1e-10, np.inf]),
         ([np.nan, 1.0, 2.0, 2.0], [4.0, np.nan, np.nan, np.nan]),
         ([0.0, 2.0, 3.0], [6.0, 0.0, 0.0]),
     ]
-    for numbers, wanted in cases:
+    for numbers, expected in cases:
         x = np.array(numbers, np.float32)
         found = rg.vjp("Prod", {"input": x, "axis": 0}, np.float32(1))["input"]
-        np.testing.assert_allclose(found, np.array(wanted, np.float32), rtol=1e-6)
+        np.testing.assert_allclose(found, np.array(expected, np.float32), rtol=1e-6)
 
 
 @pytest.mark.parametrize("numbers", [[0.0, 2.0, 3.0], [0.0, 0.0, 3.0, 5.0], [1.5, -2.0, 3.0], [2.0]])
@@ -185,22 +187,22 @@ def test_second_and_third_derivatives_of_a_product(numbers: list[float]) -> None
     x = np.array(numbers)
     n = len(x)
 
-    def slope(x: Any) -> Any:
+    def gradient(x: Any) -> Any:
         return rg.dense_ops.ProdOthers([x], 0)
 
-    def bend(x: Any, w: Any) -> Any:
-        return rg.vjp(slope, (x,), w)[0]
+    def hessian(x: Any, w: Any) -> Any:
+        return rg.vjp(gradient, (x,), w)[0]
 
     for i in range(n):
-        second = bend(x, np.eye(n)[i])
+        second = hessian(x, np.eye(n)[i])
         assert second.tolist() == [0.0 if i == j else np.prod(np.delete(x, [i, j])) for j in range(n)]
         for j in range(n):
-            third = rg.vjp(bend, (x, np.eye(n)[i]), np.eye(n)[j])[0]
-            wanted = [0.0 if len({i, j, k}) < 3 else np.prod(np.delete(x, [i, j, k])) for k in range(n)]
-            assert third.tolist() == wanted
+            third = rg.vjp(hessian, (x, np.eye(n)[i]), np.eye(n)[j])[0]
+            expected = [0.0 if len({i, j, k}) < 3 else np.prod(np.delete(x, [i, j, k])) for k in range(n)]
+            assert third.tolist() == expected
 
 
-def test_weights_of_a_product_of_others_are_bounded() -> None:
+def test_rank_of_a_product_of_others_is_bounded() -> None:
     x = np.ones(20)
     assert rg.dense_ops.ProdOthers([x] * 9, 0)[0] == np.prod(np.arange(12.0, 20.0))  # ways to place eight weights
     with pytest.raises(ValueError, match="at most 8 weights; got 40"):

@@ -79,10 +79,10 @@ def each_dtype(table: dict[str, Formula], allowed: tuple[str, ...]) -> list[Any]
 
 
 def draw(dtype: str, *shape: int, seed: int = 0, low: int = 1, high: int = 5) -> np.ndarray:
-    """Numbers that every dtype holds; positive, so that all formulas mean something."""
+    """Return numbers that every dtype represents; positive, so that all formulas are defined."""
     numbers = np.random.default_rng(seed).integers(low * 4, high * 4, shape)
-    whole = NUMPY_DTYPE[dtype] not in [NUMPY_DTYPE[f] for f in (*FLOATS, *COMPLEX)]
-    return np.asarray(numbers // 4 if whole else numbers / 4).astype(NUMPY_DTYPE[dtype])
+    is_integer = NUMPY_DTYPE[dtype] not in [NUMPY_DTYPE[f] for f in (*FLOATS, *COMPLEX)]
+    return np.asarray(numbers // 4 if is_integer else numbers / 4).astype(NUMPY_DTYPE[dtype])
 
 
 def as_float(array: Any) -> Any:
@@ -95,7 +95,7 @@ def close(got: Any, expected: Any, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype"), each_dtype(BINARY, REALS))
-def test_two_arrays(name: str, dtype: str) -> None:
+def test_binary_ops(name: str, dtype: str) -> None:
     x, y = draw(dtype, 40), draw(dtype, 40, seed=1)
     got = OPS[name](x, y)
     assert got.dtype == (bool if CATALOG[name].outputs[0].type == "bool" else x.dtype)
@@ -115,7 +115,7 @@ def test_complex_numbers(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype"), each_dtype(UNARY, REALS))
-def test_one_array(name: str, dtype: str) -> None:
+def test_unary_ops(name: str, dtype: str) -> None:
     x = draw(dtype, 3, 40)
     got = OPS[name](x)
     assert got.dtype == x.dtype
@@ -142,7 +142,7 @@ def test_all_and_any(axis: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [*REALS, "bool"])
-def test_positions_of_extremes(dtype: str) -> None:
+def test_argmax_and_argmin(dtype: str) -> None:
     x = draw(dtype, 4, 5)
     for axis, kind in itertools.product((0, 1, -1), ("int32", "int64")):
         most, least = (OPS[n](x, axis, output_type=kind) for n in ("ArgMax", "ArgMin"))
@@ -164,16 +164,16 @@ def test_positions_of_extremes(dtype: str) -> None:
         ([NAN, NAN, -INF, 3], 3, 2),
     ],
 )
-def test_positions_pass_over_nan(dtype: str, x: Any, most: int, least: int) -> None:
-    given = np.array([x], NUMPY_DTYPE[dtype])
-    assert (OPS["ArgMax"](given, 1).tolist(), OPS["ArgMin"](given, 1).tolist()) == ([most], [least])
+def test_argmax_and_argmin_skip_nan(dtype: str, x: Any, most: int, least: int) -> None:
+    array = np.array([x], NUMPY_DTYPE[dtype])
+    assert (OPS["ArgMax"](array, 1).tolist(), OPS["ArgMin"](array, 1).tolist()) == ([most], [least])
 
 
 # -- 16-bit floats: float32 inside, one rounding -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", SHORT)
-def test_short_floats_round_once(dtype: str) -> None:
+def test_16_bit_floats_round_once(dtype: str) -> None:
     kind, rng = NUMPY_DTYPE[dtype], np.random.default_rng(0)
     x = rng.normal(size=(6, 300)).astype(kind)
     w = x.astype(np.float32)
@@ -193,7 +193,7 @@ def test_short_floats_round_once(dtype: str) -> None:
         assert got.dtype == kind
         np.testing.assert_array_equal(as_float(got), as_float(expected.astype(kind)), err_msg=name)
     naive = np.add.reduce(list(x.T))
-    assert (as_float(naive) != as_float(pairs["Sum"][0])).any()  # rounding at every step is another result
+    assert (as_float(naive) != as_float(pairs["Sum"][0])).any()  # rounding at every step would differ
 
 
 # -- broadcasting ------------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ SIGNED_AND_NOT = ("int8", "int32", "int64", "uint8", "uint64")
 
 
 @pytest.mark.parametrize("dtype", SIGNED_AND_NOT)
-def test_division_of_integers(dtype: str) -> None:
+def test_integer_division(dtype: str) -> None:
     numbers = [-7, -6, -1, 0, 1, 6, 7] if dtype[0] == "i" else [0, 1, 6, 7]
     pairs = [(a, b) for a in numbers for b in numbers if b]
     x, y = (np.array(side, dtype) for side in zip(*pairs, strict=True))
@@ -260,7 +260,7 @@ def test_means_of_integers_do_not_overflow(x: Any, axis: Any, expected: Any) -> 
 
 
 def test_extremes_of_integers() -> None:
-    """The one quotient that does not fit wraps; it must not trap."""
+    """The one quotient that overflows wraps, and must not trap."""
     for dtype in ("int8", "int16", "int32", "int64"):
         low = np.iinfo(dtype).min
         x, y = np.full(9, low, dtype), np.full(9, -1, dtype)
@@ -280,10 +280,10 @@ def test_casts() -> None:
         assert OPS["Cast"](np.array([0, 1]), DstT=dtype).dtype == NUMPY_DTYPE[dtype]
 
 
-# -- refusals ----------------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 ONES = np.ones((2, 3))
-REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
+INVALID_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("Add", (ONES, np.ones(2)), {}, r"y of shape \[2\] does not broadcast with \[2,3\]"),
     ("Add", (ONES, np.ones(3, np.float32)), {}, "y must be float64, the T of the arguments before it; got float32"),
     ("Div", (np.array([4, 5]), np.array([2, 0])), {}, r"Integer division by zero: y\[1\] = 0"),
@@ -347,31 +347,31 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "args", "attrs", "words"), REFUSED)
-def test_errors(name: str, args: Any, attrs: Any, words: str) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words) as caught:
+@pytest.mark.parametrize(("name", "args", "attrs", "message"), INVALID_CALLS)
+def test_invalid_calls_raise(name: str, args: Any, attrs: Any, message: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message) as caught:
         OPS[name](*args, **attrs)
     assert caught.value.op == name
 
 
 @pytest.mark.parametrize(("name", "args"), HUGE, ids=[name for name, _ in HUGE])
 def test_huge_results_are_rejected_before_allocation(name: str, args: Any) -> None:
-    for _ in range(2):  # a refusal is not remembered as a judgement
+    for _ in range(2):  # an error must not be cached as valid
         with pytest.raises(rg.errors.ResourceExhaustedError, match="OOM when allocating tensor with shape"):
             OPS[name](*args)
 
 
-def test_dtypes_without_a_kernel() -> None:
+def test_dtypes_without_a_kernel_raise() -> None:
     for name, args in (("RealDiv", (np.array([1]), np.array([2]))), ("Reciprocal", (np.array([1]),))):
         with pytest.raises(rg.errors.NotFoundError, match="got int64, which has no kernel"):
             OPS[name](*args)
 
 
-# -- arrangement -------------------------------------------------------------------------------------------------------
+# -- moving elements ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool", "complex64", "string"])
-def test_elements_move_whatever_they_are(dtype: str) -> None:
+def test_moving_elements_of_every_dtype(dtype: str) -> None:
     flat = [f"s{i}" for i in range(12)] if dtype == "string" else [i % 2 if dtype == "bool" else i for i in range(12)]
     x = np.array(flat, NUMPY_DTYPE[dtype]).reshape(3, 4)
     same = np.testing.assert_array_equal
@@ -398,12 +398,12 @@ def test_shapes_as_numbers() -> None:
     assert OPS["Range"](np.int64(0), np.int64(2), np.int64(1)).dtype == np.int64
 
 
-@pytest.mark.parametrize(("given", "wanted", "made"), RESHAPED)
-def test_shapes_with_nothing_in_them(given: Any, wanted: Any, made: Any) -> None:
-    """What is left for −1 beside a 0 is TensorFlow's."""
-    x = np.zeros(given)
-    assert OPS["Reshape"](x, wanted).shape == made
-    assert rg.vjp("Reshape", {"tensor": x, "shape": wanted}, np.zeros(made))["tensor"].shape == given
+@pytest.mark.parametrize(("shape", "new_shape", "expected"), RESHAPED)
+def test_empty_shapes(shape: Any, new_shape: Any, expected: Any) -> None:
+    """The size for −1 next to a 0 is TensorFlow's."""
+    x = np.zeros(shape)
+    assert OPS["Reshape"](x, new_shape).shape == expected
+    assert rg.vjp("Reshape", {"tensor": x, "shape": new_shape}, np.zeros(expected))["tensor"].shape == shape
 
 
 def test_sizes_alone_and_axes_in_arrays() -> None:
@@ -433,7 +433,7 @@ def test_where() -> None:
     assert OPS["Flatnonzero"](mask[0]).tolist() == [0]
 
 
-def test_results_are_arrays_of_their_own() -> None:
+def test_results_do_not_alias_inputs() -> None:
     x = np.ones((2, 3))
     for name, args in (("Identity", ()), ("Reshape", ([3, 2],)), ("Transpose", ([0, 1],)), ("Slice", ([0, 0], [2, 3]))):
         got = OPS[name](x, *args)
@@ -444,10 +444,10 @@ def test_results_are_arrays_of_their_own() -> None:
     assert not np.shares_memory(OPS["Concat"]([x], 0), x)
 
 
-# -- choices of gradient -----------------------------------------------------------------------------------------------
+# -- gradients at ties and kinks ---------------------------------------------------------------------------------------
 
 
-def test_choices() -> None:
+def test_gradients_at_ties_and_kinks() -> None:
     ones = np.ones(3)
     assert rg.vjp("Abs", (np.array([-2.0, 0.0, 2.0]),), ones)[0].tolist() == [-1, 0, 1]
     assert rg.vjp("Relu", (np.array([-2.0, 0.0, 2.0]),), ones)[0].tolist() == [0, 0, 1]
@@ -470,8 +470,8 @@ def test_choices() -> None:
     assert rg.vjp("StopGradient", (ones,), ones) == (None,)
 
 
-def test_choices_at_infinities_and_nan() -> None:
-    """Where TensorFlow's formulas give an infinity or NaN, so do these."""
+def test_gradients_at_infinities_and_nan() -> None:
+    """Where TensorFlow's formulas return an infinity or NaN, so do these."""
     same = np.testing.assert_array_equal
     same(OPS["ReluGrad"](np.array([INF, 2.0, NAN, 3.0]), np.array([-1.0, 1.0, 0.0, NAN])), [NAN, 2, NAN, 0])
     same(rg.vjp("Abs", (np.array([NAN, -INF]),), np.ones(2))[0], [NAN, -1])
@@ -487,7 +487,7 @@ def test_choices_at_infinities_and_nan() -> None:
     same(OPS["Softmax"](np.array([INF, 1.0, 2.0])), [NAN] * 3)
 
 
-def test_short_floats_are_divided_as_they_are() -> None:
+def test_16_bit_floats_are_not_rounded_before_division() -> None:
     half = np.float16
     small, large = np.array([1e-5], half), np.array([-710], half)
     assert OPS["FloorDiv"](small, large).tolist() == [0]  # the quotient is −0 before it is rounded down
@@ -498,13 +498,13 @@ def test_short_floats_are_divided_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_gradients_of_nothing(name: str) -> None:
+def test_gradients_of_empty_arrays(name: str) -> None:
     for shape, axis in (((0, 3), 0), ((3, 0), 0), ((0,), 0), ((2, 0), (0, 1))):
         x = np.zeros(shape)
         made = OPS[name](x, axis)
         assert rg.vjp(name, {"input": x, "axis": axis}, np.ones(made.shape))["input"].shape == shape
-    of_nothing = {"Sum": 0, "Prod": 1, "Max": -np.inf, "Min": np.inf, "Mean": np.nan}[name]
-    np.testing.assert_array_equal(OPS[name](np.zeros((2, 0)), 1), [of_nothing] * 2)
+    empty_result = {"Sum": 0, "Prod": 1, "Max": -np.inf, "Min": np.inf, "Mean": np.nan}[name]
+    np.testing.assert_array_equal(OPS[name](np.zeros((2, 0)), 1), [empty_result] * 2)
 
 
 def test_product_with_zeros() -> None:
@@ -513,7 +513,7 @@ def test_product_with_zeros() -> None:
     assert found.tolist() == [[12, 8, 6], [12, 0, 0], [0, 0, 0]]
 
 
-def test_nothing_overflows() -> None:
+def test_loss_functions_do_not_overflow() -> None:
     x = np.array([-1000.0, 0.0, 1000.0])
     assert OPS["Softplus"](x).tolist() == [0, math.log(2), 1000]
     assert OPS["Sigmoid"](x).tolist() == [0, 0.5, 1]
@@ -526,7 +526,7 @@ def test_nothing_overflows() -> None:
         assert np.isfinite(rg.vjp(name, (x,), np.ones(3))[0]).all()
 
 
-# -- lists, numbers beside arrays, names -------------------------------------------------------------------------------
+# -- lists, numbers next to arrays, names ------------------------------------------------------------------------------
 
 
 def test_lists_under_vjp() -> None:
@@ -565,10 +565,10 @@ def test_list_arguments_in_errors() -> None:
         OPS["Concat"]([ONES, ONES[0]], 0)
 
 
-# -- calls seen before -------------------------------------------------------------------------------------------------
+# -- repeated calls ----------------------------------------------------------------------------------------------------
 
 
-def test_calls_alike_see_their_own_data() -> None:
+def test_repeated_calls_use_their_own_data() -> None:
     numpy_dense._PREPARED.clear()
     x = np.arange(6.0).reshape(2, 3)
     for axis, keep in itertools.product((0, 1, 0), (False, True)):
@@ -593,7 +593,7 @@ def test_calls_alike_see_their_own_data() -> None:
         [OPS["Div"](np.array([1]), np.array([n])) for n in (1, 1, 0)]
 
 
-def test_one_hot_of_nothing_needs_no_memory() -> None:
+def test_empty_one_hot_needs_no_memory() -> None:
     on, off = np.float32(1), np.float32(0)
     tracemalloc.start()
     try:

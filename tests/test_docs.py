@@ -1,4 +1,4 @@
-"""The documentation is correct: its code runs, its links resolve, its generated parts are fresh."""
+"""The documentation is correct: its code runs, its links resolve, its generated parts are up to date."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ FOLDERS = (
     "cpp/README.md", "web/README.md",
 )  # fmt: skip
 PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(folder))
-WRITTEN = [p for p in PAGES if p.parent.name != "ops"]  # the pages of docs/ops are executed by their generator
+WRITTEN = [p for p in PAGES if p.parent.name != "ops"]  # the generator executes the pages of docs/ops
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-OTHERS = ("curl", "dot")  # programs that are not ours
-# Modules whose public names are all in the API pages.
+OTHERS = ("curl", "dot")  # programs of others
+# Modules whose public names must all be in the API pages.
 LISTED = {
     "rowgrad", "rowgrad.checkpoint", "rowgrad.errors", "rowgrad.graph", "rowgrad.jax.rows", "rowgrad.jax.sharded",
     "rowgrad.sparse", "rowgrad.studio", "rowgrad.torch.clip", "rowgrad.torch.data", "rowgrad.torch.nn",
@@ -45,13 +45,13 @@ def name_of(page: Path) -> str:
 
 
 def python_blocks(page: Path) -> list[tuple[int, str]]:
-    """Line and source of every Python block."""
+    """Return line and source of every Python block."""
     text = page.read_text(encoding="utf-8")
     return [(text.count("\n", 0, m.start(2)), m[2]) for m in BLOCK.finditer(text) if m[1] == "python"]
 
 
 def run_block(source: str, names: dict[str, Any], page: str, line: int) -> str:
-    """What went wrong in a block, nothing if it ran: sessions are compared, plain code must only run."""
+    """Return what went wrong in a block, or "": output of sessions is compared, plain code must only run."""
     if ">>>" not in source:
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile("\n" * line + source, page, "exec"), names)
@@ -64,17 +64,17 @@ def run_block(source: str, names: dict[str, Any], page: str, line: int) -> str:
     return "".join(complaints)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # raised inside torch
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)
 def test_code_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    names: dict[str, Any] = {"__name__": "page"}  # blocks of a page follow from one another
+    names: dict[str, Any] = {"__name__": "page"}  # blocks of a page share their names
     for line, source in python_blocks(page):
         complaint = run_block(source, names, name_of(page), line)
         assert not complaint, complaint
 
 
-def test_there_is_code_to_run() -> None:
+def test_pages_contain_code() -> None:
     assert len(python_blocks(ROOT / "README.md")) >= 3
     for page in (
         "docs/index.md",
@@ -88,15 +88,15 @@ def test_there_is_code_to_run() -> None:
         assert len(python_blocks(ROOT / page)) >= 10
 
 
-def test_a_wrong_page_would_fail() -> None:
+def test_wrong_code_is_detected() -> None:
     assert run_block(">>> 1 + 1\n3\n", {}, "page", 0)
 
 
-# -- shell blocks: what they call is there ---------------------------------------------------------------------------
+# -- shell blocks: the programs and options they use exist -----------------------------------------------------------
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Every command of every shell block as words; comments, assignments before it and redirections are left out."""
+    """Return every command of every shell block as words, without comments, assignments and redirections."""
     text = page.read_text(encoding="utf-8")
     lines = [line for m in BLOCK.finditer(text) if m[1] == "sh" for line in m[2].splitlines()]
     piped = [part for line in lines for part in split_at(shlex.split(line, comments=True), "|") if part]
@@ -118,26 +118,26 @@ def strip_assignments(words: list[str]) -> list[str]:
 
 
 def complaint_about(words: list[str]) -> str:
-    """What is wrong with a command, nothing if it may be called."""
-    program, *rest = words
+    """Return what is wrong with a command, or ""."""
+    program, *arguments = words
     if program == "make":
-        return "".join(f"there is no target {t}" for t in rest if t not in make_targets())
+        return "".join(f"there is no target {t}" for t in arguments if t not in make_targets())
     if program == "rowgrad":
         try:
-            make_parser().parse_args(rest)
+            make_parser().parse_args(arguments)
         except (UsageError, SystemExit) as error:
             return f"{error}"
-    elif program.endswith("python") and rest[:1] == ["bench/run.py"]:
+    elif program.endswith("python") and arguments[:1] == ["bench/run.py"]:
         try:
-            make_bench_parser().parse_args(rest[1:])
+            make_bench_parser().parse_args(arguments[1:])
         except SystemExit as error:
             return f"{error}"
     elif program == "pip":
-        wanted = {e for w in rest for m in re.findall(r"\[(.+)\]", w) for e in m.split(",")}
-        return "".join(f"there is no extra {e}" for e in wanted - extras())
+        requested = {e for w in arguments for m in re.findall(r"\[(.+)\]", w) for e in m.split(",")}
+        return "".join(f"there is no extra {e}" for e in requested - extras())
     elif not program.endswith("python") and program not in OTHERS:
         return f"who is {program}?"
-    places = [w for w in rest if w.startswith(("examples/", "tests/", "tools/", "docs/", "bench/"))]
+    places = [w for w in arguments if w.startswith(("examples/", "tests/", "tools/", "docs/", "bench/"))]
     return "".join(f"{place} is not there" for place in places if not (ROOT / place).exists())
 
 
@@ -162,14 +162,14 @@ def test_commands_exist(page: Path) -> None:
      "python bench/run.py --lst", "python bench/nowhere.py",
      "rowgrad run examples/pages/99.json", "pip install 'rowgrad[all]'", "frobnicate"],
 )  # fmt: skip
-def test_a_wrong_command_would_fail(line: str) -> None:
+def test_wrong_commands_are_detected(line: str) -> None:
     assert complaint_about(shlex.split(line))
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)
 def test_make_targets_in_the_text_exist(page: Path) -> None:
-    named = re.findall(r"`make ([\w-]+)", page.read_text(encoding="utf-8"))
-    assert set(named) <= make_targets()
+    targets = re.findall(r"`make ([\w-]+)", page.read_text(encoding="utf-8"))
+    assert set(targets) <= make_targets()
 
 
 # -- links -----------------------------------------------------------------------------------------------------------
@@ -180,14 +180,14 @@ def without_code(text: str) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """The names GitHub gives the headings of a page."""
+    """Return the anchors that GitHub generates for the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", without_code(page.read_text(encoding="utf-8")), re.MULTILINE)
     plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", h).lower() for h in headings)
     return {re.sub(r"[^\w\- ]", "", h).replace(" ", "-") for h in plain}
 
 
 def links(page: Path) -> list[tuple[str, str]]:
-    """Path and anchor of every link that stays in the project."""
+    """Return path and anchor of every link inside the project."""
     found = LINK.findall(without_code(page.read_text(encoding="utf-8")))
     parts = (target.partition("#") for target in found if not re.match(r"[a-z]+:", target))
     return [(path, anchor) for path, _, anchor in parts]
@@ -197,24 +197,24 @@ def links(page: Path) -> list[tuple[str, str]]:
 def test_links_resolve(page: Path) -> None:
     for path, anchor in links(page):
         target = (page.parent / path).resolve() if path else page
-        assert target.exists(), f"{path} is not there"
+        assert target.exists(), f"{path} does not exist"
         if anchor:
-            assert anchor in anchors(target), f"{path}#{anchor} is not there"
+            assert anchor in anchors(target), f"{path}#{anchor} does not exist"
 
 
-def test_every_page_can_be_reached_from_the_readme() -> None:
-    seen, ahead = set(), [ROOT / "README.md"]
-    while ahead:
-        page = ahead.pop()
-        if page in seen:
+def test_every_page_is_linked_from_the_readme() -> None:
+    visited, pending = set(), [ROOT / "README.md"]
+    while pending:
+        page = pending.pop()
+        if page in visited:
             continue
-        seen.add(page)
-        ahead += [t for path, _ in links(page) if path.endswith(".md") and (t := (page.parent / path).resolve())]
-    assert seen >= set(PAGES)
+        visited.add(page)
+        pending += [t for path, _ in links(page) if path.endswith(".md") and (t := (page.parent / path).resolve())]
+    assert visited >= set(PAGES)
 
 
 @pytest.mark.parametrize("tool", ["gen_stubs.py", "gen_docs.py"])
-def test_generated_files_are_fresh(tool: str) -> None:
+def test_generated_files_are_up_to_date(tool: str) -> None:
     done = subprocess.run([sys.executable, str(ROOT / "tools" / tool), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -223,20 +223,20 @@ def test_generated_files_are_fresh(tool: str) -> None:
 
 
 def test_every_page_is_in_the_site() -> None:
-    """Each page stands in a list of pages, which is how readers of the site find it; `make docs` builds it."""
-    listed = set()
+    """Each page is in a list of pages, which is how readers of the site find it; `make docs` builds it."""
+    in_site = set()
     for page in PAGES:
         for m in BLOCK.finditer(page.read_text(encoding="utf-8")):
             if m[1] == "{toctree}":
                 entries = [re.sub(r"^.*<(.*)>$", r"\1", line) for line in m[2].splitlines() if line and line[0] != ":"]
-                listed |= {(page.parent / f"{entry}.md").resolve() for entry in entries}
-    left_out = {ROOT / "README.md", ROOT / "docs/index.md"}  # the landing page stands in for the first
-    assert set(PAGES) - left_out <= listed
-    assert all(page.exists() for page in listed)
+                in_site |= {(page.parent / f"{entry}.md").resolve() for entry in entries}
+    left_out = {ROOT / "README.md", ROOT / "docs/index.md"}  # the landing page replaces the README
+    assert set(PAGES) - left_out <= in_site
+    assert all(page.exists() for page in in_site)
 
 
 def test_every_public_name_is_in_the_api() -> None:
-    """Ops have the reference instead, and modules are headings; a name at the top is not repeated for its module."""
+    """Except ops, which have the reference, and modules; a name at the top level counts for its module too."""
     shown = set()
     for page in ROOT.glob("docs/api*.md"):
         for m in BLOCK.finditer(page.read_text(encoding="utf-8")):

@@ -1,4 +1,4 @@
-"""The formulas of the reference, evaluated as Python number by number, give the results of the examples."""
+"""The reference's formulas, evaluated as Python, equal the results of the examples."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ SUMS = (
 
 
 def as_python(text: str) -> str:
-    """One side of a formula as an expression."""
+    """Return one side of a formula as a Python expression."""
     for symbol, word in SYMBOLS.items():
         text = text.replace(symbol, word)
     for pattern, call in SUMS:
         text = re.sub(pattern, call, text, flags=re.MULTILINE)
-    text = re.sub(r"(\w+)\[i\]_all", r"\1", text)  # the list whose positions are gone through
+    text = re.sub(r"(\w+)\[i\]_all", r"\1", text)  # the list that the sum runs over
     return re.sub(r"√ (total\(.*\))$", r"sqrt(\1)", text)
 
 
@@ -44,7 +44,7 @@ def total(term: Callable[[int], Any], over: Iterable[int], counts: Callable[[int
 
 
 def names_of(op: Op, outputs: dict[str, Any], divisor: str) -> dict[str, Any]:
-    """What a formula may speak of: arguments, outputs, and the words its page explains."""
+    """Return the names a formula may use: arguments, outputs, and what its page defines."""
     arguments, _ = bound_example(op)
     names: dict[str, Any] = {k: np.asarray(v) for k, v in admit(op, arguments).items()}
     names |= {k: v for k, v in outputs.items() if k != "output"}
@@ -59,11 +59,11 @@ def names_of(op: Op, outputs: dict[str, Any], divisor: str) -> dict[str, Any]:
     return names
 
 
-def stated(op: Op) -> tuple[str, str, str]:
-    """The place and the value a formula gives `output`, and the divisor it speaks of."""
-    first, *rest = formula(op.name).splitlines()
+def parsed_formula(op: Op) -> tuple[str, str, str]:
+    """Return the index and the value that a formula assigns to `output`, and the divisor it defines."""
+    first, *definitions = formula(op.name).splitlines()
     place, _, value = first.partition(" = ")
-    found = re.search(r"W\(s\) = ([^;]+)", "\n".join(rest))
+    found = re.search(r"W\(s\) = ([^;]+)", "\n".join(definitions))
     divisor = found[1] if found else "1"
     return place, value, divisor.replace("over the ids of segment s", "over i with segment_ids[i] = s")
 
@@ -76,26 +76,26 @@ SPOKEN = [
 
 
 @pytest.mark.parametrize("op", SPOKEN)
-def test_formulas_give_the_results_of_the_examples(op: Op) -> None:
+def test_formulas_equal_the_results_of_the_examples(op: Op) -> None:
     arguments, attrs = bound_example(op)
     result = OPS[op.name](**arguments, **attrs)
     outputs = dict(zip([o.name for o in op.outputs], result if isinstance(result, tuple) else (result,), strict=True))
     got = np.asarray(outputs["output"])
-    place, value, divisor = stated(op)
+    place, value, divisor = parsed_formula(op)
     names = names_of(op, outputs, divisor)
-    wanted = np.zeros_like(got)
+    expected = np.zeros_like(got)
     variable = re.findall(r"\[(?:rows\[)?(\w)\]", place)[0]
     for number in range(len(names["rows"]) if variable == "k" and "rows" in names else len(got)):
-        scope = {**names, variable: number, "output": wanted}
-        row = eval(as_python(value), scope) if segment_is_there(names, variable, number) else 0
+        scope = {**names, variable: number, "output": expected}
+        row = eval(as_python(value), scope) if segment_has_ids(names, variable, number) else 0
         exec(f"{place} = row", scope, {"row": row})
-    np.testing.assert_allclose(wanted, got, rtol=1e-6)
+    np.testing.assert_allclose(expected, got, rtol=1e-6)
 
 
-def segment_is_there(names: dict[str, Any], variable: str, number: int) -> bool:
-    """Segments without ids are zeros, as the text above a formula says, and have no n to divide by."""
+def segment_has_ids(names: dict[str, Any], variable: str, number: int) -> bool:
+    """Return whether a segment has ids; others are zero and have no n to divide by, as the page says."""
     return variable != "s" or bool(np.any(names["segment_ids"] == number))
 
 
-def test_enough_formulas_are_read() -> None:
+def test_most_formulas_are_evaluated() -> None:
     assert len(SPOKEN) >= 45

@@ -1,4 +1,4 @@
-"""The examples in docstrings run and print what they say."""
+"""The examples in docstrings run and print the documented output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_examples_run(name: str) -> None:
     if library in ("torch", "jax"):
         pytest.importorskip({"torch": "torch.nn", "jax": "jax.numpy"}[library])
     importlib.import_module(name)
-    module = sys.modules[name]  # an attribute of the package may be a function of the same name
+    module = sys.modules[name]  # the package may have a function of the same name
     examples = [test for test in doctest.DocTestFinder().find(module) if test.examples]
     assert examples, f"{name} has no example in a docstring"
     complaints: list[str] = []

@@ -31,12 +31,12 @@ def batch(n: int = 40, bags: int = 6, ids_dtype: Any = np.int64) -> tuple[rg.Spa
     return ids, rg.SparseTensor(places, rng.uniform(0.1, 2, n).astype(np.float32), [bags, n])
 
 
-def deal(whole: np.ndarray, sizes: list[int], strategy: str) -> list[np.ndarray]:
-    """Shards holding the rows the rule puts there."""
-    shard, row = locate(np.arange(len(whole)), sum(sizes), len(sizes), strategy)
-    parts = [np.zeros((size, *whole.shape[1:]), whole.dtype) for size in sizes]
+def split_rows(rows: np.ndarray, sizes: list[int], strategy: str) -> list[np.ndarray]:
+    """Return shards with the rows that the partition rule assigns to them."""
+    shard, row = locate(np.arange(len(rows)), sum(sizes), len(sizes), strategy)
+    parts = [np.zeros((size, *rows.shape[1:]), rows.dtype) for size in sizes]
     for i, (s, r) in enumerate(zip(shard, row, strict=True)):
-        parts[s][r] = whole[i]
+        parts[s][r] = rows[i]
     return parts
 
 
@@ -57,20 +57,20 @@ def test_thirteen_rows_over_five_shards() -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
-def test_shards_give_the_bits_of_the_whole(combiner: str, strategy: str, weighted: bool) -> None:
+def test_shards_return_the_bits_of_the_whole_table(combiner: str, strategy: str, weighted: bool) -> None:
     whole, (ids, weights) = table(), batch()
     sizes = [5, 4, 4]
-    shards = deal(whole, sizes, strategy)
-    given = weights if weighted else None
+    shards = split_rows(whole, sizes, strategy)
+    bag_weights = weights if weighted else None
     options = {"combiner": combiner, "partition_strategy": strategy}
     for lookup in LOOKUPS:
-        expected = lookup(whole, ids, given, combiner=combiner, lookup="unique")
-        assert same_bits(lookup(shards, ids, given, **options), expected)
+        expected = lookup(whole, ids, bag_weights, combiner=combiner, lookup="unique")
+        assert same_bits(lookup(shards, ids, bag_weights, **options), expected)
         dy = np.random.default_rng(3).normal(size=expected.shape).astype(np.float32)
-        whole_grad = rg.vjp(lookup, (whole, ids, given), dy, combiner=combiner, lookup="unique")[0]
-        parts = rg.vjp(lookup, (shards, ids, given), dy, **options)[0]
+        whole_grad = rg.vjp(lookup, (whole, ids, bag_weights), dy, combiner=combiner, lookup="unique")[0]
+        parts = rg.vjp(lookup, (shards, ids, bag_weights), dy, **options)[0]
         dense = rg.densify(whole_grad)
-        for part, expected_part in zip(parts, deal(dense, sizes, strategy), strict=True):
+        for part, expected_part in zip(parts, split_rows(dense, sizes, strategy), strict=True):
             assert isinstance(part, rg.IndexedRows)
             assert len(np.unique(part.indices)) == len(part.indices)
             assert same_bits(rg.densify(part), expected_part)
@@ -78,7 +78,7 @@ def test_shards_give_the_bits_of_the_whole(combiner: str, strategy: str, weighte
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 def test_gradients_of_shards_keep_negative_zero(strategy: str) -> None:
-    """TensorFlow's answer: −6e-8 / 3 rounds to −0 in float16, and the way to the shards does not change it."""
+    """As in TensorFlow: −6e-8 / 3 rounds to −0 in float16, and scattering to shards keeps the sign."""
     shards = [np.ones((3, 1), np.float16), np.ones((3, 1), np.float16)]
     ids = rg.SparseTensor([[0, 0], [0, 1], [0, 2]], np.array([0, 1, 4]), [1, 3])
     dy = np.array([[-6e-8]], np.float16)
@@ -95,7 +95,7 @@ def test_gradients_of_shards_keep_negative_zero(strategy: str) -> None:
     [
         ({}, 1, "Bad: indices[0] == {bad} out of range [0, 3)"),
         ({"partition_strategy": "div"}, 2, "partitions[0] = {shard} is not in [0, 2)"),
-        # TensorFlow accepts the next ones: where rows have no columns it gathers nothing and checks nothing.
+        # TensorFlow accepts the following ones: without columns it gathers and checks nothing.
         ({"max_norm": 1.0}, 1, "indices[0] = {bad} is not in [0, 3)"),
         ({"partition_strategy": "mod"}, 2, "indices[0] = {row} is not in [0, 3)"),
     ],
@@ -121,15 +121,15 @@ def test_ids_of_a_table_without_columns(bad: int, options: dict[str, Any], shard
         ("mod", -6, "indices[1] = -2 is not in [0, 5)"),
     ],
 )
-def test_ids_outside_all_shards(strategy: str, bad: int, message: str) -> None:
+def test_ids_outside_all_shards_raise(strategy: str, bad: int, message: str) -> None:
     ids = rg.SparseTensor([[0, 0], [0, 1]], np.array([0, bad]), [1, 2])
-    shards = deal(table(), [5, 4, 4], strategy)
+    shards = split_rows(table(), [5, 4, 4], strategy)
     with pytest.raises(rg.errors.InvalidArgumentError) as caught:
         rg.embedding_lookup_sparse(shards, ids, partition_strategy=strategy)
     assert caught.value.message == message
 
 
-def test_bad_shards() -> None:
+def test_invalid_shards_raise() -> None:
     ids, _ = batch()
     with pytest.raises(ValueError, match="Need at least one param"):
         rg.embedding_lookup_sparse([], ids)
@@ -145,7 +145,7 @@ def test_bad_shards() -> None:
 
 @pytest.mark.parametrize(("dtype", "rounded"), [(ml_dtypes.bfloat16, 256), (np.float16, 2048)])
 def test_accumulate(dtype: Any, rounded: int) -> None:
-    """TensorFlow's weighted gradient rounds at every add; float32 sums are one word away."""
+    """TensorFlow's weighted gradient rounds at every addition; accumulate="float32" does not."""
     n = 4096
     places = np.stack([np.arange(n), np.zeros(n, np.int64)], axis=1)
     ids = rg.SparseTensor(places, np.zeros(n, np.int64), [n, 1])
@@ -163,7 +163,7 @@ def test_max_norm() -> None:
     assert np.allclose(clipped, [[0.6, 0.8], [0.3, 0.4], [0, 0]])
     assert not rg.embedding_lookup_sparse(params, ids, max_norm=0.0).any()
     assert not rg.embedding_lookup_sparse(params, ids, max_norm=-1.0).any()
-    # The part of the gradient along a clipped row is gone; a row inside the ball keeps all of it.
+    # Clipping removes the gradient along the row; rows within the norm keep all of it.
     dy = np.array([[3.0, 4.0], [3.0, 4.0], [1.0, 1.0]])
     grad = rg.densify(rg.vjp(rg.embedding_lookup_sparse, (params, ids), dy, max_norm=1.0)[0])
     assert np.allclose(grad, [[0, 0], [3, 4], [1, 1]])
@@ -232,7 +232,7 @@ def test_integer_weights_and_int32_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "kind", "words"),
+    ("call", "kind", "message"),
     [
         (lambda ids, w: rg.embedding_lookup_sparse(table(), ids.values), TypeError, "sp_ids must be SparseTensor"),
         (lambda ids, w: rg.embedding_lookup_sparse(table(), ids, w.values), TypeError, "sp_weights must be either"),
@@ -247,8 +247,8 @@ def test_integer_weights_and_int32_ids() -> None:
          ValueError, "accumulate must be one of 'T' or 'float32'"),
     ],
 )  # fmt: skip
-def test_bad_arguments(call: Any, kind: type, words: str) -> None:
-    with pytest.raises(kind, match=words):
+def test_invalid_arguments_raise(call: Any, kind: type, message: str) -> None:
+    with pytest.raises(kind, match=message):
         call(*batch())
 
 
@@ -256,7 +256,7 @@ def test_bad_arguments(call: Any, kind: type, words: str) -> None:
     ("shape", "entry", "row"),
     [([2, 2, 2], [0, 3, 1], 3), ([2, 2, 2], [1, -1, 1], 1), ([2, 2, 2], [0, 0, -1], 0), ([4], [-1], 0)],
 )
-def test_places_of_other_ranks_count_row_by_row(shape: list[int], entry: list[int], row: int) -> None:
+def test_indices_of_other_ranks_are_flattened_row_by_row(shape: list[int], entry: list[int], row: int) -> None:
     ids = rg.SparseTensor([entry], np.array([5]), shape)
     found = rg.safe_embedding_lookup_sparse(table(), ids, combiner="sum").reshape(-1, WIDTH)
     assert np.flatnonzero(found.any(axis=1)).tolist() == [row]
@@ -273,7 +273,7 @@ def test_places_of_other_ranks_count_row_by_row(shape: list[int], entry: list[in
          "Input tensor has 1 non zero elements but input shape ([2,0,2]) or output shape ([0,2]) is empty"),
     ],
 )  # fmt: skip
-def test_places_outside(shape: list[int], entry: list[int], message: str) -> None:
+def test_indices_out_of_range_raise(shape: list[int], entry: list[int], message: str) -> None:
     ids = rg.SparseTensor([entry], np.array([5]), shape)
     with pytest.raises(rg.errors.InvalidArgumentError) as caught:
         rg.safe_embedding_lookup_sparse(table(), ids)
@@ -289,24 +289,24 @@ def test_errors_name_the_lookup_and_its_arguments() -> None:
     assert "in embedding_lookup_sparse(params=float32[13,3], sp_ids=int64[1,1]" in error.__notes__[0]
 
 
-def test_foreign_byte_order() -> None:
+def test_non_native_byte_order() -> None:
     ids, weights = batch()
     swapped = rg.SparseTensor(ids.indices, ids.values.astype(">i8"), ids.dense_shape)
     expected = rg.embedding_lookup_sparse(table(), ids, weights)
     assert same_bits(rg.embedding_lookup_sparse(table().astype(">f4"), swapped, weights), expected)
-    shards = deal(table(), [5, 4, 4], "div")
+    shards = split_rows(table(), [5, 4, 4], "div")
     shards[1] = shards[1].astype(">f4")
     assert same_bits(rg.embedding_lookup_sparse(shards, swapped, weights), expected)
 
 
-def test_invalid_default_id() -> None:
+def test_invalid_default_id_raises() -> None:
     ids = rg.SparseTensor([[0, 0]], np.array([1], np.int32), [2, 1])
     with pytest.raises(rg.errors.InvalidArgumentError, match="default_id must contain values of int32"):
         rg.safe_embedding_lookup_sparse(table(), ids, default_id=2**40)
 
 
-# dtype, row, max_norm, the row shortened, its gradient for ones. The float32 rows are TensorFlow's answers; 16-bit rows
-# are shortened in float32, where TensorFlow's squares and products overflow (docs/differences.md).
+# dtype, row, max_norm, the clipped row, its gradient for ones. The float32 rows are TensorFlow's results; 16-bit rows
+# are clipped in float32, where TensorFlow's squares and products overflow (docs/differences.md).
 EXTREME_NORMS: list[tuple[str, list[float], float, list[float], list[float]]] = [
     ("float32", [1e10], 1e30, [np.inf], [1.0]),
     ("float32", [1e20], 1.0, [0.0], [0.0]),
@@ -335,10 +335,10 @@ def test_max_norm_of_extreme_numbers(
         x = ops.Variable(root, params)
         out = ops.EmbeddingLookupSparse(root, x, ids, combiner="sum", max_norm=max_norm)
         pulled = list(AddSymbolicGradients(root, [out], [x], [np.ones_like(found)]))
-        of_graph = ClientSession(root).run([out, *pulled])
+        in_graph = ClientSession(root).run([out, *pulled])
     assert found.dtype == params.dtype
-    for got, wanted in ((found, expected), (back, gradient), (of_graph[0], expected), (of_graph[1], gradient)):
-        np.testing.assert_allclose(got.astype(np.float64), [wanted], rtol=1e-3)
+    for got, reference in ((found, expected), (back, gradient), (in_graph[0], expected), (in_graph[1], gradient)):
+        np.testing.assert_allclose(got.astype(np.float64), [reference], rtol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -351,7 +351,7 @@ def test_max_norm_that_float32_cannot_hold(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("places", "shape", "words"),
+    ("places", "shape", "message"),
     [
         ([[0, 0, 5], [1, 0, 7]], [2, 1, 2**63 - 1], "2 with 9223372036854775807, result: -2"),
         ([[0, 0, 5], [1, 2, 7]], [2, 4, 2**62], "8 with 4611686018427387904, result: -1"),
@@ -360,19 +360,19 @@ def test_max_norm_that_float32_cannot_hold(dtype: str) -> None:
         (np.zeros((0, 3), np.int64), [2**32, 2**32, 2], "4294967296 with 4294967296, result: -1"),
     ],
 )
-def test_shapes_of_ids_beyond_int64_are_rejected(places: Any, shape: list[int], words: str) -> None:
+def test_shapes_of_ids_beyond_int64_are_rejected(places: Any, shape: list[int], message: str) -> None:
     ids = rg.SparseTensor(places, np.arange(len(places)), shape)
-    with pytest.raises(rg.errors.InvalidArgumentError, match=f"Encountered overflow when multiplying {words}"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match=f"Encountered overflow when multiplying {message}"):
         rg.safe_embedding_lookup_sparse(np.ones((3, 2), np.float32), ids, combiner="sum")
 
 
-def test_a_last_dimension_below_int64_keeps_its_rows() -> None:
+def test_a_last_dimension_near_int64_keeps_its_rows() -> None:
     ids = rg.SparseTensor([[0, 0, 5], [1, 0, 7]], np.array([1, 2]), [2, 1, 2**62 - 1])
     table = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
     assert rg.safe_embedding_lookup_sparse(table, ids, combiner="sum").tolist() == [[[3, 4]], [[5, 6]]]
 
 
-def test_max_norm_is_not_text() -> None:
+def test_max_norm_as_text_raises() -> None:
     ids = rg.SparseTensor([[0, 0]], np.array([1]), [1, 1])
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"max_norm must be a number; got '1\.0'"):
         rg.embedding_lookup_sparse(table(), ids, max_norm="1.0")  # type: ignore[arg-type]

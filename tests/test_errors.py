@@ -38,7 +38,7 @@ def bad_index() -> OpError:
     return caught.value
 
 
-def test_facts_are_attributes() -> None:
+def test_facts_are_available_as_attributes() -> None:
     error = bad_index()
     assert error.message == "Index 9 out of range [0, 5)."
     assert (error.op, error.name, error.argument) == ("SparseSegmentMeanGrad", "tower/a", "indices")
@@ -86,14 +86,14 @@ def test_text_adds_the_facts_that_the_message_leaves_out(call: Any, text: str) -
     assert note == f"in {caught.value.op}({caught.value.call})"
 
 
-def test_text_follows_facts_that_are_corrected_later() -> None:
+def test_text_reflects_facts_corrected_later() -> None:
     error = make_error("index_not_in_params", position=1, value=9, bound=4)
     assert str(error) == "indices[1] = 9 is not in [0, 4)"
     error.argument, error.position = "ids", 6
     assert str(error) == "indices[1] = 9 is not in [0, 4) (ids[6])"
 
 
-def test_facts_of_errors_without_a_key() -> None:
+def test_errors_without_a_key_have_facts() -> None:
     error = rg.errors.InvalidArgumentError("cells: 12 of 15 texts", argument="cells", value=12, bound=15)
     assert str(error) == "cells: 12 of 15 texts"
     assert str(rg.errors.InvalidArgumentError("too long", argument="cells", value=12, bound=9)) == (
@@ -101,7 +101,7 @@ def test_facts_of_errors_without_a_key() -> None:
     )
 
 
-def test_inner_calls_keep_the_note_and_the_same_call_adds_none() -> None:
+def test_notes_are_added_once_per_call() -> None:
     error = make_error("size_negative", argument="size", value=-1, bound=0)
     assert error.in_call("GatherRows", None, "") is error
     assert not hasattr(error, "__notes__")
@@ -146,7 +146,7 @@ def fail() -> None:
     rg.raw_ops.SparseSegmentMean(GRAD, [0, 1], [0, -1])
 
 
-def test_errors_of_other_processes() -> None:
+def test_errors_from_other_processes_keep_everything() -> None:
     context = multiprocessing.get_context("spawn")
     with (
         concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool,
@@ -164,7 +164,7 @@ def test_errors_of_other_processes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "also"),
+    ("kind", "builtin"),
     [
         ("InvalidArgumentError", ValueError),
         ("RowArithmeticError", TypeError),
@@ -178,9 +178,9 @@ def test_errors_of_other_processes() -> None:
         ("ShardError", rg.errors.InvalidArgumentError),
     ],
 )
-def test_classes_are_python_errors_too(kind: str, also: type) -> None:
-    assert issubclass(getattr(rg.errors, kind), (rg.errors.OpError, also))
-    assert issubclass(getattr(rg.errors, kind), also)
+def test_classes_are_python_errors_too(kind: str, builtin: type) -> None:
+    assert issubclass(getattr(rg.errors, kind), (rg.errors.OpError, builtin))
+    assert issubclass(getattr(rg.errors, kind), builtin)
 
 
 def fields_of(key: str) -> set[str]:
@@ -189,7 +189,7 @@ def fields_of(key: str) -> set[str]:
 
 @pytest.mark.parametrize("key", MESSAGES)
 def test_every_message_states_its_facts(key: str) -> None:
-    """The text of an error has every fact once it is given, in no list of attributes, and with no placeholder left."""
+    """The text contains every fact, without a list of attributes and without placeholders."""
     error = make_error(key, **FACTS, **({"argument": "ids"} if "argument" in fields_of(key) else {}))
     text = str(error)
     assert text.startswith(error.message)
@@ -227,12 +227,12 @@ def test_own_messages_are_one_or_two_plain_sentences(key: str) -> None:
     assert not sentences[0][0].isupper() or sentences[0].startswith("OOM")
 
 
-def test_the_tables_are_apart() -> None:
+def test_message_tables_are_disjoint() -> None:
     assert not TENSORFLOW_MESSAGES.keys() & OWN_MESSAGES.keys()
     assert MESSAGES == TENSORFLOW_MESSAGES | OWN_MESSAGES
 
 
-def test_dtype_error_names_argument_given_and_allowed() -> None:
+def test_dtype_error_names_argument_dtype_and_allowed_dtypes() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError) as caught:
         rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1), np.int32), [0], [0], 1)
     assert caught.value.message == "grad must be one of float16, bfloat16, float32, float64; got int32"
@@ -243,13 +243,13 @@ def test_dtype_without_kernel_is_not_found() -> None:
         rg.raw_ops.SparseFillEmptyRowsGrad(np.array([0]), np.array([True]))
 
 
-def test_two_arguments_of_one_type() -> None:
+def test_arguments_of_different_types_raise() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="default_value must be float64, the T of the arguments"):
         rg.raw_ops.SparseFillEmptyRows([[0, 0]], np.ones(1), [2, 2], np.float32(0))
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs", "words"),
+    ("args", "kwargs", "message"),
     [
         ((GRAD,), {}, "SparseSegmentMeanGrad needs indices, segment_ids, output_dim0"),
         ((GRAD, [0], [0], 1), {"indices": [0]}, "got argument 'indices' twice"),
@@ -257,23 +257,23 @@ def test_two_arguments_of_one_type() -> None:
         ((GRAD, [0], [0], 1, "blocked", 2), {}, "takes 5 arguments, got 6"),
     ],
 )
-def test_wrong_arguments_are_type_errors(args: tuple, kwargs: dict, words: str) -> None:
-    with pytest.raises(TypeError, match=words):
+def test_wrong_arguments_are_type_errors(args: tuple, kwargs: dict, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         rg.raw_ops.SparseSegmentMeanGrad(*args, **kwargs)
 
 
-def test_attributes_are_checked() -> None:
+def test_invalid_attributes_raise() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="attribute sparse_gradient must be one of False, True"):
         rg.raw_ops.SparseSegmentSum(GRAD, [0], [0], sparse_gradient="yes")
 
 
-def test_other_frameworks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_of_other_frameworks_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     class Tensor:
         __module__ = "jax"
 
     monkeypatch.setattr(
         "rowgrad._runtime.dispatch.entry_points", lambda group: ()
-    )  # an installation from before there was one
+    )  # an installation that predates this function
     with pytest.raises(rg.errors.UnimplementedError, match="jax arrays are not supported here: pip install"):
         rg.raw_ops.SparseSegmentSum(Tensor(), [0], [0])
 

@@ -18,7 +18,7 @@ CORPUS = ROOT / "tests" / "corpus"
 
 
 @pytest.mark.parametrize("name", targets.READERS)
-def test_corpus(name: str) -> None:
+def test_readers_handle_the_corpus(name: str) -> None:
     inputs = sorted((CORPUS / name).iterdir())
     assert inputs
     for path in inputs:
@@ -42,15 +42,15 @@ def test_any_other_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
         readers.one_input("literal", b"5")
 
 
-def test_json_stays_json() -> None:
+def test_json_mutations_are_valid_json() -> None:
     page = readers.PAGE.encode()
-    made = {json_mutations.changed(page, 1 << 16, seed) for seed in range(200)}
-    assert len(made) > 90  # None among them: those are left to libFuzzer
-    for data in made - {None}:
+    mutated = {json_mutations.changed(page, 1 << 16, seed) for seed in range(200)}
+    assert len(mutated) > 90  # None among them: those are left to libFuzzer
+    for data in mutated - {None}:
         readers.json.loads(data)
 
 
-def test_a_finding_has_its_command() -> None:
+def test_a_finding_names_its_command() -> None:
     reader = next(t for t in targets.reader_targets() if t.name == "literal")
     assert reader.again(targets.FINDINGS / "x").endswith(
         "tools/fuzzing/reader_process.py literal --replay build/fuzz/findings/x"
@@ -62,13 +62,13 @@ def test_a_finding_has_its_command() -> None:
 
 
 def test_a_target_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The front runs a reader that is broken by its input: what it says and leaves behind is in the outcome."""
+    """The runner executes a reader that its input breaks: output and artifacts are in the outcome."""
     monkeypatch.setattr(run_target, "WORK", targets.WORK / "tested")
     broken = tmp_path / "broken"
     broken.write_bytes(b"5")
-    words = "import sys; sys.path.append(sys.argv[1]); import readers; readers.parse_literal = None; "
-    words += "readers.one_input('literal', b'5')"
-    target = targets.Target("literal", [sys.executable, "-c", words, str(ROOT / "tools" / "fuzzing")])
+    code = "import sys; sys.path.append(sys.argv[1]); import readers; readers.parse_literal = None; "
+    code += "readers.one_input('literal', b'5')"
+    target = targets.Target("literal", [sys.executable, "-c", code, str(ROOT / "tools" / "fuzzing")])
     outcome = run_target.watch(target, [], 60.0, 1)
     assert outcome.finding.startswith("exit code 1")
     assert "TypeError" in (ROOT / outcome.log).read_text()

@@ -1,4 +1,4 @@
-"""A reused gradient buffer equals a fresh gradient, step after step."""
+"""A reused gradient buffer equals a newly allocated gradient, step after step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rowgrad.raw_ops import OPS
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
 @pytest.mark.parametrize("columns", [1, 3, 70])
-@pytest.mark.parametrize("rows", [50, 5000])  # mostly stale and written whole; few stale rows, cleared one by one
-def test_every_step_equals_a_fresh_gradient(rows: int, columns: int, dtype: Any) -> None:
+@pytest.mark.parametrize("rows", [50, 5000])  # mostly stale: cleared completely; few stale rows: cleared one by one
+def test_every_step_equals_a_new_gradient(rows: int, columns: int, dtype: Any) -> None:
     rng = np.random.default_rng(1)
     buffer = rg.GradBuffer((rows, columns), dtype)
     for step in range(6):
@@ -26,9 +26,9 @@ def test_every_step_equals_a_fresh_gradient(rows: int, columns: int, dtype: Any)
         grad = rng.normal(size=(5, columns)).astype(dtype)
         call = (grad, ids, segments, rows)
         kind = ("Sum", "Mean", "SqrtN")[step % 3]
-        kept = OPS[f"SparseSegment{kind}Grad"](*call, out=buffer)
-        assert kept is buffer.array
-        assert same_bits(kept, OPS[f"SparseSegment{kind}Grad"](*call))
+        reused = OPS[f"SparseSegment{kind}Grad"](*call, out=buffer)
+        assert reused is buffer.array
+        assert same_bits(reused, OPS[f"SparseSegment{kind}Grad"](*call))
 
 
 def test_other_dense_gradients() -> None:
@@ -41,7 +41,7 @@ def test_other_dense_gradients() -> None:
         assert same_bits(rg.raw_ops.ScatterRows(np.ones((3, 2)), ids, 6, out=buffer), expected)
 
 
-def test_a_refused_call_leaves_the_last_gradient() -> None:
+def test_a_rejected_call_keeps_the_last_gradient() -> None:
     buffer = rg.GradBuffer((3, 1), np.float64)
     rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [1], [0], 3, out=buffer)
     with pytest.raises(rg.errors.InvalidArgumentError, match="Index 9 out of range"):
@@ -52,7 +52,7 @@ def test_a_refused_call_leaves_the_last_gradient() -> None:
     assert repr(buffer) == "GradBuffer(float64[3,1], 0 rows written)"
 
 
-def test_where_it_does_not_fit() -> None:
+def test_wrong_shapes_and_ops_raise() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="out for output must be"):
         rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [0], [0], 4, out=rg.GradBuffer((3, 1), np.float64))
     with pytest.raises(rg.errors.InvalidArgumentError, match="must be an array; got a GradBuffer"):
@@ -62,7 +62,7 @@ def test_where_it_does_not_fit() -> None:
             rg.GradBuffer(shape, np.float64)
 
 
-def test_its_bookkeeping_cannot_be_changed_from_outside() -> None:
+def test_internal_state_is_read_only() -> None:
     buffer = rg.GradBuffer((3, 1), np.float64)
     rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 1)), [1], [0], 3, out=buffer)
     with pytest.raises(ValueError, match="read-only"):
@@ -77,12 +77,12 @@ def test_its_bookkeeping_cannot_be_changed_from_outside() -> None:
 
 @pytest.mark.parametrize("dtype", [object, "nonsense", "S4", np.dtype([("qint8", np.int8)]), bool])
 @pytest.mark.parametrize("rows", [4, 1 << 20])
-def test_dtypes_without_gradients(dtype: Any, rows: int) -> None:
+def test_dtypes_without_gradients_raise(dtype: Any, rows: int) -> None:
     with pytest.raises(TypeError, match="GradBuffer: dtype must be one of"):
         rg.GradBuffer((rows,), dtype)
 
 
-def test_buffers_too_large_for_any_machine() -> None:
+def test_buffers_beyond_memory_raise() -> None:
     with pytest.raises(rg.errors.ResourceExhaustedError, match="GradBuffer: OOM"):
         rg.GradBuffer((2**40, 2**18))
     with pytest.raises(TypeError, match="shape must be a tuple of sizes"):

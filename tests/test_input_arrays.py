@@ -57,14 +57,14 @@ def unaligned(a: np.ndarray) -> np.ndarray:
 def test_results_do_not_depend_on_layout(name: str, layout: Any) -> None:
     x = {k: np.asarray(v) for k, v in sample(name, np.random.default_rng(6)).items()}
     copies = {k: v.copy() for k, v in x.items()}
-    given = {k: layout(v) for k, v in x.items()}
-    first = OPS[name](**given)
+    arranged = {k: layout(v) for k, v in x.items()}
+    first = OPS[name](**arranged)
     expected = OPS[name](**x)
-    for got in (first, OPS[name](**given), OPS[name](**given)):  # again: a call seen before takes a shorter way
+    for got in (first, OPS[name](**arranged), OPS[name](**arranged)):  # repeated: a repeated call takes a fast path
         pairs = zip(got, expected, strict=True) if isinstance(got, tuple) else [(got, expected)]
         for g, e in pairs:
             assert same_bits(g, e)
-            assert not any(np.shares_memory(g, v) for v in given.values())
+            assert not any(np.shares_memory(g, v) for v in arranged.values())
     assert all(same_bits(x[k], copies[k]) for k in x), "inputs are never written"
 
 
@@ -82,13 +82,13 @@ def test_python_numbers_are_float32_and_int32() -> None:
     assert out.tolist() == [[2.0, 4.0]]
 
 
-def test_python_numbers_follow_their_neighbours() -> None:
+def test_python_numbers_take_the_dtype_of_other_arguments() -> None:
     filled = rg.raw_ops.SparseFillEmptyRows([[0, 0]], np.ones(1, ml_dtypes.bfloat16), [2, 1], -1)
     assert filled.output_values.dtype == ml_dtypes.bfloat16
     assert filled.output_values.tolist() == [1, -1]
 
 
-def test_python_integer_that_does_not_fit() -> None:
+def test_python_integers_out_of_range_raise() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="default_value must contain values of int8; got 300"):
         rg.raw_ops.SparseFillEmptyRows([[0, 0]], np.ones(1, np.int8), [2, 1], 300)
 
@@ -98,7 +98,7 @@ def test_empty_python_lists() -> None:
     assert rg.raw_ops.SparseSegmentSumGrad(np.ones((0, 2)), [], [], 3).tolist() == [[0, 0]] * 3
 
 
-# Empty lists, and the dtypes of what TensorFlow answered: an empty list is float32, or int32 where only integers fit.
+# Empty lists and the dtypes of TensorFlow's results: an empty list is float32, or int32 if only integers are allowed.
 NO_ENTRIES = np.zeros((0, 2), np.int64)
 EMPTY_LISTS: list[tuple[str, dict[str, Any], list[str]]] = [
     ("RaggedFillEmptyRows", {"value_rowids": [], "values": [], "nrows": 2, "default_value": 1.5},
@@ -149,7 +149,7 @@ def test_fixed_integer_arguments_take_any_integers_that_fit(dtype: Any) -> None:
     assert grad.tolist() == [[1], [0]]
 
 
-def test_fixed_integer_that_does_not_fit() -> None:
+def test_fixed_integers_out_of_range_raise() -> None:
     with pytest.raises(
         rg.errors.InvalidArgumentError, match="output_dim0 must contain values of int32; got 4294967296"
     ):
@@ -200,7 +200,7 @@ def test_quantized(name: str, plain: Any) -> None:
         rg.raw_ops.SparseFillEmptyRows(places, values, [2, 2], values[0])
 
 
-REFUSED = [
+INVALID_INPUTS = [
     (np.ma.masked_array(np.ones((2, 2)), True), "masked array"),
     (None, "data must be an array; got NoneType"),
     (object(), "data must be an array; got object"),
@@ -212,13 +212,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("data", "words"), REFUSED, ids=range(len(REFUSED)))
-def test_rejected_inputs(data: Any, words: str) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+@pytest.mark.parametrize(("data", "message"), INVALID_INPUTS, ids=range(len(INVALID_INPUTS)))
+def test_invalid_inputs_raise(data: Any, message: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
         rg.raw_ops.SparseSegmentSum(data, [0], [0])
 
 
-def test_index_arguments_stay_strict() -> None:
+def test_index_arguments_are_not_converted() -> None:
     for dtype in (np.int16, np.uint32, np.uint64, np.float32, bool):
         with pytest.raises(rg.errors.InvalidArgumentError, match="indices must be one of int32, int64"):
             rg.raw_ops.SparseSegmentSum(np.ones((2, 2)), np.zeros(1, dtype), [0])
@@ -238,7 +238,7 @@ def test_large_python_integers() -> None:
         rg.raw_ops.RaggedFillEmptyRows([0], [2**64], 1, 0)
 
 
-def test_strings_keep_their_last_byte() -> None:
+def test_strings_keep_trailing_null_bytes() -> None:
     filled = rg.raw_ops.RaggedFillEmptyRows([], np.zeros(0, object), 1, b"\xff\x00")
     assert filled.output_values.tolist() == [b"\xff\x00"]
 

@@ -1,4 +1,4 @@
-"""All instruction-set levels give the same bits; ROWGRAD_LEVEL selects them in separate processes."""
+"""All instruction-set levels return the same bits; ROWGRAD_LEVEL selects them in separate processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(level: str, *command: str) -> str:
 
 
 def lower_levels() -> list[str]:
-    """The levels this machine can run but would not choose."""
+    """Return the levels that this machine supports but would not choose."""
     return list(LEVELS[: LEVELS.index(_core.level())])
 
 

@@ -13,8 +13,8 @@ from rowgrad.raw_ops import OPS
 F = np.float32
 NONE_2D = np.zeros((0, 2), np.int64)
 
-REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    # grad_values that is no vector; a map that points outside (both signs)
+MALFORMED: list[tuple[str, dict[str, Any], str]] = [
+    # grad_values that is not a vector; a map that points outside (both signs)
     ("SparseFillEmptyRowsGrad", {"reverse_index_map": [0], "grad_values": np.ones((1, 1))}, "must be a vector"),
     ("SparseFillEmptyRowsGrad", {"reverse_index_map": [5], "grad_values": np.ones(2)}, "but got 5"),
     ("SparseFillEmptyRowsGrad", {"reverse_index_map": [-1], "grad_values": np.ones(2)}, "but got -1"),
@@ -72,9 +72,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "x", "words"), REFUSED, ids=[f"{i}-{r[0]}" for i, r in enumerate(REFUSED)])
-def test_malformed_input_is_rejected(name: str, x: dict[str, Any], words: str) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+@pytest.mark.parametrize(("name", "x", "message"), MALFORMED, ids=[f"{i}-{r[0]}" for i, r in enumerate(MALFORMED)])
+def test_malformed_input_raises(name: str, x: dict[str, Any], message: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
         OPS[name](**x)
 
 
@@ -96,7 +96,7 @@ ANSWERED: list[tuple[str, dict[str, Any], list[Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "x", "expected"), ANSWERED, ids=[f"{i}-{r[0]}" for i, r in enumerate(ANSWERED)])
-def test_answered(name: str, x: dict[str, Any], expected: list[Any]) -> None:
+def test_unusual_valid_input(name: str, x: dict[str, Any], expected: list[Any]) -> None:
     result = OPS[name](**x)
     assert [r.tolist() for r in (result if isinstance(result, tuple) else (result,))] == expected
 
@@ -125,7 +125,7 @@ LARGE = 2**62
     ],
 )  # fmt: skip
 def test_slices_of_impossible_shapes(shape: list[int], start: list[int], size: list[int], message: str) -> None:
-    """TensorFlow has several ways to say it; ours are the same (seen by running it)."""
+    """The messages are TensorFlow's, which depend on the kind of overflow."""
     with pytest.raises(rg.errors.InvalidArgumentError) as caught:
         rg.raw_ops.SparseSlice(NONE_2D, np.ones(0), shape, start, size)
     assert caught.value.message == message
@@ -133,8 +133,8 @@ def test_slices_of_impossible_shapes(shape: list[int], start: list[int], size: l
 
 @pytest.mark.parametrize("version", ["", "V2"])
 @pytest.mark.parametrize("kind", ["Sum", "Mean", "SqrtN"])
-def test_ids_one_beyond_in_the_middle(kind: str, version: str) -> None:
-    """Neither the last segment id, which is looked at by itself, nor far out, where memory would complain for us."""
+def test_ids_out_of_range_by_one_in_the_middle(kind: str, version: str) -> None:
+    """Not the last segment id, which has its own check, and not so far out that memory protection would catch it."""
     grad, op = np.ones((2, 3), F), OPS[f"SparseSegment{kind}Grad{version}"]
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"Segment id 2 out of range \[0, 2\)") as caught:
         op(grad, [0, 1, 2], [0, 2, 1], 4)

@@ -33,7 +33,7 @@ def test_out_is_cleared_and_filled(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("out", "words"),
+    ("out", "message"),
     [
         (
             np.zeros((3, 2)),
@@ -45,8 +45,8 @@ def test_out_is_cleared_and_filled(name: str) -> None:
         ([[0.0] * 2] * 3, "out must contain 1 arrays, got 3"),
     ],
 )
-def test_out_must_fit(out: Any, words: str) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+def test_unsuitable_out_raises(out: Any, message: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
         rg.raw_ops.SparseSegmentSumGrad(np.ones((1, 2), np.float32), [0], [0], 3, out=out)
 
 
@@ -86,7 +86,7 @@ def test_impossible_sizes_are_rejected_immediately(name: str, x: dict[str, Any])
     assert time.process_time() - started < 2
 
 
-def test_more_elements_than_int64_counts() -> None:
+def test_more_elements_than_int64_raise() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="overflow when multiplying 4611686018427387905 with 2"):
         rg.raw_ops.SparseSegmentSum(np.ones((1, 2)), np.array([0]), np.array([2**62]))
 
@@ -123,26 +123,26 @@ def test_scalar_rows_and_high_rank() -> None:
     assert cube.sum() == 6
 
 
-def test_more_rows_than_32_bits_count() -> None:
+def test_more_rows_than_int32() -> None:
     rows = 2**32 + 8
     table = rg.raw_ops.ScatterRows(np.array([5, 7], np.int8), np.array([2**32 + 3, 3]), np.int64(rows))
     assert (int(table[3]), int(table[2**32 + 3])) == (7, 5)
 
 
-def test_one_array_for_two_outputs() -> None:
+def test_one_array_for_two_outputs_raises() -> None:
     z, flags, places = np.zeros(2, np.int64), np.zeros(2, bool), np.zeros(2, np.int64)
     with pytest.raises(rg.errors.InvalidArgumentError, match="shares memory with output_values"):
         rg.raw_ops.RaggedFillEmptyRows([0, 1], np.array([5, 6]), 2, np.int64(0), out=(z, z, flags, places))
 
 
-def test_unaligned_out() -> None:
+def test_unaligned_out_raises() -> None:
     out = np.zeros(9, np.uint8)[1:].view(np.float32).reshape(1, 2)
     with pytest.raises(rg.errors.InvalidArgumentError, match="aligned"):
         rg.raw_ops.SparseSegmentSum(np.ones((1, 2), np.float32), [0], [0], out=out)
 
 
-def test_gradients_in_a_given_number_of_rows() -> None:
-    """`size=` reaches the op that takes it, however the rest is given; what contradicts itself is refused."""
+def test_size_pads_the_gradient() -> None:
+    """`size=` selects the padded op, however other arguments are passed; contradicting arguments raise."""
     grad, op = np.ones((1, 2), np.float32), rg.raw_ops.SparseSegmentSumGradV2
     for rows in (
         op(grad, [1], [0], 6, size=3),
@@ -154,11 +154,11 @@ def test_gradients_in_a_given_number_of_rows() -> None:
     plan = rg.Plan([1], [0], 6)
     for rows in (op(grad, [1], [0], 6, size=None, fill_id=None), op(grad, plan=plan, size=None)):
         assert rows.sorted_unique_indices.tolist() == [1]
-    for wrong, said in (
+    for wrong, message in (
         ({"fill_id": 7}, "so it needs size"),
         ({"size": 3, "order": "blocked"}, "'order' twice"),
     ):
-        with pytest.raises(TypeError, match=said):
+        with pytest.raises(TypeError, match=message):
             op(grad, [1], [0], 6, "sequential", **wrong)
     with pytest.raises(TypeError, match="pass plan or size, not both"):
         op(grad, plan=plan, size=3)

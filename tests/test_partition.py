@@ -1,4 +1,4 @@
-"""Partitioning ids into shards and back, by TensorFlow's rules."""
+"""Partition ids into shards and stitch them back, by TensorFlow's rules."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rowgrad.errors import InvalidArgumentError
 STRATEGIES = ["div", "mod"]
 
 
-def dealt(rows: int, parts: int, strategy: str) -> list[list[int]]:
-    """The ids of every part, by hand: cards dealt out, or a pack cut into runs."""
+def expected_ids(rows: int, parts: int, strategy: str) -> list[list[int]]:
+    """Return the ids of every part: round robin for "mod", contiguous runs for "div"."""
     ids = list(range(rows))
     if strategy == "mod":
         return [ids[k::parts] for k in range(parts)]
@@ -40,7 +40,7 @@ def test_every_small_table(strategy: str) -> None:
     rng = np.random.default_rng(7)
     for rows in range(41):
         for parts in range(1, 8):
-            ids_of_part = dealt(rows, parts, strategy)
+            ids_of_part = expected_ids(rows, parts, strategy)
             for number, own in enumerate(ids_of_part):
                 local = np.arange(len(own))
                 assert rg.global_ids(number, local, parts, strategy, num_rows=rows).tolist() == own
@@ -70,8 +70,8 @@ def test_dtypes_shapes_and_values_with_columns(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_no_ids(strategy: str) -> None:
-    found = rg.partition([], 3, strategy, num_rows=1)  # so few rows that div has nowhere to look an id up
+def test_empty_ids(strategy: str) -> None:
+    found = rg.partition([], 3, strategy, num_rows=1)  # so few rows that "div" has empty parts
     assert lists(found.rows) == lists(found.positions) == [[], [], []]
     assert rg.stitch([np.zeros((0, 4))] * 3, found).shape == (0, 4)
 
@@ -88,7 +88,7 @@ def test_many_parts_and_large_tables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "words", "facts"),
+    ("call", "message", "facts"),
     [
         (lambda: rg.partition([1, 9, 10], 2, num_rows=9), "ids[1] = 9 is not in [0, 9), the rows of the table",
          ("ids", 1, 9, 9)),
@@ -117,16 +117,16 @@ def test_many_parts_and_large_tables() -> None:
          "values[0] must be float64[0]; got float64[1]", ("values[0]", None, "float64[1]", "float64[0]")),
     ],
 )  # fmt: skip
-def test_errors(call: Any, words: str, facts: tuple[Any, ...]) -> None:
+def test_invalid_arguments_raise(call: Any, message: str, facts: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         call()
     error = caught.value
-    assert words in str(error)
+    assert message in str(error)
     assert (error.argument, error.position, error.value, error.bound) == facts
     assert str(error).startswith(("partition: ", "global_ids: ", "stitch: "))
 
 
-def test_unknown_strategies() -> None:
+def test_unknown_strategies_raise() -> None:
     for call in (rg.partition, lambda *a: rg.global_ids(0, *a)):
         with pytest.raises(ValueError, match="Unrecognized partition strategy: round"):
             call([1], 2, "round")
@@ -165,7 +165,7 @@ def test_counts_of_any_integer_type() -> None:
     assert rg.global_ids(0, [100], np.int8(3), "div", num_rows=1000).tolist() == [100]
 
 
-def test_the_largest_table_there_can_be() -> None:
+def test_largest_possible_table() -> None:
     last = 2**63 - 2
     found = rg.partition(np.array([0, last]), 1, "div", num_rows=2**63 - 1)
     assert (found.part.tolist(), found.row.tolist()) == ([0, 0], [0, last])
@@ -174,7 +174,7 @@ def test_the_largest_table_there_can_be() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_more_parts_than_memory_holds(strategy: str) -> None:
+def test_parts_beyond_memory_raise(strategy: str) -> None:
     for parts in (2**40, 2**62):
         with pytest.raises(rg.errors.ResourceExhaustedError, match=f"workspace for {parts} elements"):
             rg.partition([], parts, strategy, num_rows=3)
@@ -187,12 +187,12 @@ def test_masked_values_are_rejected() -> None:
 
 
 @pytest.mark.parametrize("strategy", [np.array(["div", "mod"]), ["div"], None])
-def test_strategies_that_are_not_text(strategy: Any) -> None:
+def test_strategies_that_are_not_text_raise(strategy: Any) -> None:
     with pytest.raises(ValueError, match="Unrecognized partition strategy"):
         rg.partition([0], 2, strategy, num_rows=3)
 
 
-def test_stitch_takes_what_partition_returns() -> None:
+def test_stitch_rejects_other_arguments() -> None:
     found = rg.partition([0, 1], 2, "mod")
     with pytest.raises(
         rg.errors.InvalidArgumentError, match="partitioned must be what partition returns; got NoneType"

@@ -1,4 +1,4 @@
-"""Plan: the same bits as with ids, through pickles and processes; and its errors."""
+"""Plan: the same bits as with ids, also after pickling and in other processes; and its errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch(seed: int, n: int = 500, rows: int = 40, segments: int = 60, ids: Any 
 
 
 def call(op: Any, grad: np.ndarray, weights: np.ndarray, ids: tuple[Any, ...], plan: Any, **more: Any) -> list[Any]:
-    """With the plan, or where that is None with the ids and the number of rows."""
+    """Call with the plan, or without one with the ids and the number of rows."""
     extra = {"weights": weights} if "weights" in op.input_names else {}
     if plan is None:
         size = next(a.name for a in op.inputs if a.host)
@@ -41,18 +41,18 @@ def call(op: Any, grad: np.ndarray, weights: np.ndarray, ids: tuple[Any, ...], p
 @pytest.mark.parametrize("op", PLANNED, ids=lambda op: op.name)
 def test_same_bits_as_ids(op: Any, order: str) -> None:
     for seed, dtype in enumerate(DTYPES):
-        # few rows: some have more than 64 ids, where the orders part
+        # few rows: some have more than 64 ids, where the orders differ
         indices, segments = batch(seed, rows=4 if seed % 2 else 40, ids=np.int64 if seed > 1 else np.int32)
         rng = np.random.default_rng(seed)
         grad = rng.standard_normal((61, 5)).astype(dtype)
         weights = rng.uniform(0.5, 2, len(indices)).astype(dtype)
         plan = rg.Plan(indices, segments, 40)
-        wanted = call(op, grad, weights, (indices, segments, 40), None, order=order)
+        expected = call(op, grad, weights, (indices, segments, 40), None, order=order)
         for threads in (1, 3):
             rg.set_num_threads(threads)
             got = call(op, grad, weights, (), plan, order=order)
-            assert all(map(same_bits, got, wanted))
-            assert [g.dtype for g in got] == [w.dtype for w in wanted]
+            assert all(map(same_bits, got, expected))
+            assert [g.dtype for g in got] == [w.dtype for w in expected]
 
 
 def test_named_results_and_reuse() -> None:
@@ -69,7 +69,7 @@ def test_named_results_and_reuse() -> None:
         assert buffer.written.tolist() == sorted(set(ids[0].tolist()))
 
 
-def test_ids_come_back() -> None:
+def test_ids_can_be_recovered() -> None:
     indices, segments = batch(2)
     segments = segments[::-1].copy()
     plan = rg.Plan(indices, segments, 40, num_segments=80)
@@ -82,7 +82,7 @@ def test_ids_come_back() -> None:
     assert plan == rg.Plan(indices, segments, 40, num_segments=80)
 
 
-def test_empty() -> None:
+def test_empty_plan() -> None:
     plan = rg.Plan([], [], 5)
     assert (plan.num_ids, plan.num_segments) == (0, 0)
     assert rg.raw_ops.SparseSegmentMeanGrad(np.ones((0, 2)), plan=plan).tolist() == [[0.0, 0.0]] * 5
@@ -94,7 +94,7 @@ def make_plan(seed: int) -> rg.Plan:
     return rg.Plan(*batch(seed), 40)
 
 
-def test_made_in_another_process() -> None:
+def test_plan_built_in_another_process() -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
         for seed, plan in enumerate(pool.map(make_plan, range(3))):
             assert plan == make_plan(seed)
@@ -103,8 +103,8 @@ def test_made_in_another_process() -> None:
 
 @pytest.mark.parametrize("part", PLAN)
 def test_a_broken_pickle_is_rejected(part: str) -> None:
-    whole = make_plan(1)
-    parts = {name: getattr(whole, name) for name in PLAN}
+    plan = make_plan(1)
+    parts = {name: getattr(plan, name) for name in PLAN}
     changed = np.array(parts[part])
     changed.reshape(-1)[changed.size // 2] = 1 << 20 if part in ("rows", "segments", "positions") else 0
     parts[part] = int(changed) if part == "num_rows" else changed
@@ -115,7 +115,7 @@ def test_a_broken_pickle_is_rejected(part: str) -> None:
         pickle.loads(pickle.dumps(broken))
 
 
-def test_errors() -> None:
+def test_invalid_plans_raise() -> None:
     grad = np.ones((2, 1))
     plan = rg.Plan([3, 0, 3], [0, 0, 1], 4)
     with pytest.raises(TypeError, match="plan takes the place of indices, segment_ids, output_dim0"):
@@ -137,7 +137,7 @@ def test_errors() -> None:
     assert rg.raw_ops.SparseSegmentMeanGrad(grad, [0], [0], 1, plan=None).tolist() == [[1.0]]
 
 
-def test_derivatives_go_through_a_plan() -> None:
+def test_derivatives_with_a_plan() -> None:
     indices, segments = batch(3, n=30, rows=7, segments=5)
     plan = rg.Plan(indices, segments, 7, num_segments=5)
     rng = np.random.default_rng(3)
@@ -147,10 +147,10 @@ def test_derivatives_go_through_a_plan() -> None:
         x = {"grad": grad, "weights": weights}
         y = rng.standard_normal(call(op, grad, weights, (indices, segments, 7), None)[0].shape)
         found = []
-        for given in (None, plan):
+        for plan_or_none in (None, plan):
 
-            def function(*values: Any, op: Any = op, given: Any = given) -> Any:
-                return call(op, values[0], values[-1], (indices, segments, 7), given)[0]
+            def function(*values: Any, op: Any = op, plan_or_none: Any = plan_or_none) -> Any:
+                return call(op, values[0], values[-1], (indices, segments, 7), plan_or_none)[0]
 
             found.append(rg.vjp(function, [x[n] for n in names], y))
         assert all(map(same_bits, *found))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from golden_cases import Case, cases, same_bits
-from reference import OPS, Refusal, reference
+from reference import OPS, ExpectedError, reference
 from rowgrad import raw_ops
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.errors import InternalError, InvalidArgumentError
@@ -26,7 +26,7 @@ fuzz = importlib.import_module("random_calls")
 NOT_MODELLED = ("dtype", "out-of-memory", "thresh-complex")
 
 
-def modelled(case: Case) -> bool:
+def is_modelled(case: Case) -> bool:
     no_rows = case.op == "RaggedFillEmptyRows" and case.outputs and not len(case.outputs["empty_row_indicator"])
     return not no_rows and not any(word in case.tag for word in NOT_MODELLED)
 
@@ -35,22 +35,22 @@ def test_every_kernel_op_has_a_reference() -> None:
     assert set(OPS) == {op.name for op in CATALOG.values() if op.layer == "kernel"}
 
 
-@pytest.mark.parametrize("case", [c for c in cases("valid", "error") if modelled(c)], ids=str)
+@pytest.mark.parametrize("case", [c for c in cases("valid", "error") if is_modelled(c)], ids=str)
 def test_agrees_with_tensorflow(case: Case) -> None:
     attrs = {**CATALOG[case.op].attrs, **case.attrs}
     if case.error:
-        with pytest.raises(Refusal) as refusal:
+        with pytest.raises(ExpectedError) as raised:
             reference(case.op, case.inputs, attrs)
-        assert (refusal.value.kind, refusal.value.message) == (case.error["class"], case.error["message"])
+        assert (raised.value.kind, raised.value.message) == (case.error["class"], case.error["message"])
     else:
         assert case.outputs is not None
-        for got, wanted in zip(reference(case.op, case.inputs, attrs), case.outputs.values(), strict=True):
-            assert same_bits(got, wanted)
+        for got, expected in zip(reference(case.op, case.inputs, attrs), case.outputs.values(), strict=True):
+            assert same_bits(got, expected)
 
 
 def test_tininess_is_detected_after_rounding_with_unbounded_exponent() -> None:
-    # 2^-126 − 2^-150 is a tie that rounding among the subnormals takes up to 2^-126, the least normal number. In 24
-    # bits of its own it is exact and tiny, so the processor flushes it.
+    # 2^-126 − 2^-150 is a tie that rounding among the subnormals takes up to 2^-126, the smallest normal number. With
+    # 24 bits and unbounded exponent it is exact and tiny, so the processor flushes it.
     x = {"x": np.array([[2.0**-126 * (1 + 2.0**-12)]], np.float32), "y": np.array([[1 - 2.0**-12]], np.float32)}
     assert (x["x"] * x["y"]).item() == 2.0**-126
     assert reference("RowDot", x, {})[0].item() == 0
@@ -61,7 +61,7 @@ def test_a_short_fuzz_passes() -> None:
     assert fuzz.first_failure(range(400), seed=1) is None
 
 
-# -- sabotage: what the fuzzer must notice
+# -- sabotage: errors that the fuzzer must detect
 
 
 def flip_a_bit(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:
@@ -89,16 +89,16 @@ def write_to_an_input(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tu
     return outputs
 
 
-def refuse(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:
+def raise_an_error(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:
     raise InvalidArgumentError("not today")
 
 
-def stumble(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:
+def raise_a_key_error(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, ...]:
     raise KeyError("lost")
 
 
 @pytest.mark.parametrize(
-    ("op", "sabotage", "noticed"),
+    ("op", "sabotage", "report"),
     [
         ("SparseSegmentMean", flip_a_bit, "output differs"),
         ("SparseAddGrad", flip_a_bit, "a_val_grad differs"),
@@ -106,28 +106,30 @@ def stumble(outputs: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[Any, .
         ("GatherRows", add_a_dimension, "output differs"),
         ("SparseAdd", return_an_input, "sum_shape shares memory with a_shape"),
         ("ScatterRows", write_to_an_input, "the call changed grad"),
-        ("SegmentSum", refuse, "refused\n"),
-        ("SparseSlice", stumble, "an exception that is no OpError"),
+        ("SegmentSum", raise_an_error, "raised\n"),
+        ("SparseSlice", raise_a_key_error, "an exception that is not an OpError"),
     ],
 )
-def test_fuzzer_notices(monkeypatch: pytest.MonkeyPatch, op: str, sabotage: Callable[..., Any], noticed: str) -> None:
+def test_fuzzer_detects_wrong_results(
+    monkeypatch: pytest.MonkeyPatch, op: str, sabotage: Callable[..., Any], report: str
+) -> None:
     call = fuzz.call
     monkeypatch.setattr(fuzz, "call", lambda case, given, **more: sabotage(call(case, given, **more), given))
     failure = fuzz.first_failure(range(400), 1, op)
-    assert failure.startswith(f"{op}: {noticed}")
+    assert failure.startswith(f"{op}: {report}")
     assert f"--op {op}" in failure
 
 
 @pytest.mark.parametrize(
-    ("change", "noticed"),
+    ("change", "report"),
     [
-        (lambda error: InvalidArgumentError(error.message + "!"), "refused in other words"),
-        (lambda error: InternalError(error.message), "refused in other words"),
-        (None, "not refused"),
+        (lambda error: InvalidArgumentError(error.message + "!"), "raised another error"),
+        (lambda error: InternalError(error.message), "raised another error"),
+        (None, "did not raise"),
     ],
 )
-def test_fuzzer_notices_other_errors(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Exception] | None, noticed: str
+def test_fuzzer_detects_wrong_errors(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Exception] | None, report: str
 ) -> None:
     call = fuzz.call
 
@@ -140,11 +142,11 @@ def test_fuzzer_notices_other_errors(
             raise change(error) from None
 
     monkeypatch.setattr(fuzz, "call", changed)
-    assert fuzz.first_failure(range(400), 1, "SparseSegmentSum").startswith(f"SparseSegmentSum: {noticed}")
+    assert fuzz.first_failure(range(400), 1, "SparseSegmentSum").startswith(f"SparseSegmentSum: {report}")
 
 
 def test_fuzzer_recipe_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is printed of a failure makes the same call."""
+    """The code printed for a failure makes the same call."""
     printed = 0
     for number in range(60):
         case, wanted = fuzz.make_case(3, number)
@@ -152,7 +154,7 @@ def test_fuzzer_recipe_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         if "too large to print" in recipe:
             continue
         printed += 1
-        if isinstance(wanted, Refusal):
+        if isinstance(wanted, ExpectedError):
             with pytest.raises(Exception) as error:  # noqa: PT011  its message is compared
                 exec(recipe, {})
             assert getattr(error.value, "message", None) == wanted.message
@@ -161,7 +163,7 @@ def test_fuzzer_recipe_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed > 50
 
 
-# -- children
+# -- child processes
 
 
 def die(part: int, parts: int, options: Namespace, notes: Any, channel: Any) -> None:
@@ -169,7 +171,7 @@ def die(part: int, parts: int, options: Namespace, notes: Any, channel: Any) -> 
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def test_fuzzer_names_the_call_a_child_died_in(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fuzzer_names_the_call_that_killed_a_child(capsys: pytest.CaptureFixture[str]) -> None:
     options = Namespace(calls=10, seed=5, op="RowDot", processes=1)
     assert fuzz.run(options, die) == 1
     said = capsys.readouterr().out
@@ -178,6 +180,6 @@ def test_fuzzer_names_the_call_a_child_died_in(capsys: pytest.CaptureFixture[str
     assert "0 passed, 1 failed" in said
 
 
-def test_fuzzer_in_children(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fuzzer_in_child_processes(capsys: pytest.CaptureFixture[str]) -> None:
     assert fuzz.main(["--calls", "60", "--seed", "2", "--processes", "2"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "60 passed, 0 failed"

@@ -1,4 +1,4 @@
-"""A repeated call takes a shorter path: it must use its own data and raise the same errors."""
+"""A repeated call takes a fast path: it must use its own data and raise the same errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDS, SEGMENTS = np.array([0, 2]), np.array([0, 0])
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> None:
+def _clear_caches() -> None:
     numpy_runner._PREPARED.clear()
 
 
@@ -42,13 +42,13 @@ def test_other_data_of_the_same_shapes(name: str, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">f8", ">f2"])
-def test_foreign_byte_order_every_time(dtype: str) -> None:
+def test_non_native_byte_order_every_time(dtype: str) -> None:
     data = np.arange(6, dtype=dtype).reshape(3, 2)
     for _ in range(3):
         assert rg.raw_ops.SparseSegmentSum(data, IDS, SEGMENTS).tolist() == [[4, 6]]
 
 
-def test_foreign_sizes_every_time() -> None:
+def test_non_native_sizes_every_time() -> None:
     rows = np.array(4, ">i4")
     grad = np.ones((1, 2), np.float32)
     for _ in range(2):
@@ -57,7 +57,7 @@ def test_foreign_sizes_every_time() -> None:
             rg.raw_ops.SparseSegmentSumGrad(grad, np.array([5]), np.array([0]), rows)
 
 
-def test_integers_that_stop_fitting() -> None:
+def test_integers_that_later_overflow_raise() -> None:
     good, bad = np.array([[0, 1]], np.uint64), np.array([[2**63, 1]], np.uint64)
     x = (np.ones(1), np.array([2, 2]), np.array([0, 0]), np.array([2, 2]))
     for _ in range(2):
@@ -66,7 +66,7 @@ def test_integers_that_stop_fitting() -> None:
             rg.raw_ops.SparseSlice(bad, *x)
 
 
-def test_faults_in_the_data() -> None:
+def test_faults_in_the_data_raise_every_time() -> None:
     data = np.ones((3, 2))
     rg.raw_ops.SparseSegmentSum(data, IDS, SEGMENTS)
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"Bad: indices\[1\] == 7") as caught:
@@ -74,20 +74,20 @@ def test_faults_in_the_data() -> None:
     assert caught.value.name == "again"
 
 
-def test_attributes_are_part_of_the_call() -> None:
+def test_attributes_are_part_of_the_cache_key() -> None:
     grad, weights = np.ones((4096, 1), ml_dtypes.bfloat16), np.ones(4096, np.float32)
     x = (grad, np.zeros(4096, np.int64), np.arange(4096), weights, np.int32(1))
     for accumulate, expected in (("T", 256), ("float32", 4096)) * 2:
         assert float(rg.raw_ops.WeightedSparseSegmentSumGrad(*x, accumulate=accumulate)[0, 0]) == expected
 
 
-def test_results_stay_when_others_come() -> None:
-    """Large outputs use memory that earlier ones gave back; what is still held is never written."""
+def test_live_results_are_not_overwritten() -> None:
+    """Large outputs reuse memory of freed ones; memory still in use is never written."""
     rng = np.random.default_rng(1)
     table, ids = rng.normal(size=(2000, 64)).astype(np.float32), rng.integers(0, 2000, 20_000)
-    kept = [rg.raw_ops.GatherRows(table, ids + 0) for _ in range(3)]
+    results = [rg.raw_ops.GatherRows(table, ids + 0) for _ in range(3)]
     slice_of_a_result = rg.raw_ops.GatherRows(table, ids)[100:200]
     for _ in range(5):
         rg.raw_ops.GatherRows(-table, ids)
-    assert all(same_bits(k, table[ids]) for k in kept)
+    assert all(same_bits(k, table[ids]) for k in results)
     assert same_bits(slice_of_a_result, table[ids][100:200])

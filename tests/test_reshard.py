@@ -1,4 +1,4 @@
-"""Tables in parts, written anew: the same rows by every rule and in every file, or an error and nothing changed."""
+"""Repartition sharded tables: the same rows by every rule and in every file, or an error and nothing changed."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ CODES = {"float32": "F32", "float64": "F64", "int64": "I64", "bfloat16": "BF16"}
 Part = dict[str, np.ndarray]
 
 
-def deal(table: np.ndarray, parts: int, strategy: str) -> list[np.ndarray]:
+def split_rows(table: np.ndarray, parts: int, strategy: str) -> list[np.ndarray]:
     if strategy == "mod":
         return [table[k::parts] for k in range(parts)]
-    return np.array_split(table, parts)  # which gives the first ones a row more too
+    return np.array_split(table, parts)  # the first parts get one row more
 
 
 def join(parts: list[np.ndarray], strategy: str) -> np.ndarray:
@@ -60,7 +60,7 @@ def to_safetensors(tensors: Part, metadata: dict[str, str] | None = None) -> byt
 
 
 def from_safetensors(path: Path) -> tuple[Part, dict[str, str]]:
-    """Read as the format's description says, by other means than the code under test."""
+    """Read a file by the format's description, independent of the code under test."""
     raw = path.read_bytes()
     begin = 8 + int.from_bytes(raw[:8], "little")
     assert begin % 8 == 0
@@ -106,7 +106,7 @@ def numbers(rows: int, columns: tuple[int, ...] = (3,), dtype: Any = np.float32)
     return np.random.default_rng(rows).integers(-99, 99, (rows, *columns)).astype(dtype)
 
 
-# -- the same rows -----------------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
@@ -114,19 +114,19 @@ def test_every_window_of_every_small_table(strategy: str) -> None:
     for rows in range(41):
         for parts in range(1, 8):
             layout = Layout("npy", strategy, parts, rows, {})
-            dealt = deal(np.arange(rows), parts, strategy)
+            dealt = split_rows(np.arange(rows), parts, strategy)
             for window in (1, 4, 7, 41):
                 for begin in range(0, rows, window):
                     end = min(begin + window, rows)
-                    seen = np.full(end - begin, -1)
+                    found = np.full(end - begin, -1)
                     for part, row, place in runs(layout, begin, end):
-                        seen[place] = dealt[part][row : row + len(seen[place])]
-                    assert seen.tolist() == list(range(begin, end))
+                        found[place] = dealt[part][row : row + len(found[place])]
+                    assert found.tolist() == list(range(begin, end))
 
 
 @pytest.fixture
-def fast(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: hundreds of targets are brought to the disk."""
+def fast_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory if available: these tests sync hundreds of targets to disk."""
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK):
         yield tmp_path
@@ -136,31 +136,31 @@ def fast(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int64, np.complex128, np.bool_])
-def test_round_trips(dtype: Any, fast: Path) -> None:
-    """From layout to layout in any order, through windows of one row and more, and in both kinds of files."""
+def test_round_trips(dtype: Any, fast_folder: Path) -> None:
+    """From layout to layout in random order, with windows of one row and more, in both file formats."""
     rng, every = np.random.default_rng(5), [(parts, strategy) for parts in range(1, 8) for strategy in ("div", "mod")]
     kinds = ["npy"] if dtype in (np.complex128, np.bool_) else ["npy", "safetensors"]
     for rows in range(41) if dtype is np.float32 else range(1, 41, 6):
         table = numbers(rows, (2, 1), dtype)
-        source = fast / "0.npy"
+        source = fast_folder / "0.npy"
         np.save(source, table)
         for k in rng.permutation(len(every)):
             (parts, strategy), format = every[k], str(rng.choice(kinds))
-            target = fast / f"{rows}-{k}"
-            made = rg.reshard(source, target, parts=parts, strategy=strategy, format=format, memory=128)
-            assert (made.parts, made.rows, made.strategy, made.format) == (parts, rows, strategy, format)
+            target = fast_folder / f"{rows}-{k}"
+            layout = rg.reshard(source, target, parts=parts, strategy=strategy, format=format, memory=128)
+            assert (layout.parts, layout.rows, layout.strategy, layout.format) == (parts, rows, strategy, format)
             written = read_npy(target, dtype) if format == "npy" else read_safetensors(target)
-            expected = deal(table, parts, strategy)
+            expected = split_rows(table, parts, strategy)
             assert [(w.shape, w.tobytes()) for w in written] == [(e.shape, e.tobytes()) for e in expected]
             source = target
-    assert not [p for p in fast.iterdir() if p.name.startswith(".")]
+    assert not [p for p in fast_folder.iterdir() if p.name.startswith(".")]
 
 
-def test_the_state_of_an_optimizer_moves_along(tmp_path: Path) -> None:
+def test_optimizer_state_is_repartitioned_too(tmp_path: Path) -> None:
     table, m = numbers(13, (4,), ml_dtypes.bfloat16), numbers(13, (4,))
     accumulator, step = numbers(13, (), np.float64), np.array(7)
     betas = np.array([0.9, 0.999])
-    tensors = [deal(t, 5, "mod") for t in (table, accumulator, m)]
+    tensors = [split_rows(t, 5, "mod") for t in (table, accumulator, m)]
     same = {"step": step, "betas": betas}
     parts = [{"table": t, "accumulator": a, "m": s} | same for t, a, s in zip(*tensors, strict=True)]
     source = write_safetensors(tmp_path / "s", parts, {"format": "pt"})
@@ -173,10 +173,10 @@ def test_the_state_of_an_optimizer_moves_along(tmp_path: Path) -> None:
         assert metadata == {"format": "pt"}
         assert found.keys() == parts[0].keys()
         for name, whole in (("table", table), ("accumulator", accumulator), ("m", m)):
-            assert found[name].tobytes() == deal(whole, 2, "div")[k].tobytes()
+            assert found[name].tobytes() == split_rows(whole, 2, "div")[k].tobytes()
         assert found["step"].shape == ()
         assert (found["step"] == 7, found["betas"].tolist()) == (True, betas.tolist())
-    # and as .npy, a file for each tensor; the manifest knows the rule
+    # and as .npy, one file per tensor; the manifest records the rule
     rg.reshard(tmp_path / "t", tmp_path / "n", parts=3, strategy="mod", format="npy")
     assert join(read_npy(tmp_path / "n", np.float64, ".accumulator"), "mod").tolist() == accumulator.tolist()
     assert join(read_npy(tmp_path / "n", ml_dtypes.bfloat16), "mod").tobytes() == table.tobytes()
@@ -194,7 +194,7 @@ def test_manifest(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_checkpoints_of_tensorflow(tmp_path: Path) -> None:
+def test_tensorflow_checkpoints(tmp_path: Path) -> None:
     tensors = {"table": "embedding"}
     rg.reshard(GOLDEN / "partitioned", tmp_path / "p", parts=2, strategy="mod", format="npy", tensors=tensors)
     whole = read_table(GOLDEN / "partitioned", "embedding")
@@ -212,9 +212,9 @@ def test_checkpoints_of_tensorflow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategies", [("mod", "div"), ("div", "mod"), ("mod", "mod")])
-def test_only_a_window_is_held(strategies: tuple[str, str], tmp_path: Path) -> None:
+def test_memory_is_limited_to_a_window(strategies: tuple[str, str], tmp_path: Path) -> None:
     table = np.arange(1 << 22, dtype=np.float32).reshape(-1, 16)  # 16 MiB
-    source, done = write_npy(tmp_path / "s", deal(table, 3, strategies[0])), []
+    source, done = write_npy(tmp_path / "s", split_rows(table, 3, strategies[0])), []
     tracemalloc.start()
     try:
         rg.reshard(source, tmp_path / "t", parts=5, strategy=strategies[1], from_strategy=strategies[0],
@@ -229,7 +229,7 @@ def test_only_a_window_is_held(strategies: tuple[str, str], tmp_path: Path) -> N
     assert join(read_npy(tmp_path / "t", np.float32), strategies[1]).tobytes() == table.tobytes()
 
 
-# -- whole or not at all -----------------------------------------------------------------------------------------------
+# -- atomicity ---------------------------------------------------------------------------------------------------------
 
 SLOW = """
 import sys, time
@@ -242,7 +242,7 @@ rg.reshard(sys.argv[1], sys.argv[2], parts=3, strategy="mod", memory=4096, overw
 """
 
 
-def test_a_kill_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_killed_process_keeps_the_old_target(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(400))
     old = tmp_path / "old"
     rg.reshard(tmp_path / "a.npy", old, parts=2, strategy="div")
@@ -256,24 +256,24 @@ def test_a_kill_leaves_what_was_there(tmp_path: Path) -> None:
     assert contents(old) == before
     assert (tmp_path / "a.npy").read_bytes() == source
     assert not (tmp_path / "new").exists()
-    left = [p for p in tmp_path.iterdir() if p.name.startswith(".")]
-    assert len(left) == 2
-    assert not [p for folder in left for p in folder.iterdir() if p.name == "parts.json"]
-    rg.reshard(tmp_path / "a.npy", old, parts=3, strategy="mod", overwrite=True)  # takes away what was left for it
+    leftovers = [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+    assert len(leftovers) == 2
+    assert not [p for folder in leftovers for p in folder.iterdir() if p.name == "parts.json"]
+    rg.reshard(tmp_path / "a.npy", old, parts=3, strategy="mod", overwrite=True)  # removes the leftovers
     assert [p.name[:5] for p in tmp_path.iterdir() if p.name.startswith(".")] == [".new."]
     assert len(contents(old)) == 4
 
 
-def test_systems_that_cannot_exchange_names(fast: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.save(fast / "a.npy", numbers(5))
-    rg.reshard(fast / "a.npy", fast / "t", parts=2)
+def test_systems_without_atomic_exchange(fast_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(fast_folder / "a.npy", numbers(5))
+    rg.reshard(fast_folder / "a.npy", fast_folder / "t", parts=2)
     monkeypatch.setattr("rowgrad.sharding.files._exchange", lambda one, other: False)
-    rg.reshard(fast / "a.npy", fast / "t", parts=1, overwrite=True)
-    assert sorted(os.listdir(fast / "t")) == ["part-00000-of-00001.npy", "parts.json"]
-    assert sorted(os.listdir(fast)) == ["a.npy", "t"]
+    rg.reshard(fast_folder / "a.npy", fast_folder / "t", parts=1, overwrite=True)
+    assert sorted(os.listdir(fast_folder / "t")) == ["part-00000-of-00001.npy", "parts.json"]
+    assert sorted(os.listdir(fast_folder)) == ["a.npy", "t"]
 
 
-def test_an_error_on_the_way_leaves_nothing(tmp_path: Path) -> None:
+def test_an_error_leaves_no_target(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(5))
     rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=2, strategy="div")
     before = contents(tmp_path / "t")
@@ -291,8 +291,8 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npy", "t"]
 
 
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    with (tmp_path / "a.npy").open("wb") as file:  # a hole of 8 TiB
+def test_a_full_disk(tmp_path: Path) -> None:
+    with (tmp_path / "a.npy").open("wb") as file:  # a sparse file of 8 TiB
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (1 << 41, 1)})
         file.truncate(file.tell() + (1 << 43))
     with pytest.raises(OSError, match=r"No space left on device: 87960930\d{5} bytes are needed, \d+ are free"):
@@ -308,36 +308,36 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npy", "b.npy"]
 
 
-def test_targets(tmp_path: Path) -> None:
-    source = write_npy(tmp_path / "s", deal(numbers(5), 2, "div"))
-    asked: dict[str, Any] = {"parts": 3, "from_strategy": "div"}
+def test_existing_and_invalid_targets(tmp_path: Path) -> None:
+    source = write_npy(tmp_path / "s", split_rows(numbers(5), 2, "div"))
+    options: dict[str, Any] = {"parts": 3, "from_strategy": "div"}
     (tmp_path / "empty").mkdir()
-    rg.reshard(source, tmp_path / "empty", **asked)
+    rg.reshard(source, tmp_path / "empty", **options)
     with pytest.raises(FileExistsError, match="the folder is not empty"):
-        rg.reshard(source, tmp_path / "empty", **asked)
+        rg.reshard(source, tmp_path / "empty", **options)
     (tmp_path / "link").symlink_to("empty")
-    rg.reshard(source, tmp_path / "link", overwrite=True, **(asked | {"parts": 1}))
+    rg.reshard(source, tmp_path / "link", overwrite=True, **(options | {"parts": 1}))
     assert sorted(os.listdir(tmp_path / "empty")) == ["part-00000-of-00001.npy", "parts.json"]
     (tmp_path / "empty" / "notes.txt").touch()
     with pytest.raises(FileExistsError, match=r"contains files that are not shards: notes\.txt"):
-        rg.reshard(source, tmp_path / "empty", overwrite=True, **asked)
+        rg.reshard(source, tmp_path / "empty", overwrite=True, **options)
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError, match="the target is a file"):
-        rg.reshard(source, tmp_path / "file", overwrite=True, **asked)
+        rg.reshard(source, tmp_path / "file", overwrite=True, **options)
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        rg.reshard(source, tmp_path / "no" / "t", **asked)
+        rg.reshard(source, tmp_path / "no" / "t", **options)
     for target in (source, tmp_path, tmp_path / "x" / ".." / "s"):
         with pytest.raises(ShardError, match="target must be outside the source"):
-            rg.reshard(source, target, overwrite=True, **asked)
+            rg.reshard(source, target, overwrite=True, **options)
     (tmp_path / "links").mkdir()
     for part in source.iterdir():
         (tmp_path / "links" / part.name).symlink_to(part)
-    with pytest.raises(ShardError, match="target must be outside the source"):  # the links would lead nowhere
-        rg.reshard(tmp_path / "links", source, overwrite=True, **asked)
+    with pytest.raises(ShardError, match="target must be outside the source"):  # links would dangle
+        rg.reshard(tmp_path / "links", source, overwrite=True, **options)
 
 
 @pytest.mark.parametrize("name", ["parts.json", "part-00000-of-00001.npy"])
-def test_folders_named_like_parts_are_not_replaced(name: str, tmp_path: Path) -> None:
+def test_folders_named_like_shards_are_not_replaced(name: str, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(5))
     inside = tmp_path / "t" / name / "notes.txt"
     inside.parent.mkdir(parents=True)
@@ -347,7 +347,7 @@ def test_folders_named_like_parts_are_not_replaced(name: str, tmp_path: Path) ->
     assert inside.read_text() == "keep"
 
 
-def test_files_that_come_into_the_target_meanwhile_are_not_replaced(tmp_path: Path) -> None:
+def test_files_added_to_the_target_meanwhile_are_not_replaced(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(5))
     rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=2)
     before = sorted(os.listdir(tmp_path / "t"))
@@ -361,7 +361,7 @@ def test_files_that_come_into_the_target_meanwhile_are_not_replaced(tmp_path: Pa
     assert sorted(os.listdir(tmp_path)) == ["a.npy", "t"]
 
 
-def test_a_checkpoint_that_is_saved_again_while_it_is_read(tmp_path: Path) -> None:
+def test_a_checkpoint_rewritten_while_it_is_read_raises(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "shards", tmp_path / "c")
     (data,) = (tmp_path / "c").glob("*.data-*")
 
@@ -379,7 +379,7 @@ def test_a_checkpoint_that_is_saved_again_while_it_is_read(tmp_path: Path) -> No
     assert sorted(os.listdir(tmp_path)) == ["c"]
 
 
-# -- refused -----------------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 def npy(shape: str = "(3, 2)", descr: str = "'<f4'", data: int = 24, fortran: str = "False", version: int = 1) -> bytes:
@@ -388,7 +388,7 @@ def npy(shape: str = "(3, 2)", descr: str = "'<f4'", data: int = 24, fortran: st
 
 
 @pytest.mark.parametrize(
-    ("raw", "words"),
+    ("raw", "message"),
     [
         (npy(data=23), "number of bytes is .*, but must be "),
         (npy(data=25), "number of bytes is .*, but must be "),
@@ -411,9 +411,9 @@ def npy(shape: str = "(3, 2)", descr: str = "'<f4'", data: int = 24, fortran: st
         (npy(descr="'<V2'", shape="(3, 4)", data=25), "number of bytes is"),
     ],
 )
-def test_npy_files_that_are_wrong(raw: bytes, words: str, tmp_path: Path) -> None:
+def test_invalid_npy_files_raise(raw: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(raw)
-    with pytest.raises(rg.errors.OpError, match=words):
+    with pytest.raises(rg.errors.OpError, match=message):
         rg.reshard(tmp_path / "a.npy", tmp_path / "t", parts=2)
     assert os.listdir(tmp_path) == ["a.npy"]
 
@@ -428,7 +428,7 @@ def entry(dtype: Any = "F32", shape: Any = (3, 2), span: Any = (0, 24), **more: 
 
 
 @pytest.mark.parametrize(
-    ("raw", "words"),
+    ("raw", "message"),
     [
         (b"1234567", "length of the header is"),
         (head({"t": entry()}, length=2**63), "length of the header is 9223372036854775808, but must be at most"),
@@ -460,84 +460,84 @@ def entry(dtype: Any = "F32", shape: Any = (3, 2), span: Any = (0, 24), **more: 
         (head({"t": entry(shape=(0, 2**40), span=(0, 0))}, 0), "a row of 't' has 4398046511104 bytes"),
     ],
 )
-def test_safetensors_files_that_are_wrong(raw: bytes, words: str | None, tmp_path: Path) -> None:
+def test_invalid_safetensors_files_raise(raw: bytes, message: str | None, tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_bytes(raw)
-    if words is None:
+    if message is None:
         assert rg.reshard(tmp_path / "a.safetensors", tmp_path / "t", parts=2).rows == 1
         return
-    with pytest.raises(rg.errors.OpError, match=words):
+    with pytest.raises(rg.errors.OpError, match=message):
         rg.reshard(tmp_path / "a.safetensors", tmp_path / "t", parts=2)
     assert os.listdir(tmp_path) == ["a.safetensors"]
 
 
-def test_parts_that_do_not_fit(tmp_path: Path) -> None:
-    good = deal(numbers(7), 3, "div")
+def test_inconsistent_shards_and_options_raise(tmp_path: Path) -> None:
+    good = split_rows(numbers(7), 3, "div")
     step = np.array(1)
 
-    def refused(words: str, name: str, source: Path, **options: Any) -> None:
-        asked = {"parts": 2, "from_strategy": "div"} | options
-        with pytest.raises(rg.errors.OpError, match=words):
-            rg.reshard(source, tmp_path / "t", **asked)
+    def rejects(message: str, name: str, source: Path, **options: Any) -> None:
+        arguments = {"parts": 2, "from_strategy": "div"} | options
+        with pytest.raises(rg.errors.OpError, match=message):
+            rg.reshard(source, tmp_path / "t", **arguments)
         assert not (tmp_path / "t").exists(), name
 
     def npys(name: str, parts: list[np.ndarray]) -> Path:
         return write_npy(tmp_path / name, parts)
 
-    refused("rows of 'table' in shard 0 is 2, but must be 3", "sizes", npys("a", [good[1], good[0], good[2]]))
-    refused(
+    rejects("rows of 'table' in shard 0 is 2, but must be 3", "sizes", npys("a", [good[1], good[0], good[2]]))
+    rejects(
         "columns of 'table' must be the same in all shards; got .2. here and .3. elsewhere",
         "columns",
         npys("b", [*good[:2], good[2][:, :2]]),
     )
-    refused(
+    rejects(
         "dtype of 'table' must be the same in all shards; got int32 here and float32 elsewhere",
         "dtype",
         npys("c", [*good[:2], good[2].astype(np.int32)]),
     )
-    refused(
+    rejects(
         "rank of 'table' must be the same in all shards; got 1 here and 2 elsewhere",
         "rank",
         npys("d", [*good[:2], good[2][:, 0]]),
     )
     missing = npys("e", good)
-    refused("Pass from_strategy=", "rule", missing, from_strategy=None)
+    rejects("Pass from_strategy=", "rule", missing, from_strategy=None)
     (missing / "part-00001-of-00003.npy").unlink()
-    refused("shard 1 of 3 is missing", "missing", missing)
-    refused("this is shard 0 of 3", "one of many", missing / "part-00000-of-00003.npy")
-    both = write_npy(npys("f", good), good[:2])
-    refused("its content is 2 parts in .npy, 3 parts in .npy", "two sets", both)
+    rejects("shard 1 of 3 is missing", "missing", missing)
+    rejects("this is shard 0 of 3", "one of many", missing / "part-00000-of-00003.npy")
+    two_sets = write_npy(npys("f", good), good[:2])
+    rejects("its content is 2 parts in .npy, 3 parts in .npy", "two sets", two_sets)
     write_npy(npys("g", good), good, ".m")
     (tmp_path / "g" / "part-00002-of-00003.m.npy").unlink()
-    refused("part-00002-of-00003.npy: tensor 'm' is not in all shards", "m", tmp_path / "g")
+    rejects("part-00002-of-00003.npy: tensor 'm' is not in all shards", "m", tmp_path / "g")
     beyond = npys("h", good)
     os.rename(beyond / "part-00002-of-00003.npy", beyond / "part-00003-of-00003.npy")
-    refused("the shard number is 3, but must be below 3", "beyond", beyond)
+    rejects("the shard number is 3, but must be below 3", "beyond", beyond)
     os.mkfifo(tmp_path / "part-00000-of-00001.npy")
-    refused("not a regular file", "pipe", tmp_path)
+    rejects("not a regular file", "pipe", tmp_path)
     names = [{"table": good[0]}, {"table": good[1], "step": step}, {"table": good[2]}]
-    refused("tensor 'step' is not in all shards", "names", write_safetensors(tmp_path / "i", names))
+    rejects("tensor 'step' is not in all shards", "names", write_safetensors(tmp_path / "i", names))
     steps = [{"table": rows, "step": np.array(k)} for k, rows in enumerate(good)]
-    refused(
+    rejects(
         "'step' must be the same in all shards; got another value here and",
         "steps",
         write_safetensors(tmp_path / "j", steps),
     )
     sizes = [{"table": rows, "m": np.zeros(k)} for k, rows in enumerate(good)]
-    refused("'m' has 1 rows, the table has 2, and it is not the same", "m", write_safetensors(tmp_path / "k", sizes))
-    refused("there is no tensor 'n' with rows; available: 'table', 'm'", "n", tmp_path / "k", table="n")
-    refused("there is no tensor 'n'; available: 'table', 'm'", "n", tmp_path / "k", tensors=["n"])
+    rejects("'m' has 1 rows, the table has 2, and it is not the same", "m", write_safetensors(tmp_path / "k", sizes))
+    rejects("there is no tensor 'n' with rows; available: 'table', 'm'", "n", tmp_path / "k", table="n")
+    rejects("there is no tensor 'n'; available: 'table', 'm'", "n", tmp_path / "k", tensors=["n"])
     odd = write_safetensors(tmp_path / "l", [{"a/b": good[0]}])
-    refused("name of a tensor is 'a/b'", "npy", odd, format="npy")
-    refused("there is no shard file such as part-00000-of-00001.npy", "nothing", write_npy(tmp_path / "m", []))
+    rejects("name of a tensor is 'a/b'", "npy", odd, format="npy")
+    rejects("there is no shard file such as part-00000-of-00001.npy", "nothing", write_npy(tmp_path / "m", []))
     for k, rows in enumerate(good):
         np.save(tmp_path / "m" / f"emb_{k}.npy", rows)
     own = "emb_0.npy is not a valid name; .*, part-00000-of-00003.npy to part-00002-of-00003.npy for 3 files"
-    refused(own, "own", tmp_path / "m")
+    rejects(own, "own", tmp_path / "m")
     np.save(tmp_path / "c.npy", numbers(3, dtype=np.complex128))
-    refused("complex128, which .safetensors files cannot store", "c", tmp_path / "c.npy", format="safetensors")
-    refused("a row of 'table' has 48 bytes, but the memory limit allows 25", "c", tmp_path / "c.npy", memory=100)
+    rejects("complex128, which .safetensors files cannot store", "c", tmp_path / "c.npy", format="safetensors")
+    rejects("a row of 'table' has 48 bytes, but the memory limit allows 25", "c", tmp_path / "c.npy", memory=100)
     for option, value in (("parts", 0), ("parts", 100_000), ("parts", True), ("format", "h5"), ("memory", 0)):
-        refused(f"{option} must be", option, tmp_path / "c.npy", **{option: value})
+        rejects(f"{option} must be", option, tmp_path / "c.npy", **{option: value})
     with pytest.raises(FileNotFoundError):
         rg.reshard(tmp_path / "nowhere", tmp_path / "t", parts=1)
     with pytest.raises(ValueError, match="Unrecognized partition strategy: round"):
@@ -545,7 +545,7 @@ def test_parts_that_do_not_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"strategy": "round"}, "strategy is 'round', but must be div or mod"),
         ({"parts": 3}, "shard 0 of 3 is missing"),
@@ -564,19 +564,19 @@ def test_parts_that_do_not_fit(tmp_path: Path) -> None:
         ({"tensors": {"table": {"dtype": "string", "shape": [5, 3], "by_rows": True}}}, "dtype of 'table'"),
     ],
 )
-def test_manifests_that_are_wrong(change: dict[str, Any], words: str, fast: Path) -> None:
-    np.save(fast / "a.npy", numbers(5))
-    rg.reshard(fast / "a.npy", fast / "s", parts=2, strategy="mod")
-    manifest = fast / "s" / "parts.json"
+def test_invalid_manifests_raise(change: dict[str, Any], message: str, fast_folder: Path) -> None:
+    np.save(fast_folder / "a.npy", numbers(5))
+    rg.reshard(fast_folder / "a.npy", fast_folder / "s", parts=2, strategy="mod")
+    manifest = fast_folder / "s" / "parts.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
-    with pytest.raises(ShardError, match=words):
-        rg.reshard(fast / "s", fast / "t", parts=1)
+    with pytest.raises(ShardError, match=message):
+        rg.reshard(fast_folder / "s", fast_folder / "t", parts=1)
     manifest.write_text("{")
     with pytest.raises(ShardError, match="not JSON"):
-        rg.reshard(fast / "s", fast / "t", parts=1)
+        rg.reshard(fast_folder / "s", fast_folder / "t", parts=1)
 
 
-def test_a_rule_against_the_manifest(tmp_path: Path) -> None:
+def test_a_strategy_that_contradicts_the_manifest_raises(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(5))
     rg.reshard(tmp_path / "a.npy", tmp_path / "s", parts=2, strategy="mod")
     with pytest.raises(ShardError, match="'from_strategy' is div, but must be mod according to the manifest"):
@@ -588,37 +588,37 @@ def test_a_rule_against_the_manifest(tmp_path: Path) -> None:
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     table = numbers(9)
-    write_safetensors(Path("s"), [{"w": rows, "step": np.array(3)} for rows in deal(table, 2, "mod")])
-    words = ["reshard", "s", "t", "--parts", "4", "--strategy", "div", "--from-strategy", "mod"]
-    assert main([*words, "--format", "npy", "--tensor", "table=w", "--tensor", "step"]) == 0
+    write_safetensors(Path("s"), [{"w": rows, "step": np.array(3)} for rows in split_rows(table, 2, "mod")])
+    message = ["reshard", "s", "t", "--parts", "4", "--strategy", "div", "--from-strategy", "mod"]
+    assert main([*message, "--format", "npy", "--tensor", "table=w", "--tensor", "step"]) == 0
     shown = capsys.readouterr()
     assert shown.out.splitlines() == [
         "table  float32[9,3]", "step  int64[], in every part", "9 rows in 4 parts by div, as .npy in t"
     ]  # fmt: skip
     assert shown.err == ""
     assert np.concatenate(read_npy(Path("t"), np.float32)).tolist() == table.tolist()
-    assert main(words) == 3
+    assert main(message) == 3
     assert re.fullmatch(r"rowgrad reshard: .*/t: the folder is not empty; .*\n", capsys.readouterr().err)
-    assert main([*words, "--overwrite", "--json"]) == 0
+    assert main([*message, "--overwrite", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["target"], printed["parts"], printed["files"]) == ("t", 4, "safetensors")
     assert printed == json.loads(Path("t/parts.json").read_text()) | {"target": "t"}
-    assert main([*words[:-2], "--overwrite"]) == 1
+    assert main([*message[:-2], "--overwrite"]) == 1
     assert "Pass from_strategy=" in capsys.readouterr().err
     assert main(["reshard", "nowhere", "t", "--parts", "1", "--strategy", "div"]) == 3
-    assert main([*words, "--tensor", "a=w", "--tensor", "a=step"]) == 2
+    assert main([*message, "--tensor", "a=w", "--tensor", "a=step"]) == 2
     assert main(["reshard", "s", "t", "--strategy", "div"]) == 2
 
 
-def test_a_signal_ends_the_command(tmp_path: Path) -> None:
+def test_a_signal_stops_the_command(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(1 << 15, (64,)))  # windows of two rows
-    words = ["reshard", "a.npy", "t", "--parts", "9", "--strategy", "mod", "--memory", "1"]
-    code = (  # with a pause after each window, so that the work takes minutes unless it is ended
+    message = ["reshard", "a.npy", "t", "--parts", "9", "--strategy", "mod", "--memory", "1"]
+    code = (  # pauses after each window, so that the command takes minutes unless stopped
         "import time, rowgrad.cli.reshard as r; r._MIB = 2048; r.Progress.reach = lambda *_: time.sleep(0.05);"
-        f"from rowgrad.cli import main; exit(main({words}))"
+        f"from rowgrad.cli import main; exit(main({message}))"
     )
     with subprocess.Popen(
         restored([sys.executable, "-c", code]), cwd=tmp_path, stderr=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""The model of sharded tables: its counts against sampled ones, its bytes against what two ranks send."""
+"""The model of sharded tables: its counts compared with samples, its bytes with what two ranks send."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from rowgrad.sharding.div_mod import STRATEGIES, locate
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 @pytest.mark.parametrize(("rows", "alpha"), [(1_000, 0.0), (1_000, 1.05), (150_000, 1.2), (5, 0.0)])
-def test_counts_are_those_of_samples(rows: int, alpha: float, strategy: str) -> None:
+def test_counts_agree_with_samples(rows: int, alpha: float, strategy: str) -> None:
     ranks, bags, hotness, rng = 3, 400, 4, np.random.default_rng(5)
     expected = counts(Setting((Feature(rows, hotness, alpha),), 8, bags, ranks, strategy))
     found = np.zeros((4, ranks))
@@ -48,35 +48,37 @@ def test_counts_are_those_of_samples(rows: int, alpha: float, strategy: str) -> 
             there = owner[0] == o
             distinct = (len(np.unique(ids[0][there])), there.any(1).sum(), len(np.unique(ids[owner == o])))
             found[:, o] += (there.sum(), *distinct)
-    for mean, said in zip(found / times, (expected.pairs, expected.rows, expected.bags, expected.updated), strict=True):
-        np.testing.assert_allclose(said, mean, rtol=0.03, atol=1)
+    for mean, count in zip(
+        found / times, (expected.pairs, expected.rows, expected.bags, expected.updated), strict=True
+    ):
+        np.testing.assert_allclose(count, mean, rtol=0.03, atol=1)
     np.testing.assert_array_equal(expected.held, np.bincount(locate(np.arange(rows), rows, ranks, strategy)[0]))
 
 
-def test_bins_of_rows_count_as_rows_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_binned_rows_count_as_single_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     binned = model.law(500_000, 1.05)
     monkeypatch.setattr(model, "HEAD", 500_000)
     single = model.law.__wrapped__(500_000, 1.05)
     assert len(binned.p) < len(single.p) / 5
     for strategy in ("div", "mod"):
-        of = [x.by_owner(x.distinct(40_000), 7, strategy) for x in (binned, single)]
-        np.testing.assert_allclose(*of, rtol=2e-3)
+        counts_of = [x.by_owner(x.distinct(40_000), 7, strategy) for x in (binned, single)]
+        np.testing.assert_allclose(*counts_of, rtol=2e-3)
 
 
-def test_two_ranks_send_what_the_model_says() -> None:
+def test_two_ranks_send_the_predicted_bytes() -> None:
     pytest.importorskip("torch", reason="the extra `torch` is not installed")
-    wanted = [w for w in CHECKS if w.name in ("uniform, 20 ids", "zipf 1.05, 1 id")]
+    workloads = [w for w in CHECKS if w.name in ("uniform, 20 ids", "zipf 1.05, 1 id")]
     world = World(2)
-    for line in listen(2, [w.name for w in wanted]):
+    for line in listen(2, [w.name for w in workloads]):
         world.add(line)
-    rows = compare(world, wanted)
-    assert len(rows) == len(wanted) * len(WAYS)
+    rows = compare(world, workloads)
+    assert len(rows) == len(workloads) * len(WAYS)
     assert max(map(bytes_off, rows)) < 0.05
     for row in rows:
         assert row["model_sizes"] == row["sizes"] == 88
         assert row["rows"] == pytest.approx(row["model_rows"], rel=0.05)
-    said = {(row["workload"], row["wire_bytes"]): (says, seen) for row, says, seen in pooled_sends_less(rows)}
-    assert said == {
+    less = {(row["workload"], row["wire_bytes"]): (model, real) for row, model, real in pooled_sends_less(rows)}
+    assert less == {
         ("uniform, 20 ids", 4): (True, True), ("uniform, 20 ids", 2): (True, True),
         ("zipf 1.05, 1 id", 4): (False, False), ("zipf 1.05, 1 id", 2): (False, False),
     }  # fmt: skip
@@ -88,7 +90,7 @@ def known() -> Machine:
     return Machine(dict.fromkeys(WAYS, work), routes, Link(2e-4, 1e-9, after_work=5e-5))
 
 
-def test_laws_are_found_again() -> None:
+def test_fits_recover_the_laws() -> None:
     machine = known()
     for way in WAYS:
         settings = [w.setting(1, *way) for w in CALIBRATION]
@@ -101,7 +103,7 @@ def test_laws_are_found_again() -> None:
 
 
 def simulated_world(machine: Machine, ranks: int) -> World:
-    """A world in which everything takes as long as the machine's numbers say, every other repeat longer."""
+    """Return a world with the machine's times, every other repeat slower."""
     world, link = World(ranks), machine.link
 
     def add(parts: list[float], **line: Any) -> None:
@@ -127,7 +129,7 @@ def simulated_world(machine: Machine, ranks: int) -> World:
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_a_world_tells_its_numbers(ranks: int) -> None:
+def test_fits_recover_the_numbers_of_a_world(ranks: int) -> None:
     machine = known()
     world = simulated_world(machine, ranks)
     for clock in (WALL, OWN):
@@ -138,24 +140,24 @@ def test_a_world_tells_its_numbers(ranks: int) -> None:
         assert row["model_ms"] == pytest.approx(row["ms"])
 
 
-def test_exchanges_come_after_work() -> None:
+def test_exchanges_start_after_work() -> None:
     setting, machine = CHECKS[0].setting(4, "exact", 4), known()
     together = replace(machine, link=replace(machine.link, after_work=0.0))
     added = step(setting, machine).messages - step(setting, together).messages
-    assert added == pytest.approx(len(PHASES) * machine.link.after_work)  # once an exchange, however many messages
+    assert added == pytest.approx(len(PHASES) * machine.link.after_work)  # once per exchange
     assert "; 50 µs more where it comes after work." in report.parameters(machine)[-1]
 
 
-def test_more_ranks_hold_less_and_wait_for_the_busiest() -> None:
+def test_more_ranks_store_less_and_wait_for_the_busiest() -> None:
     one, many = mlperf(1, "exact"), mlperf(64, "exact")
     assert memory(one)["table"].sum() == memory(many)["table"].sum() == sum(MLPERF_ROWS) * 512
     assert sent(one).mean == 0
     assert one.ids == 64 * many.ids == 65_536 * sum(MLPERF_HOTNESS)
     even, skewed = (step(replace(many, features=(Feature(10**6, 20, a),)), known()) for a in (0.0, 1.05))
-    assert skewed.backward > 2 * even.backward  # the owner of the hottest row gets its pairs from all ranks
+    assert skewed.backward > 2 * even.backward  # the owner of the hottest row receives its pairs from all ranks
 
 
-def test_tables_go_between_their_markers(tmp_path: Path) -> None:
+def test_tables_are_written_between_their_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- sizes: written by bench/run.py --scale -->\nold\n<!-- end of sizes -->\nb\n")
     predicted = predict(known())

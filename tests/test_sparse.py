@@ -15,8 +15,8 @@ TABLE = np.arange(8.0).reshape(4, 2)
 
 
 def test_slice() -> None:
-    cut = rg.sparse.slice(A, [1, 0], [2, 2])
-    assert cut.to_dense().tolist() == [[0, 0], [7, 0]]
+    sliced = rg.sparse.slice(A, [1, 0], [2, 2])
+    assert sliced.to_dense().tolist() == [[0, 0], [7, 0]]
 
 
 def test_fill_empty_rows() -> None:
@@ -43,7 +43,7 @@ def test_segments(kind: str, expected: list[float]) -> None:
     assert gradient.indices.tolist() == [0, 2]
 
 
-def test_names_reach_errors() -> None:
+def test_errors_name_the_function() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"SparseSlice \(name: cut\)"):
         rg.sparse.slice(A, [0], [1], name="cut")
 

@@ -1,4 +1,4 @@
-"""Long lists that threads share, sorted, with repeats and unsorted, give the results of the naive reference.
+"""Long lists shared by threads, sorted, with repeats and unsorted, equal the results of the naive reference.
 
 Threads start their parts at guessed positions. A guess is right if the list is sorted; otherwise some part must detect
 that and start again.
@@ -13,12 +13,12 @@ import pytest
 
 import rowgrad as rg
 from golden_cases import same_bits
-from reference import Refusal, reference
+from reference import ExpectedError, reference
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.raw_ops import OPS
 
 COUNTS = (1, 2, 3, 8)
-LONG = 40_000  # entries enough for two parts of a walk
+LONG = 40_000  # enough entries for two parts of a walk
 LONGER = 140_000  # and of a scan
 KINDS = ("sorted", "repeats", "one place", "swapped once", "halves swapped", "random")
 RANKS = (1, 2, 3)
@@ -49,20 +49,20 @@ def values(n: int, rng: np.random.Generator, dtype: Any = np.float32) -> np.ndar
 
 
 def check(op: str, **inputs: Any) -> tuple[np.ndarray, ...]:
-    """The reference's answer or refusal, at every number of threads."""
+    """Check the reference's result or error at every number of threads."""
     arrays = {name: np.asarray(x) for name, x in inputs.items()}
     expected: tuple[np.ndarray, ...] = ()
-    refusal = None
+    expected_error = None
     try:
         expected = tuple(reference(op, arrays, CATALOG[op].attrs))
-    except Refusal as error:
-        refusal = error
+    except ExpectedError as error:
+        expected_error = error
     for count in COUNTS:
         rg.set_num_threads(count)
-        if refusal is not None:
+        if expected_error is not None:
             with pytest.raises(rg.errors.OpError) as raised:
                 OPS[op](**arrays)
-            assert refusal.message in str(raised.value), count
+            assert expected_error.message in str(raised.value), count
             continue
         got = OPS[op](**arrays)
         got = got if isinstance(got, tuple) else (got,)
@@ -79,13 +79,13 @@ def test_slice(kind: str, rank: int) -> None:
     start, size = np.zeros(rank, np.int64), np.full(rank, 30)
     start[0], size[0] = top // 4, top // 2 + 1
     shape = np.full(rank, top + 60)
-    out, kept, _ = check("SparseSlice", indices=indices, values=values(n, rng), shape=shape, start=start, size=size)
+    out, sliced, _ = check("SparseSlice", indices=indices, values=values(n, rng), shape=shape, start=start, size=size)
     match = {"input_indices": indices, "input_start": start}
-    check("SparseSliceGrad", backprop_val_grad=kept, output_indices=out, **match)
+    check("SparseSliceGrad", backprop_val_grad=sliced, output_indices=out, **match)
     check("SparseSliceGradGrad", grad=values(n, rng), output_indices=out, **match)
-    some = indices[rng.random(n) < 0.3] - start  # a box holds others too, so every entry has to be looked at
+    some = indices[rng.random(n) < 0.3] - start  # the box contains others too, so every entry must be checked
     check("SparseSliceGrad", backprop_val_grad=values(len(some), rng), output_indices=some, **match)
-    some[len(some) // 2] = -9  # in the input nowhere: it and what follows are left over
+    some[len(some) // 2] = -9  # not in the input: it and the entries after it are left over
     check("SparseSliceGrad", backprop_val_grad=values(len(some), rng), output_indices=some, **match)
 
 
@@ -123,7 +123,7 @@ def test_fill_empty_rows(kind: str) -> None:
     check("SparseFillEmptyRowsGrad", reverse_index_map=late, grad_values=values(length, rng))
 
 
-def test_nothing_to_fill_and_nothing_else() -> None:
+def test_nothing_to_fill_and_empty_inputs() -> None:
     none = np.zeros(0, np.int64)
     x = {"values": np.zeros(0, np.float32), "default_value": np.float32(2)}
     filled = check("RaggedFillEmptyRows", value_rowids=none, nrows=LONGER, **x)

@@ -11,7 +11,7 @@ import rowgrad as rg
 DENSE = np.array([[0, 5, 0], [0, 0, 0], [7, 0, -1]], np.float32)
 
 
-def test_dense_and_back() -> None:
+def test_dense_round_trip() -> None:
     st = rg.SparseTensor.from_dense(DENSE)
     assert st.indices.tolist() == [[0, 1], [2, 0], [2, 2]]
     assert st.values.tolist() == [5, 7, -1]
@@ -20,11 +20,11 @@ def test_dense_and_back() -> None:
     assert repr(st) == "SparseTensor(shape=(3, 3), nnz=3, dtype=float32)"
 
 
-def test_scipy_and_back() -> None:
+def test_scipy_round_trip() -> None:
     sparse = pytest.importorskip("scipy.sparse")
-    for form in (sparse.csr_array, sparse.csc_array, sparse.coo_array, sparse.csr_matrix, sparse.lil_matrix):
-        st = rg.SparseTensor.from_scipy(form(DENSE))
-        assert st.indices.tolist() == [[0, 1], [2, 0], [2, 2]], form
+    for make in (sparse.csr_array, sparse.csc_array, sparse.coo_array, sparse.csr_matrix, sparse.lil_matrix):
+        st = rg.SparseTensor.from_scipy(make(DENSE))
+        assert st.indices.tolist() == [[0, 1], [2, 0], [2, 2]], make
         assert np.array_equal(st.to_scipy().toarray(), DENSE)
     empty = rg.SparseTensor.from_scipy(sparse.csr_array((2, 3)))
     assert (empty.nnz, empty.shape) == (0, (2, 3))
@@ -37,7 +37,7 @@ def test_strings_and_default() -> None:
     assert rg.SparseTensor([[0]], [2.0], [2]).to_dense(-1.0).tolist() == [2, -1]
 
 
-def test_entries_at_one_place_add_up() -> None:
+def test_duplicate_entries_are_summed() -> None:
     assert rg.SparseTensor([[1], [1]], [2, 3], [2]).to_dense().tolist() == [0, 5]
 
 
@@ -48,7 +48,7 @@ def test_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "message"),
     [
         (([0, 1], [1.0, 2.0], [2]), r"indices must have shape a matrix, got \[2\]"),
         (([[0]], [[1.0]], [2]), r"values must have shape a vector, got \[1,1\]"),
@@ -58,18 +58,18 @@ def test_empty() -> None:
         (([[0.5]], [1.0], [2]), "indices must be int64; got float64"),
     ],
 )
-def test_malformed(args: tuple, words: str) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+def test_malformed_arguments_raise(args: tuple, message: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
         rg.SparseTensor(*args)
 
 
-def test_outside_the_shape() -> None:
+def test_indices_outside_the_shape_raise() -> None:
     st = rg.SparseTensor([[0, 0], [1, 5]], [1.0, 2.0], [2, 3])
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"indices\[1, 1\] = 5 is not in \[0, 3\)"):
         st.to_dense()
 
 
-def test_fixed_width_strings_are_not_cut() -> None:
+def test_fixed_width_strings_are_not_truncated() -> None:
     st = rg.SparseTensor([[0], [2]], np.array(["ham", "eggs"]), [3])
     assert st.to_dense("sausage").tolist() == ["ham", "sausage", "eggs"]
 
@@ -107,7 +107,7 @@ def test_dense_scalars() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "default", "words"),
+    ("values", "default", "message"),
     [
         (np.array([1]), 0.5, "default_value must be int64, as the values; got float32"),
         (np.array([1], np.uint8), -1, "default_value must contain values of uint8; got -1"),
@@ -118,8 +118,8 @@ def test_dense_scalars() -> None:
         (np.array(["a"]), 5, "default_value must be a string; got int"),
     ],
 )
-def test_defaults_that_do_not_fit_the_values(values: np.ndarray, default: Any, words: str) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+def test_unsuitable_defaults_raise(values: np.ndarray, default: Any, message: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
         rg.SparseTensor([[0]], values, [2]).to_dense(default)
 
 
@@ -136,13 +136,13 @@ def test_defaults_in_the_dtype_of_the_values() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_short_entries_at_one_place_add_up_in_float32(dtype: Any) -> None:
+def test_duplicate_16_bit_entries_are_summed_in_float32(dtype: Any) -> None:
     values = np.ones(3000, dtype)
     rows = rg.densify(rg.IndexedRows(values, np.zeros(3000, np.int64), 2))
     assert rg.SparseTensor(np.zeros((3000, 1), np.int64), values, [2]).to_dense().tobytes() == rows.tobytes()
 
 
-def test_strings_at_one_place_do_not_add_up() -> None:
+def test_duplicate_strings_raise() -> None:
     st = rg.SparseTensor([[1, 0], [0, 1], [1, 0]], np.array(["a", "b", "c"]), [2, 2])
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"indices\[2\] repeats an earlier entry") as caught:
         st.to_dense()
@@ -167,19 +167,19 @@ def test_scalars() -> None:
         rg.SparseTensor(np.zeros((1, 0), np.int64), [1.0], []).to_scipy()
 
 
-def test_shapes_that_numpy_does_not_support() -> None:
+def test_shapes_that_numpy_does_not_support_raise() -> None:
     with pytest.raises(rg.errors.ResourceExhaustedError):
         rg.SparseTensor(np.zeros((0, 2)), np.zeros(0), [0, 2**62]).to_dense()
     with pytest.raises(rg.errors.InvalidArgumentError, match="dense_shape must have at most 64 dimensions, got 70"):
         rg.SparseTensor(np.zeros((1, 70), np.int64), [1.0], [1] * 70).to_dense()
 
 
-def test_objects_that_are_not_scipy_matrices() -> None:
+def test_objects_that_are_not_scipy_matrices_raise() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="matrix must be a sparse matrix or array of SciPy"):
         rg.SparseTensor.from_scipy(np.ones((2, 2)))
 
 
-def test_weights_of_another_byte_order() -> None:
+def test_weights_of_non_native_byte_order() -> None:
     ids = rg.SparseTensor([[0, 0]], np.array([1]), [1, 1])
     weights = rg.SparseTensor([[0, 0]], np.array([2.0], ">f4"), [1, 1])
     found = rg.safe_embedding_lookup_sparse(np.eye(2, dtype=np.float32), ids, weights, combiner="sum")

@@ -1,4 +1,4 @@
-"""The inputs of a release are pinned, addressed and hardened."""
+"""The inputs of a release are pinned by hash, share one repository address, and are hardened."""
 
 from __future__ import annotations
 

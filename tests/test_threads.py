@@ -27,7 +27,7 @@ KINDS = ("Sum", "Mean", "SqrtN")
 
 
 def batch(dtype: Any, seed: int = 0) -> dict[str, Any]:
-    """Large enough for parallel work: a hot row, empty bags, bags of hundreds."""
+    """Return a batch large enough for parallel work: a hot row, empty bags, bags of hundreds."""
     rng = np.random.default_rng(seed)
     n, rows, bags, columns = 120_000, 5_000, 3_000, 19
     ids = rng.zipf(1.3, n) % rows
@@ -64,8 +64,8 @@ def results(x: dict[str, Any]) -> list[np.ndarray]:
     found += OPS["RaggedFillEmptyRows"](segments[::-1] // 2, x["weights"], bags, x["weights"][0])
     found += OPS["RaggedFillEmptyRowsGrad"](np.arange(0, len(ids), 2), x["weights"])
     places = np.stack([segments, ids.astype(np.int64)], axis=1)
-    cut = OPS["SparseSlice"](places, x["weights"], [bags, rows], [10, 0], [bags // 2, rows // 2])
-    found += [*cut, OPS["SparseSliceGrad"](cut.output_values, places, [10, 0], cut.output_indices)]
+    sliced = OPS["SparseSlice"](places, x["weights"], [bags, rows], [10, 0], [bags // 2, rows // 2])
+    found += [*sliced, OPS["SparseSliceGrad"](sliced.output_values, places, [10, 0], sliced.output_indices)]
     shape, zero = [bags, rows], np.zeros((), x["weights"].dtype)
     total = OPS["SparseAdd"](places, x["weights"], shape, places[::3], x["weights"][::3], shape, zero)
     found += [*total, *OPS["SparseAddGrad"](total.sum_values, places, places[::3], total.sum_indices)]
@@ -73,13 +73,13 @@ def results(x: dict[str, Any]) -> list[np.ndarray]:
 
 
 def narrow_gradients(kind: str, x: dict[str, Any]) -> Iterator[np.ndarray]:
-    """Tables of up to four columns have an algorithm of their own, compiled for each pair of id dtypes."""
+    """Yield gradients of tables of up to four columns, which have a specialized algorithm per pair of id dtypes."""
     rows = len(x["table"])
     for columns in range(1, 5):
         assert _core.way(len(x["ids"]), rows, columns, 8) == "narrow"
         grad = np.ascontiguousarray(x["grad"][:, :columns])
-        for of_ids, of_segments in ((np.int32, np.int64), (np.int64, np.int32)):
-            ids, segments = x["ids"].astype(of_ids), x["segments"].astype(of_segments)
+        for ids_dtype, segments_dtype in ((np.int32, np.int64), (np.int64, np.int32)):
+            ids, segments = x["ids"].astype(ids_dtype), x["segments"].astype(segments_dtype)
             yield OPS[f"SparseSegment{kind}Grad"](grad, ids, segments, rows)
             yield from OPS[f"SparseSegment{kind}GradV2"](grad, ids, segments, rows)
 
@@ -118,7 +118,7 @@ def _child(queue: Any) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("count", COUNTS)
 def test_forked_child(count: int) -> None:
-    """The parent's pool is running when the child is made; the child has none of its threads."""
+    """The parent's pool runs when the child is forked; the child has none of its threads."""
     rg.set_num_threads(count)
     expected = [(r.dtype.str, r.shape, r.tobytes()) for r in results(batch(np.float32))]
     context = multiprocessing.get_context("fork")
@@ -131,7 +131,7 @@ def test_forked_child(count: int) -> None:
     assert got == expected
 
 
-def test_callers_on_several_threads() -> None:
+def test_concurrent_callers() -> None:
     rg.set_num_threads(3)
     x = batch(np.float32)
     expected = results(x)
@@ -143,28 +143,28 @@ def test_callers_on_several_threads() -> None:
     workers = [threading.Thread(target=work, args=(k,)) for k in range(4)]
     for w in workers:
         w.start()
-    rg.set_num_threads(2)  # while they are at it
+    rg.set_num_threads(2)  # while they run
     for w in workers:
         w.join()
     assert outcomes == dict.fromkeys(range(4), True)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, "two", True, 10**9])
-def test_bad_number_of_threads(bad: Any) -> None:
+def test_invalid_number_of_threads_raises(bad: Any) -> None:
     with pytest.raises(ValueError, match="from 1 to 1024"):
         rg.set_num_threads(bad)
 
 
-@pytest.mark.parametrize(("text", "answer"), [("3", "3"), ("none", "must be an int from 1 to 1024; got 'none'")])
-def test_environment(text: str, answer: str) -> None:
+@pytest.mark.parametrize(("text", "expected"), [("3", "3"), ("none", "must be an int from 1 to 1024; got 'none'")])
+def test_environment_variable(text: str, expected: str) -> None:
     code = "import rowgrad; print(rowgrad.num_threads())"
     env = {**os.environ, "ROWGRAD_NUM_THREADS": text}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
-    assert answer in done.stdout + done.stderr
+    assert expected in done.stdout + done.stderr
 
 
-def test_float_mode_of_the_caller_is_left_alone() -> None:
+def test_float_mode_of_the_caller_is_unchanged() -> None:
     tiny = np.float32(2.0**-140)
     two = np.array([[tiny], [tiny]], np.float32)
-    assert rg.raw_ops.SparseSegmentSum(two, [0, 1], [0, 0])[0, 0] == 0  # flushed, as TensorFlow does
-    assert tiny + tiny == np.float32(2.0**-139)  # and NumPy still keeps subnormals
+    assert rg.raw_ops.SparseSegmentSum(two, [0, 1], [0, 0])[0, 0] == 0  # flushed to zero, as in TensorFlow
+    assert tiny + tiny == np.float32(2.0**-139)  # NumPy still keeps subnormals

@@ -1,4 +1,4 @@
-"""Optimizer steps in place: every rule against NumPy, fused against unfused, any number of threads, what is refused."""
+"""Optimizer steps in place: every rule compared with NumPy, fused with unfused, any number of threads, errors."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[An
 
 
 class State:
-    """A table and its slots, and copies of them for another way to do the same."""
+    """A table and its slots, and copies of them for other functions."""
 
     def __init__(self, rule: str, table: Array, slots: tuple[Array, ...] | None = None) -> None:
         self.rule, self.table = rule, table
         rng = np.random.default_rng(9)
-        fresh = optim.new_slots(rule, table)
-        self.slots = tuple(rng.random(s.shape).astype(s.dtype) for s in fresh) if slots is None else slots
+        new_slots_ = optim.new_slots(rule, table)
+        self.slots = tuple(rng.random(s.shape).astype(s.dtype) for s in new_slots_) if slots is None else slots
 
     def copy(self) -> State:
         return State(self.rule, self.table.copy(), tuple(s.copy() for s in self.slots))
 
     def apply(self, function: Any, *arguments: Any, **options: Any) -> State:
-        """A copy to which an update was done."""
+        """Return a copy after an update."""
         after = self.copy()
         function(self.rule, after.table, after.slots, *arguments, **options)
         return after
@@ -102,7 +102,7 @@ COMBINERS = {"sum": "Sum", "mean": "Mean", "sqrtn": "SqrtN"}
 
 
 class Bags:
-    """The gradient of bags, and how the same step is done in two."""
+    """The gradient of bags, and the row gradient of the equivalent two steps."""
 
     def __init__(self, rng: np.random.Generator, dtype: np.dtype[Any], rows: int, cols: int, n: int, hot: bool = False):
         self.rows, segments = rows, max(n // 3, 1)
@@ -116,11 +116,11 @@ class Bags:
     def rows_of(self, combiner: str, weighted: bool, accumulate: str, order: str) -> tuple[Array, Array]:
         name = f"SparseSegment{COMBINERS[combiner]}Grad"
         if not weighted:
-            given = (self.grad, self.indices, self.segment_ids, self.rows)
-            result = getattr(rg.raw_ops, name + "V2")(*given, order=order)
+            arguments = (self.grad, self.indices, self.segment_ids, self.rows)
+            result = getattr(rg.raw_ops, name + "V2")(*arguments, order=order)
             return result.output, result.sorted_unique_indices
-        given = (self.grad, self.indices, self.segment_ids, self.weights, self.rows)
-        dense = getattr(rg.raw_ops, "Weighted" + name)(*given, accumulate=accumulate, order=order)
+        arguments = (self.grad, self.indices, self.segment_ids, self.weights, self.rows)
+        dense = getattr(rg.raw_ops, "Weighted" + name)(*arguments, accumulate=accumulate, order=order)
         ids = np.unique(self.indices)
         return dense[ids], ids
 
@@ -128,7 +128,7 @@ class Bags:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("rule", optim.RULES)
-def test_fused_gives_the_bits_of_two_steps(rule: str, dtype: np.dtype[Any], weighted: bool) -> None:
+def test_fused_equals_two_steps(rule: str, dtype: np.dtype[Any], weighted: bool) -> None:
     rng = np.random.default_rng(3)
     for combiner in COMBINERS:
         for rows, cols, n, hot in (
@@ -153,7 +153,7 @@ def test_fused_gives_the_bits_of_two_steps(rule: str, dtype: np.dtype[Any], weig
 
 @pytest.mark.parametrize("lazy", [True, False])
 @pytest.mark.parametrize("rule", optim.RULES)
-def test_nothing_in_the_batch(rule: str, lazy: bool) -> None:
+def test_empty_batch(rule: str, lazy: bool) -> None:
     before = State(rule, numbers(np.random.default_rng(4), (6, 3), DTYPES[2]))
     step = Step(lr=0.1, lazy=lazy)
     none, ids = np.zeros((0, 3), np.float32), np.zeros(0, np.int64)
@@ -168,7 +168,7 @@ def test_nothing_in_the_batch(rule: str, lazy: bool) -> None:
 @pytest.mark.parametrize("columns", [(), (3,)])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("rule", optim.RULES)
-def test_gradient_in_any_form(rule: str, dtype: np.dtype[Any], columns: tuple[int, ...]) -> None:
+def test_gradient_formats(rule: str, dtype: np.dtype[Any], columns: tuple[int, ...]) -> None:
     rng = np.random.default_rng(5)
     before, step = State(rule, numbers(rng, (9, *columns), dtype)), Step(lr=0.1, weight_decay=0.1, step=2)
     ids, grad = np.array([7, 2, 0]), numbers(rng, (3, *columns), dtype)
@@ -179,12 +179,12 @@ def test_gradient_in_any_form(rule: str, dtype: np.dtype[Any], columns: tuple[in
     twice = rg.IndexedRows(np.concatenate([grad, grad]), np.concatenate([ids, ids]), 9)
     expected = before.apply(reference.apply_rows, (grad + grad)[sort], ids[sort], step)
     assert before.apply(optim.apply_gradient, twice, step) == expected
-    whole = numbers(rng, (9, *columns), dtype)
-    assert before.apply(optim.apply_gradient, whole, step) == before.apply(optim.apply_all, whole, step)
+    dense = numbers(rng, (9, *columns), dtype)
+    assert before.apply(optim.apply_gradient, dense, step) == before.apply(optim.apply_all, dense, step)
 
 
 @pytest.mark.parametrize("shape", [(8, 3), (9, 2)])
-def test_gradient_of_another_table(shape: tuple[int, int]) -> None:
+def test_gradient_of_another_table_raises(shape: tuple[int, int]) -> None:
     before = State("adagrad", np.ones((9, 3), np.float32))
     after, rows = before.copy(), rg.IndexedRows(np.ones((1, shape[1]), np.float32), np.array([1]), shape[0])
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"apply_gradient: grad must have shape \[9,3\]"):
@@ -192,11 +192,11 @@ def test_gradient_of_another_table(shape: tuple[int, int]) -> None:
     assert after == before
 
 
-# -- the same bits, whoever computes them -----------------------------------------------------------------------------
+# -- independent of threads and instruction sets ----------------------------------------------------------------------
 
 
 def results() -> list[State]:
-    """Steps large enough to be shared out."""
+    """Return the results of steps large enough to be parallel."""
     found = []
     for seed, dtype in enumerate(DTYPES):
         for rule in optim.RULES:
@@ -215,7 +215,7 @@ def results() -> list[State]:
     return found
 
 
-def test_threads_change_nothing() -> None:
+def test_threads_do_not_change_results() -> None:
     rg.set_num_threads(1)
     expected = results()
     for threads in (2, 3, 8):
@@ -235,10 +235,10 @@ print(digest.hexdigest())
 """
 
 
-def test_levels_change_nothing() -> None:
+def test_instruction_sets_do_not_change_results() -> None:
     here = Path(__file__).parent
     found = set()
-    for level in ("baseline", "x86-64-v3", "x86-64-v4"):  # a level the machine lacks gives the one below it
+    for level in ("baseline", "x86-64-v3", "x86-64-v4"):  # an unsupported level selects the one below it
         command = [sys.executable, "-c", DIGEST, str(here)]
         env = {**os.environ, "ROWGRAD_LEVEL": level}
         found.add(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
@@ -250,7 +250,7 @@ def test_levels_change_nothing() -> None:
 
 @pytest.mark.parametrize("dtype", SHORT, ids=str)
 @pytest.mark.parametrize("rule", optim.RULES)
-def test_chance_is_the_documented_hash(rule: str, dtype: np.dtype[Any]) -> None:
+def test_stochastic_rounding_uses_the_documented_hash(rule: str, dtype: np.dtype[Any]) -> None:
     rng = np.random.default_rng(6)
     step = Step(lr=0.01, stochastic_rounding=True, seed=2**62 + 3, step=4)
     for cols in (1, 5, 40):
@@ -263,7 +263,7 @@ def test_chance_is_the_documented_hash(rule: str, dtype: np.dtype[Any]) -> None:
 
 @pytest.mark.parametrize("dtype", SHORT, ids=str)
 @pytest.mark.parametrize("weight", [1.0, -3.25, 1e-5, 250.0])
-def test_chance_has_the_mean_of_what_it_rounds(dtype: np.dtype[Any], weight: float) -> None:
+def test_stochastic_rounding_is_unbiased(dtype: np.dtype[Any], weight: float) -> None:
     n = 1 << 18
     table = np.full((n // 16, 16), weight, dtype)
     base = float(table[0, 0])
@@ -276,7 +276,7 @@ def test_chance_has_the_mean_of_what_it_rounds(dtype: np.dtype[Any], weight: flo
 
 
 @pytest.mark.parametrize("dtype", SHORT, ids=str)
-def test_small_steps_are_lost_without_chance(dtype: np.dtype[Any]) -> None:
+def test_small_steps_are_lost_without_stochastic_rounding(dtype: np.dtype[Any]) -> None:
     grad = np.full((64, 8), 1.0, dtype)
     plain, chance = np.ones((64, 8), dtype), np.ones((64, 8), dtype)
     for t in range(1, 201):
@@ -287,7 +287,7 @@ def test_small_steps_are_lost_without_chance(dtype: np.dtype[Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", SHORT, ids=str)
-def test_chance_keeps_what_is_no_number(dtype: np.dtype[Any]) -> None:
+def test_stochastic_rounding_keeps_infinities_and_nan(dtype: np.dtype[Any]) -> None:
     table = np.array([[np.inf, -np.inf, np.nan, 0.0, -0.0]], dtype)
     for t in range(1, 50):
         optim.apply_all("sgd", table, (), np.zeros((1, 5), dtype), Step(lr=1.0, step=t, stochastic_rounding=True))
@@ -296,11 +296,11 @@ def test_chance_keeps_what_is_no_number(dtype: np.dtype[Any]) -> None:
     assert table[0, 3:].tolist() == [0.0, 0.0]
 
 
-def test_chance_depends_on_seed_and_step_and_nothing_else() -> None:
-    def once(**how: int) -> Array:
+def test_stochastic_rounding_depends_only_on_seed_and_step() -> None:
+    def once(**options: int) -> Array:
         table = np.ones((100, 8), DTYPES[1])
         grad = np.full_like(table, 1e-3)
-        optim.apply_all("sgd", table, (), grad, Step(lr=1.0, stochastic_rounding=True, **how))
+        optim.apply_all("sgd", table, (), grad, Step(lr=1.0, stochastic_rounding=True, **options))
         return table
 
     first = once(seed=1, step=1)
@@ -309,14 +309,14 @@ def test_chance_depends_on_seed_and_step_and_nothing_else() -> None:
     assert not same_bits(once(seed=1, step=2), first)
 
 
-def test_wide_tables_have_no_use_for_chance() -> None:
+def test_stochastic_rounding_does_not_affect_wide_tables() -> None:
     before = State("adam", numbers(np.random.default_rng(7), (9, 5), DTYPES[2]))
     grad = np.ones((9, 5), np.float32)
     plain = before.apply(optim.apply_all, grad, Step(lr=0.1))
     assert before.apply(optim.apply_all, grad, Step(lr=0.1, stochastic_rounding=True)) == plain
 
 
-# -- memory of others -------------------------------------------------------------------------------------------------
+# -- memory owned by other libraries ----------------------------------------------------------------------------------
 
 
 def test_memory_by_address() -> None:
@@ -333,10 +333,10 @@ def test_memory_by_address() -> None:
     assert not same_bits(after.table, before.table)
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------------------------
 
 F4 = np.float32
-REFUSED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
+INVALID_UPDATES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("apply_rows", r"row_ids\[1\] = 4", {"row_ids": [0, 4]}, {"argument": "row_ids", "position": 1, "bound": 4}),
     ("apply_rows", r"row_ids\[0\] = -1", {"row_ids": [-1, 2]}, {"position": 0, "value": -1, "bound": 4}),
     ("apply_rows", "must be strictly increasing", {"row_ids": [2, 2]}, {"position": 1, "value": 2}),
@@ -371,9 +371,9 @@ REFUSED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "words", "changed", "facts"), REFUSED)
-def test_refused_with_nothing_written(name: str, words: str, changed: Any, facts: Any) -> None:
-    given: dict[str, Any] = {
+@pytest.mark.parametrize(("name", "message", "changed", "facts"), INVALID_UPDATES)
+def test_invalid_updates_raise_and_write_nothing(name: str, message: str, changed: Any, facts: Any) -> None:
+    arguments: dict[str, Any] = {
         "rule": "adagrad", "table": np.ones((4, 3), F4), "slots": (np.ones((4, 3), F4),), "grad": np.ones((2, 3), F4)
     }  # fmt: skip
     own = {
@@ -382,16 +382,16 @@ def test_refused_with_nothing_written(name: str, words: str, changed: Any, facts
         "apply_bags": {"indices": [0, 1, 2], "segment_ids": [0, 0, 1]},
         "apply_planned": {"plan": rg.Plan([0, 1, 2], [0, 0, 1], 4)},
     }
-    given = {**given, **own[name], **changed, "step": STEP}
-    before = [np.array(a, copy=True) for a in (given["table"], *given["slots"])]
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words) as caught:
-        getattr(optim, name)(**given)
-    assert all(map(np.array_equal, (given["table"], *given["slots"]), before))
+    arguments = {**arguments, **own[name], **changed, "step": STEP}
+    before = [np.array(a, copy=True) for a in (arguments["table"], *arguments["slots"])]
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message) as caught:
+        getattr(optim, name)(**arguments)
+    assert all(map(np.array_equal, (arguments["table"], *arguments["slots"]), before))
     assert caught.value.op == name
     assert {k: getattr(caught.value, k) for k in facts} == facts
 
 
-def test_what_is_updated_stands_apart() -> None:
+def test_updated_arrays_must_not_overlap() -> None:
     table = np.ones((4, 3), F4)
     with pytest.raises(rg.errors.InvalidArgumentError, match="table is updated in place, but shares memory with grad"):
         optim.apply_all("sgd", table, (), table, STEP)
@@ -404,7 +404,7 @@ def test_what_is_updated_stands_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "words"),
+    ("numbers", "message"),
     [
         ({"lr": float("nan")}, "lr must be a finite number; got nan"),
         ({"lr": "fast"}, "lr must be a finite number; got 'fast'"),
@@ -417,12 +417,12 @@ def test_what_is_updated_stands_apart() -> None:
         ({"lr": 1.0, "rate": float("inf")}, "rate must be a finite number"),
     ],
 )
-def test_numbers_refused(numbers: dict[str, Any], words: str) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+def test_invalid_hyperparameters_raise(numbers: dict[str, Any], message: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
         Step(**numbers)
 
 
-def test_the_kernels_are_listed_apart() -> None:
+def test_update_kernels_are_a_separate_list() -> None:
     names = [name for name, _ in _core.update_kernels()]
     assert names == ["apply_rows", "apply_all", "apply_bags", "apply_planned"]
     assert not set(names) & {name for name, _ in _core.kernels()}
@@ -438,7 +438,7 @@ def test_masked_arrays_are_rejected_with_nothing_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "initial", "words"),
+    ("table", "initial", "message"),
     [
         ([[1.0]], 0.0, "table must be an array; got list"),
         (np.ones((), np.float32), 0.0, "table is updated in place and must be of rank 1 or more"),
@@ -449,12 +449,12 @@ def test_masked_arrays_are_rejected_with_nothing_written() -> None:
         (np.ones((2, 2), np.float32), 1e300, r"initial must be a number that fits float32; got 1e\+300"),
     ],
 )
-def test_slots_that_cannot_be_made(table: Any, initial: Any, words: str) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+def test_invalid_arguments_of_new_slots_raise(table: Any, initial: Any, message: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
         optim.new_slots("row_wise_adagrad", table, initial=initial)
 
 
-def test_slots_of_a_table_that_cannot_be_written() -> None:
+def test_slots_of_a_read_only_table() -> None:
     table = np.ones((2, 2), np.float32)
     table.flags.writeable = False
     assert optim.new_slots("adagrad", table, initial=0.5)[0].tolist() == [[0.5, 0.5], [0.5, 0.5]]
@@ -466,13 +466,13 @@ def test_rows_that_are_lists_are_rejected() -> None:
         optim.apply_gradient("sgd", np.ones((2, 1), np.float32), (), rows, Step(lr=1.0))
 
 
-def test_exact_numbers_of_python() -> None:
+def test_decimals_and_fractions_as_hyperparameters() -> None:
     assert Step(lr=Decimal("0.5"), eps=Fraction(1, 4), step=3).numbers() == Step(lr=0.5, eps=0.25, step=3).numbers()
 
 
 @pytest.mark.parametrize("values", [1, 3])
 @pytest.mark.parametrize("unique", [False, True])
-def test_rows_that_are_not_as_many_as_their_indices(values: int, unique: bool) -> None:
+def test_rows_and_indices_of_different_lengths_raise(values: int, unique: bool) -> None:
     table = np.ones((4, 2), np.float32)
     rows = rg.IndexedRows(np.ones((values, 2), np.float32), np.array([1, 2]), 4, unique)
     with pytest.raises(rg.errors.InvalidArgumentError, match=rf"indices must have shape \[{values}\], got \[2\]"):
@@ -481,14 +481,14 @@ def test_rows_that_are_not_as_many_as_their_indices(values: int, unique: bool) -
 
 
 @pytest.mark.parametrize("indices", [np.array(1), None, iter([1]), np.ma.array([1])])
-def test_indices_of_rows_that_are_not_a_vector(indices: Any) -> None:
+def test_row_indices_that_are_not_a_vector_raise(indices: Any) -> None:
     rows = rg.IndexedRows(np.ones((1, 2), np.float32), indices, 4)
     with pytest.raises(rg.errors.InvalidArgumentError, match="apply_gradient: indices must"):
         optim.apply_gradient("sgd", np.ones((4, 2), np.float32), (), rows, Step(lr=1.0))
 
 
 @pytest.mark.parametrize(
-    ("rule", "given", "words"),
+    ("rule", "hyperparameters", "message"),
     [
         ("sgd", {"lr": 1e39}, "lr must be a number that fits float32; got 1e"),
         ("sgd", {"lr": 1, "weight_decay": 1e39}, "weight_decay must be a number that fits float32"),
@@ -498,27 +498,27 @@ def test_indices_of_rows_that_are_not_a_vector(indices: Any) -> None:
         ("adam", {"lr": 1, "betas": (0.9, 1 - 1e-9)}, "betas must be below 1 in float32; got 0.999999999"),
     ],
 )
-def test_numbers_that_a_table_of_32_bits_cannot_hold(rule: str, given: dict[str, Any], words: str) -> None:
-    if rule == "adam" and "betas" not in given:
-        given = given | {"betas": (0.99, 0.9)}  # a rate above lr
+def test_hyperparameters_beyond_float32_raise(rule: str, hyperparameters: dict[str, Any], message: str) -> None:
+    if rule == "adam" and "betas" not in hyperparameters:
+        hyperparameters = hyperparameters | {"betas": (0.99, 0.9)}  # an lr_t above lr
     table = np.ones((4, 2), np.float32)
     slots = optim.new_slots(rule, table)
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
-        optim.apply_rows(rule, table, slots, np.ones((1, 2), np.float32), [1], Step(**given))
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
+        optim.apply_rows(rule, table, slots, np.ones((1, 2), np.float32), [1], Step(**hyperparameters))
     assert (table == 1).all()
     assert not any(slot.any() for slot in slots)
     wide = np.ones((4, 2))
-    optim.apply_rows(rule, wide, optim.new_slots(rule, wide), np.ones((1, 2)), [1], Step(**given))
+    optim.apply_rows(rule, wide, optim.new_slots(rule, wide), np.ones((1, 2)), [1], Step(**hyperparameters))
 
 
-def test_numbers_that_a_rule_does_not_read_may_be_anything() -> None:
+def test_unused_hyperparameters_are_not_validated() -> None:
     table = np.ones((2, 1), np.float32)
     optim.apply_rows("sgd", table, (), table[:1].copy(), [1], Step(lr=0.5, eps=1e300, rate=1e300))
     assert table.ravel().tolist() == [1.0, 0.5]
 
 
 @pytest.mark.parametrize(
-    ("dtype", "shape", "offset", "words"),
+    ("dtype", "shape", "offset", "message"),
     [
         ("float32", (-4, 2), 0, r"shape of table must be a tuple of sizes; got \(-4, 2\)"),
         ("float32", [4, 2], 0, "shape of table must be a tuple of sizes"),
@@ -529,31 +529,31 @@ def test_numbers_that_a_rule_does_not_read_may_be_anything() -> None:
         ("float32", (4, 2), None, "address of table must be an address"),
     ],
 )
-def test_memory_that_cannot_be(dtype: Any, shape: Any, offset: Any, words: str) -> None:
+def test_invalid_memory_raises(dtype: Any, shape: Any, offset: Any, message: str) -> None:
     table = np.ones((4, 2), np.float32)
     memory = Memory(None if offset is None else table.ctypes.data + offset, dtype, shape)  # type: ignore[arg-type]
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
         optim.apply_rows("sgd", memory, (), np.ones((1, 2), np.float32), [1], Step(lr=1.0))
     assert (table == 1).all()
 
 
-def test_a_table_of_another_byte_order_is_named() -> None:
+def test_a_table_of_non_native_byte_order_raises() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"table must be one of .*; got >f4"):
         optim.apply_rows("sgd", np.ones((4, 2), ">f4"), (), np.ones((1, 2), np.float32), [1], Step(lr=1.0))
 
 
-def test_slots_that_no_machine_holds() -> None:
+def test_slots_beyond_memory_raise() -> None:
     with pytest.raises(rg.errors.ResourceExhaustedError, match="new_slots: OOM"):
         optim.new_slots("adam", Memory(64, "float32", (2**58, 2)))
 
 
-def test_slots_do_not_begin_below_zero() -> None:
+def test_negative_initial_slots_raise() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="initial must be a finite number of at least 0; got -1"):
         optim.new_slots("adagrad", np.ones((2, 2), np.float32), initial=-1.0)
 
 
-def test_slots_start_as_the_rule_says() -> None:
-    """FTRL would divide 0 by 0 at the first gradient of 0 if its accumulator began with 0."""
+def test_initial_slots_follow_the_rule() -> None:
+    """With an accumulator of 0, FTRL would divide 0 by 0 at the first gradient of 0."""
     table = np.ones((2, 3), np.float32)
     accumulator, linear = optim.new_slots("ftrl", table)
     assert accumulator.tolist() == np.full((2, 3), 0.1, np.float32).tolist()

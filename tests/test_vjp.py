@@ -21,13 +21,13 @@ DY = np.ones((1, 2))
 
 
 def test_by_name_by_function_and_by_position() -> None:
-    named = rg.vjp("SparseSegmentMean", X, DY)
-    assert set(named) == set(X)
-    assert named["indices"] is None
+    by_name = rg.vjp("SparseSegmentMean", X, DY)
+    assert set(by_name) == set(X)
+    assert by_name["indices"] is None
     by_function = rg.vjp(rg.raw_ops.sparse_segment_mean, tuple(X.values()), DY)
     assert isinstance(by_function, tuple)
-    assert np.array_equal(named["data"], by_function[0])
-    assert named["data"].tolist() == [[0.5, 0.5], [0, 0], [0.5, 0.5]]
+    assert np.array_equal(by_name["data"], by_function[0])
+    assert by_name["data"].tolist() == [[0.5, 0.5], [0, 0], [0.5, 0.5]]
 
 
 def test_sparse_gradient() -> None:
@@ -48,7 +48,7 @@ def test_integers_have_no_gradient() -> None:
     assert rg.vjp("SparseSegmentSum", {**X, "data": TABLE.astype(np.int32)}, DY)["data"] is None
 
 
-def test_python_lists_have() -> None:
+def test_python_lists_have_gradients() -> None:
     grads = rg.vjp("SparseSegmentSum", {**X, "data": [[1.0], [2.0], [3.0]]}, np.ones((1, 1), np.float32))
     assert grads["data"].tolist() == [[1], [0], [1]]
 
@@ -61,7 +61,7 @@ def test_gradients_keep_the_dtype(kind: str, dtype: Any) -> None:
     assert to_data.dtype == to_weights.dtype == dtype
 
 
-def test_a_value_used_twice_adds_up() -> None:
+def test_gradients_of_a_value_used_twice_are_summed() -> None:
     def twice(table: Any) -> Any:
         first = OPS["SparseSegmentSum"](table, [0], [0])
         second = OPS["SparseSegmentSum"](table, [0, 1], [0, 0], sparse_gradient=True)
@@ -70,7 +70,7 @@ def test_a_value_used_twice_adds_up() -> None:
     assert rg.vjp(twice, (TABLE,), DY)[0].tolist() == [[2, 2], [1, 1], [0, 0]]
 
 
-def test_what_does_not_depend_on_an_input_has_no_gradient() -> None:
+def test_independent_outputs_have_no_gradient() -> None:
     assert rg.vjp(lambda a, b: OPS["Neg"](a), (TABLE, TABLE), np.ones((3, 2)))[1] is None
 
 
@@ -78,12 +78,12 @@ def test_an_unused_input_through_a_constant_function() -> None:
     assert rg.vjp(lambda a: TABLE, (TABLE,), np.ones((3, 2))) == (None,)
 
 
-def test_cotangent_of_another_shape() -> None:
+def test_cotangent_of_another_shape_raises() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"cotangents\[0\] must have shape \[1,2\], got \[2,2\]"):
         rg.vjp("SparseSegmentSum", X, np.ones((2, 2)))
 
 
-def test_too_many_cotangents() -> None:
+def test_too_many_cotangents_raise() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="cotangents must have length 1, got 2"):
         rg.vjp("SparseSegmentSum", X, (DY, DY))
 
@@ -110,7 +110,7 @@ def test_an_empty_batch_has_zero_gradient() -> None:
     assert not rg.vjp("SparseSegmentMeanWithNumSegments", x, np.ones((2, 2)))["data"].any()
 
 
-def test_friendly_functions_can_be_differentiated() -> None:
+def test_sparse_functions_can_be_differentiated() -> None:
     eye = rg.SparseTensor.from_dense(np.eye(2))
     to_a, to_b = rg.vjp(lambda a, b: rg.sparse.add(a, b).values, (eye, eye), ([1.0, 2.0],))
     assert to_a.tolist() == to_b.tolist() == [1, 2]
@@ -127,7 +127,7 @@ def test_a_list_of_outputs() -> None:
     assert rg.vjp(both, (TABLE,), [DY, np.ones((3, 2))])[0].tolist() == [[0, 0], [-1, -1], [-1, -1]]
 
 
-def test_functions_that_do_not_return_arrays() -> None:
+def test_functions_that_do_not_return_arrays_raise() -> None:
     def gradient(y: Any) -> Any:
         return rg.vjp("SparseSegmentSum", X, y, sparse_gradient=True)["data"]
 
@@ -135,7 +135,7 @@ def test_functions_that_do_not_return_arrays() -> None:
         rg.vjp(gradient, (DY,), TABLE)
 
 
-def test_cotangent_of_another_dtype() -> None:
+def test_cotangent_of_another_dtype_raises() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"cotangents\[0\] must be float64, as the output"):
         rg.vjp("SparseSegmentSum", X, DY.astype(np.float32))
 
@@ -146,7 +146,7 @@ def test_name_reaches_errors_through_vjp() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "words"),
+    ("function", "message"),
     [
         (lambda x: x - 1.0, "instead of - use rowgrad.dense_ops.Sub"),
         (lambda x: 1.0 / x, "instead of / use rowgrad.dense_ops.RealDiv"),
@@ -155,27 +155,27 @@ def test_name_reaches_errors_through_vjp() -> None:
         (lambda x: -x, "instead of - use rowgrad.dense_ops.Neg"),
     ],
 )
-def test_an_operator_names_the_op_to_use(function: Any, words: str) -> None:
-    with pytest.raises(TypeError, match=words):
+def test_an_operator_names_the_op_to_use(function: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         rg.vjp(function, (TABLE,), TABLE)
-    op = words.rpartition(".")[2]
+    op = message.rpartition(".")[2]
     assert callable(getattr(rg.dense_ops, op))
 
 
-def test_a_sparse_output_means_its_values() -> None:
-    whole = rg.SparseTensor([[0, 1], [1, 0], [1, 2]], np.array([1.0, 2.0, 4.0]), [2, 3])
+def test_cotangent_of_a_sparse_output_is_for_its_values() -> None:
+    tensor = rg.SparseTensor([[0, 1], [1, 0], [1, 2]], np.array([1.0, 2.0, 4.0]), [2, 3])
     dy = np.array([10.0, 20.0])
-    gradient, *others = rg.vjp(rg.sparse.slice, (whole, [0, 1], [2, 2]), dy)
+    gradient, *others = rg.vjp(rg.sparse.slice, (tensor, [0, 1], [2, 2]), dy)
     assert gradient.tolist() == [10.0, 0.0, 20.0]
     assert others == [None, None]
-    assert rg.vjp(lambda w: rg.sparse.slice(w, [0, 1], [2, 2]).values, (whole,), dy)[0].tolist() == gradient.tolist()
+    assert rg.vjp(lambda w: rg.sparse.slice(w, [0, 1], [2, 2]).values, (tensor,), dy)[0].tolist() == gradient.tolist()
     rows = rg.SparseTensor([[1, 0]], np.array([3.0]), [2, 1])
     assert rg.vjp(rg.sparse.fill_empty_rows, (rows, 0.5), (dy, None))[0].tolist() == [20.0]
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"cotangents\[0\] must have shape \[2\]"):
-        rg.vjp(rg.sparse.slice, (whole, [0, 1], [2, 2]), np.ones(3))
+        rg.vjp(rg.sparse.slice, (tensor, [0, 1], [2, 2]), np.ones(3))
 
 
-def test_gradients_share_no_memory() -> None:
+def test_gradients_do_not_share_memory() -> None:
     x, dy = np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)
     first, second = rg.vjp(rg.dense_ops.Add, (x, x), dy)
     first *= 2
@@ -196,7 +196,7 @@ def test_rows_do_not_change_when_a_batch_is_reused() -> None:
     assert (rows.indices.tolist(), rows.values.tolist()) == ([2, 0], [[1], [1]])
 
 
-def test_a_tuple_is_not_a_list_of_shards() -> None:
+def test_a_tuple_of_shards_raises() -> None:
     a, b = np.ones((2, 2), np.float32), np.ones((2, 2), np.float32)
     ids = rg.SparseTensor([[0, 0], [1, 0]], np.array([0, 1]), [2, 1])
     assert rg.embedding_lookup_sparse((a, b), ids).shape == (2, 2, 2)
@@ -212,7 +212,7 @@ def test_gradients_of_a_tuple_are_a_tuple() -> None:
         assert [g.tolist() for g in found] == [[1, 2], [1, 2]]
 
 
-def test_rows_among_the_inputs_mean_their_values() -> None:
+def test_gradient_of_indexed_rows_is_for_their_values() -> None:
     rows = rg.IndexedRows(np.ones((2, 1)), np.array([2, 0]), 3)
     (found,) = rg.vjp(rg.densify, (rows,), np.array([[5.0], [6.0], [7.0]]))
     assert found.tolist() == [[7], [5]]
@@ -246,40 +246,40 @@ def test_branches_on_the_results_of_ops() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("cotangent", "message"),
     [
         ("abc", r"cotangents\[0\] must be float64, as the output; got object"),
         (1j, r"cotangents\[0\] must be float64, as the output; got complex128"),
         ({"a": 1}, r"cotangents\[0\] must be an array; got dict"),
     ],
 )
-def test_cotangents_that_are_not_real_numbers(given: Any, words: str) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
-        rg.vjp(rg.dense_ops.Square, (np.ones(()),), given)
+def test_cotangents_that_are_not_real_numbers_raise(cotangent: Any, message: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
+        rg.vjp(rg.dense_ops.Square, (np.ones(()),), cotangent)
 
 
-def test_a_table_looked_up_twice_gets_the_rows_of_both_lookups() -> None:
+def test_two_lookups_concatenate_their_rows() -> None:
     table = np.arange(12, dtype=np.float32).reshape(6, 2)
     first = rg.SparseTensor([[0, 0], [1, 0]], np.array([1, 2], np.int32), [2, 1])
     second = rg.SparseTensor([[0, 0], [1, 0]], np.array([2, 5]), [2, 1])
 
-    def both(t: Any) -> Any:
+    def two_lookups(t: Any) -> Any:
         ten_times = rg.dense_ops.Mul(rg.safe_embedding_lookup_sparse(t, first), np.float32(10))
         return rg.dense_ops.Add(ten_times, rg.safe_embedding_lookup_sparse(t, second))
 
-    rows = rg.vjp(both, (table,), np.ones((2, 2), np.float32))[0]
-    assert isinstance(rows, rg.IndexedRows)  # TensorFlow's order: the last lookup first
+    rows = rg.vjp(two_lookups, (table,), np.ones((2, 2), np.float32))[0]
+    assert isinstance(rows, rg.IndexedRows)  # as in TensorFlow: the last lookup first
     assert (rows.indices.tolist(), rows.num_rows, rows.is_unique) == ([2, 5, 1, 2], 6, False)
     assert rows.values.tolist() == [[1, 1], [1, 1], [10, 10], [10, 10]]
 
-    def and_all(t: Any) -> Any:
-        return rg.dense_ops.Add(both(t), rg.dense_ops.Sum(t, axis=[0, 1]))
+    def with_dense_use(t: Any) -> Any:
+        return rg.dense_ops.Add(two_lookups(t), rg.dense_ops.Sum(t, axis=[0, 1]))
 
-    whole = rg.vjp(and_all, (table,), np.ones((2, 2), np.float32))[0]
+    whole = rg.vjp(with_dense_use, (table,), np.ones((2, 2), np.float32))[0]
     assert whole.tolist() == [[4, 4], [14, 14], [15, 15], [4, 4], [4, 4], [5, 5]]
 
 
-def test_rows_of_two_lookups_have_gradients_themselves() -> None:
+def test_rows_of_two_lookups_are_differentiable() -> None:
     ids = rg.SparseTensor([[0, 0], [1, 0]], np.array([1, 2]), [2, 1])
 
     def squares(t: Any) -> Any:
@@ -291,7 +291,7 @@ def test_rows_of_two_lookups_have_gradients_themselves() -> None:
     assert rg.densify(rg.vjp(table_gradient, (TABLE,), np.ones((3, 2)))[0]).tolist() == [[0, 0], [2, 2], [2, 2]]
 
 
-def test_a_step_with_a_shared_table_leaves_other_rows_alone() -> None:
+def test_a_step_with_a_shared_table_keeps_other_rows() -> None:
     table = np.ones((4, 1), np.float32)
     slots = optim.new_slots("adam", table, initial=0.5)
     rows = rg.vjp(
@@ -302,12 +302,12 @@ def test_a_step_with_a_shared_table_leaves_other_rows_alone() -> None:
     assert (table[[1, 3]] < 1).all()
 
 
-def test_arrays_of_a_gradient_are_freed_when_it_is_done() -> None:
-    seen: list[Any] = []
+def test_arrays_are_freed_after_the_gradient() -> None:
+    references: list[Any] = []
 
     def function(x: Any) -> Any:
         y = OPS["Neg"](x)
-        seen.append(weakref.ref(y.value))
+        references.append(weakref.ref(y.value))
         return OPS["Mul"](y, y)
 
     gc.disable()
@@ -315,19 +315,19 @@ def test_arrays_of_a_gradient_are_freed_when_it_is_done() -> None:
         rg.vjp(function, (TABLE,), np.ones((3, 2)))
         with pytest.raises(rg.errors.InvalidArgumentError):
             rg.vjp(function, (TABLE,), np.ones(3))
-        assert [value() for value in seen] == [None, None]
+        assert [value() for value in references] == [None, None]
     finally:
         gc.enable()
 
 
-def test_ids_given_as_a_list_become_an_array_of_the_gradient() -> None:
+def test_ids_as_a_list_become_an_array_in_the_gradient() -> None:
     ids = [2, 0]
     rows = rg.vjp("GatherRows", (TABLE, ids), np.ones((2, 2)))[0]
     ids[0] = 1
     assert rows.indices.tolist() == [2, 0]
 
 
-def test_lists_of_numbers_take_the_dtype_they_take_in_the_call() -> None:
+def test_lists_of_numbers_have_the_dtype_of_the_call() -> None:
     wide, numbers = np.array([3.0, 7.0]), [0.1, 0.2]
     to_wide, to_numbers = rg.vjp(OPS["Mul"], (wide, numbers), np.ones(2))
     assert to_wide.tolist() == numbers  # in float64, as Mul(wide, numbers) reads them
@@ -339,7 +339,7 @@ def test_lists_of_numbers_take_the_dtype_they_take_in_the_call() -> None:
     assert rg.vjp(inner, (numbers,), np.ones(2))[0].tolist() == [6, 14]
 
 
-def test_a_nested_list_of_numbers_is_not_a_table() -> None:
+def test_a_nested_list_of_numbers_is_a_list_of_shards() -> None:
     ids = rg.SparseTensor([[0, 0]], np.array([1]), [1, 1])
     shards = [[1.0, 2.0], [3.0, 4.0]]
     assert rg.embedding_lookup_sparse(shards, ids).tolist() == [2.0]  # two shards of rank 1
@@ -347,25 +347,25 @@ def test_a_nested_list_of_numbers_is_not_a_table() -> None:
         rg.vjp(rg.embedding_lookup_sparse, (shards, ids), np.ones((1, 2), np.float32))
 
 
-def test_lists_of_different_lengths_are_rejected_by_the_op() -> None:
+def test_lists_of_different_lengths_raise() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="Neg: x must be an array"):
         rg.vjp(OPS["Neg"], ([[1.0, 2.0], [3.0]],), 1.0)
 
 
-def test_containers_of_arrays_keep_their_form_and_dtype() -> None:
-    def function(given: Any, weights: Any) -> Any:
-        return OPS["Add"](OPS["Mul"](given["a"], weights[0][0]), OPS["Neg"](weights[1]))
+def test_containers_of_arrays_keep_their_type_and_dtype() -> None:
+    def function(arrays: Any, weights: Any) -> Any:
+        return OPS["Add"](OPS["Mul"](arrays["a"], weights[0][0]), OPS["Neg"](weights[1]))
 
-    given, weights = {"a": np.array([2.0, 3.0]), "n": 5}, [[np.array([0.1, 0.2])], np.zeros(2)]
-    to_given, to_weights = rg.vjp(function, (given, weights), np.ones(2))
-    assert (to_given["a"].tolist(), to_given["n"]) == ([0.1, 0.2], None)
+    arrays, weights = {"a": np.array([2.0, 3.0]), "n": 5}, [[np.array([0.1, 0.2])], np.zeros(2)]
+    to_arrays, to_weights = rg.vjp(function, (arrays, weights), np.ones(2))
+    assert (to_arrays["a"].tolist(), to_arrays["n"]) == ([0.1, 0.2], None)
     assert (to_weights[0][0].tolist(), to_weights[1].tolist()) == ([2, 3], [-1, -1])
     tensors = [rg.SparseTensor([[k]], np.ones(1), [2]) for k in range(2)]
     both = rg.vjp(lambda pair: rg.sparse.add(*pair), (tensors,), np.array([3.0, 4.0]))[0]
     assert [gradient.tolist() for gradient in both] == [[3], [4]]
 
 
-def test_cotangents_of_another_byte_order() -> None:
+def test_cotangents_of_non_native_byte_order() -> None:
     assert rg.vjp(OPS["Neg"], (TABLE,), TABLE.astype(">f8"))[0].tobytes() == (-TABLE).tobytes()
     assert rg.vjp(lambda x: x, (TABLE.astype(">f8"),), TABLE)[0].tolist() == TABLE.tolist()
 
@@ -375,7 +375,7 @@ def test_cotangents_of_constants_have_their_shape() -> None:
         rg.vjp(lambda x: (OPS["Neg"](x), TABLE), (TABLE,), (TABLE, np.ones(2)))
 
 
-def test_cotangents_that_the_dtype_does_not_hold() -> None:
+def test_cotangents_beyond_the_dtype_raise() -> None:
     half = np.ones((), np.float16)
     with pytest.raises(
         rg.errors.InvalidArgumentError, match=r"cotangents\[0\] must contain values of float16; got 10+"

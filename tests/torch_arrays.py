@@ -13,7 +13,7 @@ from samples import sample
 
 
 def to_torch(value: Any) -> Any:
-    """A NumPy array as a tensor on the same memory; None where torch has no such dtype."""
+    """Return a NumPy array as a tensor on the same memory; None if torch lacks the dtype."""
     if not isinstance(value, np.ndarray):
         return value
     if value.dtype == ml_dtypes.bfloat16:
@@ -31,12 +31,12 @@ def to_numpy(tensor: Any) -> np.ndarray:
 
 
 def split(op: Op, dtype: Any = np.float64, seed: int = 3) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A sample's arguments as tensors (host inputs as numbers), and its attributes."""
-    drawn = sample(op.name, np.random.default_rng(seed), dtype)
-    given = {k: v for k, v in drawn.items() if k in op.input_names}
-    attrs = {k: v for k, v in drawn.items() if k in op.attrs}
+    """Return a sample's arguments as tensors (host inputs as numbers), and its attributes."""
+    sampled = sample(op.name, np.random.default_rng(seed), dtype)
+    args = {k: v for k, v in sampled.items() if k in op.input_names}
+    attrs = {k: v for k, v in sampled.items() if k in op.attrs}
     return {
-        a.name: [to_torch(v) for v in given[a.name]] if a.many else _argument(given[a.name], a.host) for a in op.inputs
+        a.name: [to_torch(v) for v in args[a.name]] if a.many else _argument(args[a.name], a.host) for a in op.inputs
     }, attrs
 
 
@@ -47,5 +47,5 @@ def _argument(value: Any, host: bool) -> Any:
 
 
 def floats(outputs: Any) -> Any:
-    several = outputs if isinstance(outputs, tuple) else (outputs,)
-    return tuple(o for o in several if o.is_floating_point())
+    results = outputs if isinstance(outputs, tuple) else (outputs,)
+    return tuple(o for o in results if o.is_floating_point())

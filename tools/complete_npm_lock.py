@@ -1,8 +1,7 @@
 """Complete web/package-lock.json with the optional packages of other systems, which `npm ci` requires.
 
-npm leaves packages out of the lock file that it cannot find for another system, and then rejects the file. Run this
-after `npm install` has changed the lock file. Added entries have a version and the system that the package's name
-states.
+npm omits packages from the lock file that it cannot find for another system, and then rejects the file. Run this after
+`npm install` has changed the lock file. Added entries have a version and the system that the package's name states.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ LIBRARIES = {"gnu": "glibc", "gnueabihf": "glibc", "musl": "musl", "musleabihf":
 
 
 def entry(name: str, version: str, dev: bool) -> dict[str, Any]:
-    """The lock file's entry of a package for another system."""
-    words = name.rpartition("/")[2].split("-")
-    cpus = [word for word in words if word in CPUS]
-    systems = [word for word in words if word in SYSTEMS]
-    made: dict[str, Any] = {"version": version, "cpu": cpus[:1]}
+    """Return the lock file's entry of a package for another system."""
+    name_parts = name.rpartition("/")[2].split("-")
+    cpus = [word for word in name_parts if word in CPUS]
+    systems = [word for word in name_parts if word in SYSTEMS]
+    entry_: dict[str, Any] = {"version": version, "cpu": cpus[:1]}
     if not cpus:
-        raise SystemExit(f"{name}: its name does not say for which processor it is")
+        raise SystemExit(f"{name}: its name does not contain a processor")
     if dev:
-        made["dev"] = True
-    if "linux" in systems and (found := [LIBRARIES[word] for word in words if word in LIBRARIES]):
-        made["libc"] = found
-    made["optional"] = True
+        entry_["dev"] = True
+    if "linux" in systems and (found := [LIBRARIES[word] for word in name_parts if word in LIBRARIES]):
+        entry_["libc"] = found
+    entry_["optional"] = True
     if systems:
-        made["os"] = systems[:1]
-    return made
+        entry_["os"] = systems[:1]
+    return entry_
 
 
 def complete(lock: dict[str, Any]) -> list[str]:
-    """Add the missing entries; returns the names of the packages."""
+    """Add the missing entries; return the names of their packages."""
     packages: dict[str, Any] = lock["packages"]
     missing = {
         name: entry(name, version, package.get("dev", False))
@@ -45,7 +44,7 @@ def complete(lock: dict[str, Any]) -> list[str]:
         for name, version in package.get("optionalDependencies", {}).items()
         if f"node_modules/{name}" not in packages
     }
-    packages.update({f"node_modules/{name}": made for name, made in missing.items()})
+    packages.update({f"node_modules/{name}": entry_ for name, entry_ in missing.items()})
     lock["packages"] = {name: packages[name] for name in sorted(packages)}
     return sorted(missing)
 

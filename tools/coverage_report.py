@@ -64,26 +64,26 @@ def python_lines() -> int:
     return failed or below
 
 
-def run_command(*words: object, **environment: str) -> int:
-    """Run a command in the project's folder; returns its exit status."""
-    print("$", *words, flush=True)
-    return subprocess.run([str(word) for word in words], cwd=ROOT, env={**os.environ, **environment}).returncode
+def run_command(*command: object, **environment: str) -> int:
+    """Run a command in the project's folder; return its exit status."""
+    print("$", *command, flush=True)
+    return subprocess.run([str(word) for word in command], cwd=ROOT, env={**os.environ, **environment}).returncode
 
 
 # -- Branches of the kernels ------------------------------------------------------------------------------------------
 
 
 def kernel_branches(programs: Path) -> int:
-    """Build, run, count, and compare the branches that are left with docs/coverage.md."""
+    """Build, run, count, and compare the uncovered branches with docs/coverage.md."""
     if failed := _build(programs) or _run(programs):
         return failed
-    left, table = _left()
+    uncovered, table = _uncovered()
     explained = _explained()
-    unknown = [place for place in left if not any(_is_at(place, *one) for one in explained)]
+    unknown = [place for place in uncovered if not any(_is_at(place, *one) for one in explained)]
     (OUT / "kernels.txt").write_text(table, encoding="utf-8")
     print(table)
     for place in unknown:
-        print(f"not in docs/coverage.md: {_text(place)} {left[place]}", file=sys.stderr)
+        print(f"not in docs/coverage.md: {_text(place)} {uncovered[place]}", file=sys.stderr)
     return int(bool(unknown))
 
 
@@ -106,7 +106,7 @@ def _run(programs: Path) -> int:
         old.unlink()
     tests = ("-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-p", "coverage_pytest_plugin")
     core = next(CORE.glob("_core.*"))
-    # %m identifies the program: counts of one program are added up, counts of different programs stay apart.
+    # %m identifies the program: counts of one program are added up, those of different programs stay separate.
     return run_command(
         programs / "ctest", "--test-dir", TESTS, "--output-on-failure", "-j", "2",
         LLVM_PROFILE_FILE=str(TESTS / "%m.profraw"),
@@ -116,50 +116,50 @@ def _run(programs: Path) -> int:
     )  # fmt: skip
 
 
-def _left() -> tuple[dict[Place, str], str]:
-    """Branches that no program took both ways, and the report as text."""
-    ways = defaultdict[Place, set[str]](set)
+def _uncovered() -> tuple[dict[Place, str], str]:
+    """Return the branches that no program took both ways, and the report as text."""
+    outcomes = defaultdict[Place, set[str]](set)
     programs = [*(t for t in TESTS.glob("test_*") if t.is_file()), next(CORE.glob("_core.*"))]
     counts = {folder: _merged(folder) for folder in (TESTS, CORE)}
     for program in programs:
-        for place, way in _seen(program, counts[program.parent]):
-            ways[place] |= way
-    left = {
-        place: f"never {'true' if way == {'False'} else 'false'}" if way else "not reached"
-        for place, way in sorted(ways.items())
-        if len(way) < 2
+        for place, outcome in _branches(program, counts[program.parent]):
+            outcomes[place] |= outcome
+    uncovered = {
+        place: f"never {'true' if outcome == {'False'} else 'false'}" if outcome else "not reached"
+        for place, outcome in sorted(outcomes.items())
+        if len(outcome) < 2
     }
-    all_in, left_in = Counter(p[0] for p in ways), Counter(p[0] for p in left)
-    rows = [f"{all_in[name] - left_in[name]:5} of {all_in[name]:4}  {name}" for name in sorted(all_in)]
-    percent = 100 * (1 - len(left) / max(1, len(ways)))
-    whole = f"{percent:.1f} % of {len(ways)} branches went both ways"
-    return left, "\n".join([*rows, "", whole, *(f"{_text(p)} {left[p]}" for p in left), ""])
+    total_in, uncovered_in = Counter(p[0] for p in outcomes), Counter(p[0] for p in uncovered)
+    rows = [f"{total_in[name] - uncovered_in[name]:5} of {total_in[name]:4}  {name}" for name in sorted(total_in)]
+    percent = 100 * (1 - len(uncovered) / max(1, len(outcomes)))
+    whole = f"{percent:.1f} % of {len(outcomes)} branches went both ways"
+    return uncovered, "\n".join([*rows, "", whole, *(f"{_text(p)} {uncovered[p]}" for p in uncovered), ""])
 
 
 def _merged(folder: Path) -> Path:
     merged = folder / "all.profdata"
-    words = [_tool("llvm-profdata"), "merge", "-sparse", *map(str, folder.glob("*.profraw")), "-o", str(merged)]
-    subprocess.run(words, check=True)
+    command = [_tool("llvm-profdata"), "merge", "-sparse", *map(str, folder.glob("*.profraw")), "-o", str(merged)]
+    subprocess.run(command, check=True)
     return merged
 
 
-def _seen(program: Path, counts: Path) -> list[tuple[Place, set[str]]]:
-    """The branches of a program and the ways they went. Conditions on template arguments are not branches."""
-    words = [_tool("llvm-cov"), "show", str(program), f"-instr-profile={counts}", "-show-branches=count"]
+def _branches(program: Path, counts: Path) -> list[tuple[Place, set[str]]]:
+    """Return the branches of a program and their outcomes. Conditions on template arguments are not branches."""
+    command = [_tool("llvm-cov"), "show", str(program), f"-instr-profile={counts}", "-show-branches=count"]
     sources = [str(ROOT / "cpp" / "kernels"), str(ROOT / "cpp" / "include")]
-    shown = subprocess.run([*words, *sources], check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run([*command, *sources], check=True, capture_output=True, text=True).stdout
     found, name = [], ""
     for line in shown.splitlines():
         if line.startswith("/") and line.endswith(":"):
             name = str(Path(line[:-1]).relative_to(ROOT))
         elif m := re.search(r"Branch \((\d+):(\d+)\): \[True: (\S+), False: (\S+)\]", line):
-            way = {key for key, count in (("True", m[3]), ("False", m[4])) if count != "0"}
-            found.append(((name, int(m[1]), int(m[2])), way))
+            outcome = {key for key, count in (("True", m[3]), ("False", m[4])) if count != "0"}
+            found.append(((name, int(m[1]), int(m[2])), outcome))
     return found
 
 
 def _tool(name: str) -> str:
-    """The path of an LLVM tool of the compiler's version."""
+    """Return the path of an LLVM tool of the compiler's version."""
     tool = Path(ensure_clang.compiler()).resolve().with_name(name)
     return str(tool) if tool.exists() else sys.exit(f"{name} was not found beside clang: apt-get install llvm")
 
@@ -169,13 +169,13 @@ def _text(place: Place) -> str:
 
 
 def _explained() -> list[tuple[str, str]]:
-    """The branches that docs/coverage.md explains: the file, and how the condition begins."""
+    """Return the branches that docs/coverage.md explains: the file, and how the condition begins."""
     page = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
     return re.findall(r"^\| `([^`]+)`: `([^`]+)` \|", page, re.MULTILINE)
 
 
 def _is_at(place: Place, name: str, condition: str) -> bool:
-    """Whether a condition begins at this place. Line numbers change more often than conditions."""
+    """Return whether a condition begins here. Line numbers change more often than conditions."""
     path, line, column = place
     if path != name:
         return False

@@ -1,6 +1,6 @@
 """A Sphinx extension: the block `{api} rowgrad.sparse` with one name per line becomes signatures and docstrings.
 
-They are read from the imported module when the site is built, so they cannot be stale. Docstrings are Markdown;
+They are read from the imported module when the site is built, so they are always up to date. Docstrings are Markdown;
 sessions in them (`>>>`) are shown as code.
 """
 
@@ -53,7 +53,7 @@ def entry(module: str, name: str, value: Any) -> Iterator[str]:
 
 
 def own_members(cls: type) -> list[str]:
-    """The documented members that a class adds to its bases."""
+    """Return the documented members that a class adds to its bases."""
     return [
         name
         for name, value in vars(cls).items()
@@ -81,14 +81,17 @@ def signature(value: Any, bound: bool = False) -> str:
         return "()"
     known = getattr(inspect.unwrap(value.__init__ if inspect.isclass(value) else value), "__globals__", {})
     parameters = [
-        p.replace(annotation=spelled(p.annotation, known), default=Named(p.default) if named(p.default) else p.default)
+        p.replace(
+            annotation=with_links(p.annotation, known),
+            default=ShownName(p.default) if is_class(p.default) else p.default,
+        )
         for p in found.parameters.values()
     ]
-    returns = found.empty if inspect.isclass(value) else spelled(found.return_annotation, known)
+    returns = found.empty if inspect.isclass(value) else with_links(found.return_annotation, known)
     return stringify_signature(found.replace(parameters=parameters[int(bound) :], return_annotation=returns))
 
 
-class Named:
+class ShownName:
     """A default that is a class, shown by its name."""
 
     def __init__(self, value: type) -> None:
@@ -98,20 +101,20 @@ class Named:
         return self.value.__name__
 
 
-def named(default: Any) -> bool:
+def is_class(default: Any) -> bool:
     return inspect.isclass(default) and default is not inspect.Parameter.empty
 
 
-def spelled(annotation: Any, known: dict[str, Any]) -> Any:
-    """An annotation with links to our own classes on the pages: two modules have a Table."""
+def with_links(annotation: Any, known: dict[str, Any]) -> Any:
+    """Return an annotation with links to rowgrad's classes: two modules have a Table."""
     if not isinstance(annotation, str):
         return annotation
-    return re.sub(r"(?<![.\w])[A-Z]\w+", lambda m: homes().get(id(known.get(m[0])), m[0]), annotation)
+    return re.sub(r"(?<![.\w])[A-Z]\w+", lambda m: class_names().get(id(known.get(m[0])), m[0]), annotation)
 
 
 @cache
-def homes() -> dict[int, str]:
-    """The name of each class on the pages."""
+def class_names() -> dict[int, str]:
+    """Return the name of each class on the pages."""
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES.glob("api*.md"))
     found = {}
     for module, names in re.findall(r"^```\{api\} (\S+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
@@ -123,7 +126,7 @@ def homes() -> dict[int, str]:
 
 
 def text_of(value: Any) -> str:
-    """The docstring, unless Python generated it or a base has it."""
+    """Return the docstring, unless Python generated it or it is inherited."""
     text = inspect.getdoc(value) or ""
     own = getattr(value, "__doc__", None)
     return "" if own is None or re.match(r"\w+\(.*\)$", text) else text
@@ -134,13 +137,13 @@ def described(kind: str, name: str, arguments: str, value: Any, members: list[st
 
 
 def block(kind: str, title: str, lines: list[str]) -> Iterator[str]:
-    """A directive as Markdown, with a fence longer than any fence inside it."""
+    """Yield a directive as Markdown, with a fence longer than any fence inside it."""
     fence = "`" * (1 + max((len(m[0]) for line in lines if (m := re.match("```+", line))), default=2))
     yield from (f"{fence}{{py:{kind}}} {title}", "", *lines, fence, "")
 
 
 def markdown(text: str) -> Iterator[str]:
-    """The paragraphs of a docstring; sessions are fenced, because `>>>` is a quotation in Markdown."""
+    """Yield the paragraphs of a docstring; sessions are fenced, because `>>>` is a quotation in Markdown."""
     for paragraph in re.split(r"\n\s*\n", text):
         if paragraph.lstrip().startswith(">>>"):
             yield from ("```python", *paragraph.splitlines(), "```", "")

@@ -46,7 +46,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def ratios(name: str) -> Ratios:
-    """Ratios of minimal times, for results that agree only."""
+    """Return ratios of minimal times, only for results that agree."""
     found: Ratios = {}
     for case, kinds in load(name)["results"].items():
         for kind, peers in kinds.items():
@@ -58,8 +58,8 @@ def ratios(name: str) -> Ratios:
     return found
 
 
-def wrong_answers() -> int:
-    """The number of peers' results that did not agree: 16-bit gradients stored in 16 bits."""
+def wrong_results() -> int:
+    """Return the number of peers' results that did not agree: 16-bit gradients accumulated in 16 bits."""
     runs = (peers for name in COMPARISONS for kinds in load(name)["results"].values() for peers in kinds.values())
     return sum(not answer["agrees"] for peers in runs for peer, answer in peers.items() if peer in PEERS)
 
@@ -84,7 +84,7 @@ def facts(name: str) -> str:
 
 
 def summary(name: str) -> Iterator[str]:
-    """Kind by peer: the geometric mean over the cases and the worst of them; losses are bold."""
+    """Yield kind by peer: the geometric mean over the cases and the worst case; losses are bold."""
     found = ratios(name)
     peers = [p for p in PEERS if any(peer == p for _, peer in found)]
     yield "| | " + " | ".join(PEERS[p] for p in peers) + " |"
@@ -110,7 +110,7 @@ def cases(name: str) -> Iterator[str]:
 
 
 def losses() -> Iterator[str]:
-    """Every comparison in which a peer was faster, the largest loss first."""
+    """Yield every comparison in which a peer was faster, the largest loss first."""
     found = [
         (ratio, name, case, kind, peer)
         for name in COMPARISONS
@@ -119,7 +119,7 @@ def losses() -> Iterator[str]:
         if ratio < 1
     ]
     total = sum(len(by_case) for name in COMPARISONS for by_case in ratios(name).values())
-    yield f"{len(found)} of {total} comparisons on the CPU were lost. {wrong_answers()} more are left out,"
+    yield f"{len(found)} of {total} comparisons on the CPU were lost. {wrong_results()} more are left out,"
     yield "because the peer's answer was another one:"
     yield ""
     yield from ("| what | case | against | times as fast | file |", "|---|---|---|---|---|")
@@ -128,17 +128,17 @@ def losses() -> Iterator[str]:
 
 
 def gpu() -> Iterator[str]:
-    """Queued calls next to torch's in the same run."""
+    """Yield queued calls next to torch's in the same run."""
     data = load("h200-float32")
     yield from ("| batch | forward, ms | torch | times | dense gradient, ms | torch | times |", "|---|" + "---|" * 6)
     products: dict[str, list[float]] = {"forward": [], "dense": []}
     for case in data["cases"]:
         cells = []
-        for kind, seen in products.items():
+        for kind, times in products.items():
             ours = case["ours"][kind]["call queued"]["median"]
             theirs = case["torch"][kind].get("queued", {}).get("median")
             if theirs:
-                seen.append(theirs / ours)
+                times.append(theirs / ours)
             cells += [f"{ours:.3f}", f"{theirs:.3f}" if theirs else "", shown(theirs / ours) if theirs else ""]
         yield f"| {case['case']} | " + " | ".join(cells) + " |"
     means = [shown(mean(v)) for v in products.values()]
@@ -149,7 +149,7 @@ def gpu() -> Iterator[str]:
 
 
 def threads() -> Iterator[str]:
-    """The speed-up of the second thread, next to plain reads of the same rows."""
+    """Yield the speed-up of the second thread, next to plain reads of the same rows."""
     rows = load("threads")["threads"]
     yield from ("| what | case | speed-up | of plain reads | quotient |", "|---|---|---|---|---|")
     for r in rows:
@@ -158,21 +158,21 @@ def threads() -> Iterator[str]:
 
 
 def growth() -> Iterator[str]:
-    """Nanoseconds per id as the number of ids grows."""
+    """Yield nanoseconds per id as the number of ids grows."""
     rows = load("growth")["series"]["N"]
     kinds = list(dict.fromkeys(r["kind"] for r in rows))
     yield "| ids | " + " | ".join(f"{KINDS[k]}, ns an id" for k in kinds) + " |"
     yield "|---|" + "---|" * len(kinds)
     for ids in dict.fromkeys(r["ids"] for r in rows):
-        seen = {r["kind"]: r["seconds"] / ids * 1e9 for r in rows if r["ids"] == ids}
-        yield f"| {ids:,} | " + " | ".join(f"{seen[k]:.1f}" for k in kinds) + " |"
+        times = {r["kind"]: r["seconds"] / ids * 1e9 for r in rows if r["ids"] == ids}
+        yield f"| {ids:,} | " + " | ".join(f"{times[k]:.1f}" for k in kinds) + " |"
 
 
 def pages() -> Iterator[str]:
     page, studio = load("page")["page"], load("studio")["studio"]
     ms = {k: v * 1e3 for k, v in page["seconds"].items()}
     frames, answer = studio["drag"]["frames_per_second"], studio["run_ms"]["median"]
-    yield f"- A page of {page['blocks']:,} blocks loads in {ms['load']:.0f} ms and is judged in {ms['check']:.0f} ms."
+    yield f"- A page of {page['blocks']:,} blocks loads in {ms['load']:.0f} ms and is checked in {ms['check']:.0f} ms."
     yield f"- It runs in {ms['run']:.1f} ms, of which the ops alone take {ms['ops alone']:.1f}."
     yield f"- In the browser a page of {studio['blocks']:,} blocks is drawn after {studio['load_ms'] / 1e3:.1f} s,"
     yield f"  dragged at {frames:.0f} frames a second, and its run is answered in {answer:.0f} ms."
@@ -196,5 +196,5 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def parts() -> dict[str, str]:
-    """The generated parts of docs/performance.md by name."""
+    """Return the generated parts of docs/performance.md by name."""
     return {name: "\n".join(make()) + "\n" for name, make in PARTS.items()}

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GROUPS = {
     "valid": "the same bits; any NaN equals any NaN",
     "error": "the same class and message",
-    "quirk": "TensorFlow answers from the wrong bits: refused here",
+    "quirk": "TensorFlow's result uses the wrong bits: an error here",
     "undefined": "TensorFlow returns memory as it was: zeros here",
 }
 
@@ -30,10 +30,10 @@ def golden() -> str:
         steps = len(json.loads(str(file["cases"]))["cases"])
     with np.load(ROOT / "tests/golden/random.npz") as file:
         draws = len(file.files)
-    rows = "".join(f"| {group} | {groups[group]:,} | {words} |\n" for group, words in GROUPS.items())
+    rows = "".join(f"| {group} | {groups[group]:,} | {requirement} |\n" for group, requirement in GROUPS.items())
     return (
         f"{len(cases):,} calls of {len(kinds)} ops and lookups, and what came back:\n\n"
-        f"| kind | cases | what is asked of rowgrad |\n|---|---|---|\n{rows}\n"
+        f"| kind | cases | what rowgrad must do |\n|---|---|---|\n{rows}\n"
         f"Beside them lie {steps} runs of TensorFlow's optimizers, {draws} draws of its random numbers, and "
         f"{len(folders('tests/golden/checkpoints'))} kinds of checkpoint files.\n"
     )
@@ -58,7 +58,7 @@ def fuzzing() -> str:
     corpus = [folder for folder in (ROOT / "tests/corpus").iterdir() if folder.is_dir()]
     inputs = sum(1 for folder in corpus for _ in folder.iterdir())
     lines = sum(len(p.read_text(encoding="utf-8").splitlines()) for p in (ROOT / "tests/reference").glob("*.py"))
-    return filled(
+    return wrapped(
         f"The reference is {lines:,} lines of loops. Every change is held against it in {often:,} random calls. "
         f"`make fuzz MINUTES=60` runs more of them for an hour, and lets coverage guide what {kernels} targets "
         f"of kernels and {len(corpus) - kernels} of readers are given; {inputs:,} inputs that reached something new "
@@ -66,14 +66,14 @@ def fuzzing() -> str:
     )
 
 
-def filled(text: str) -> str:
+def wrapped(text: str) -> str:
     return textwrap.fill(text, 120) + "\n"
 
 
 def calls(path: str) -> int:
     found = re.search(r"random_calls\.py --calls (\d+)", (ROOT / path).read_text(encoding="utf-8"))
     if found is None:
-        raise ValueError(f"{path} says no longer how many random calls are made")
+        raise ValueError(f"{path} no longer contains the number of random calls")
     return int(found[1])
 
 
@@ -97,6 +97,6 @@ def emulated() -> str:
 
 
 def parts() -> dict[str, str]:
-    """The generated parts of docs/exact.md by name."""
-    made = (golden, catalogue, fuzzing, sanitizers, emulated)
-    return {make.__name__: make() for make in made}
+    """Return the generated parts of docs/exact.md by name."""
+    functions = (golden, catalogue, fuzzing, sanitizers, emulated)
+    return {make.__name__: make() for make in functions}

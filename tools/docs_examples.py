@@ -10,11 +10,11 @@ from rowgrad._runtime.dispatch import bind
 
 
 def run_example(source: str) -> tuple[dict[str, Any], ast.Call]:
-    """Execute all but the last line; returns the names that it assigned and the remaining call."""
+    """Execute all but the last line; return the assigned names and the remaining call."""
     tree = ast.parse(source)
     last = tree.body.pop()
     if not isinstance(last, ast.Expr) or not isinstance(last.value, ast.Call):
-        raise ValueError(f"an example ends with a call, not:\n{source}")
+        raise ValueError(f"an example must end with a call, not:\n{source}")
     names: dict[str, Any] = {}
     exec(compile(tree, "<example>", "exec"), names)
     return names, last.value
@@ -25,7 +25,7 @@ def value_of(node: ast.expr, names: dict[str, Any]) -> Any:
 
 
 def bound_example(op: Op, **changed: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments and attributes of the example's call by name, with a plan as its arrays; some may be replaced."""
+    """Return arguments and attributes of the example's call by name, a plan as its arrays; `changed` replaces some."""
     names, call = run_example(op.example)
     args = tuple(value_of(a, names) for a in call.args)
     kwargs = {k.arg: value_of(k.value, names) for k in call.keywords if k.arg}

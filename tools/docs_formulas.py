@@ -191,7 +191,7 @@ FORMULAS = {
 
 
 def formula(name: str) -> str:
-    """The formula of an op; a new op needs one here."""
+    """Return the formula of an op; a new op needs one here."""
     if name in FORMULAS:
         return FORMULAS[name]
     for pattern, text in FAMILIES.items():
@@ -204,6 +204,6 @@ def formula(name: str) -> str:
 
 
 def undivided(text: str) -> str:
-    """A formula without its divisor W and the brackets of the quotient."""
+    """Return a formula without its divisor W and the parentheses of the quotient."""
     text = re.sub(r" / W\([^)]*\)|\nW\(s\) = [^\n;]*(; )?", lambda m: "\n" if m[1] else "", text)
     return re.sub(r"= \((Σ.*)\)$", r"= \1", text, flags=re.MULTILINE)

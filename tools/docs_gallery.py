@@ -1,4 +1,4 @@
-"""Generate the list on docs/gallery.md: every page of examples/pages, its subject, and drawings of some."""
+"""Generate the list on docs/gallery.md: every page of examples/pages, its subject, and pictures of some."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWS = {
     "08_sparse_fill_empty_rows_grad": "its gradient: what goes back to the values, and what to the default",
     "09_sparse_slice": "a box cut out of a sparse tensor",
     "10_sparse_add": "two sparse tensors added",
-    "11_sparse_add_int_thresh_refused": "the same with a `thresh` of the wrong dtype: refused, with the reason",
+    "11_sparse_add_int_thresh_refused": "the same with a `thresh` of the wrong dtype: an error with the reason",
     "12_sparse_add_grad": "the gradient of `SparseAdd` for both operands",
     "13_symbolic_gradients": "a net of three layers, its gradients by one block, steps of gradient descent",
     "14_symbolic_gradients_trained": "the same net, from other first values",
@@ -55,15 +55,15 @@ def pages() -> list[str]:
 
 
 def parts() -> dict[str, str]:
-    """The generated parts of docs/gallery.md by name."""
+    """Return the generated parts of docs/gallery.md by name."""
     lines = ["| page | what it shows | blocks |", "|---|---|---|"]
     for name in pages():
         blocks = load(ROOT / f"examples/pages/{name}.json").blocks
         lines.append(f"| [`{name}`](../examples/pages/{name}.json) | {SHOWS[name]} | {len(blocks)} |")
-    drawn = [f"![{name}: {SHOWS[name]}](images/pages/{name}.svg)\n\n`{name}`: {SHOWS[name]}.\n" for name in DRAWN]
-    return {"all pages": "\n".join(lines) + "\n", "drawings": "\n".join(drawn)}
+    pictures = [f"![{name}: {SHOWS[name]}](images/pages/{name}.svg)\n\n`{name}`: {SHOWS[name]}.\n" for name in DRAWN]
+    return {"all pages": "\n".join(lines) + "\n", "drawings": "\n".join(pictures)}
 
 
 def drawings() -> dict[str, str]:
-    """Path and text of the drawings, as `rowgrad export --svg` writes them."""
+    """Return path and text of the pictures, as `rowgrad export --svg` writes them."""
     return {f"docs/images/pages/{name}.svg": to_svg(load(ROOT / f"examples/pages/{name}.json")) for name in DRAWN}

@@ -27,7 +27,7 @@ COLOURS = ("#1f6feb", "#bc4c00", "#1a7f37", "#8250df", "#bf3989", "#4d6b1f", "#0
 
 @dataclass(frozen=True)
 class Line:
-    """One row of an input in one row of an output; without a factor if that is not a single number."""
+    """One input row that contributes to one output row; without a factor if that is not a single number."""
 
     source: tuple[str, int]
     target: tuple[str, int]
@@ -35,12 +35,12 @@ class Line:
 
 
 def picture(op: Op) -> str | None:
-    """The drawing; None for an op that is not linear or whose example has no rows."""
+    """Return the picture, or None for an op that is not linear or whose example has no rows."""
     if not op.linear or not (op.layer == "kernel" or op.category == "Dense rows"):
         return None
     arguments, attrs = bound_example(op)
     inputs = {name: np.asarray(admit(op, dict(arguments))[name]) for name in op.linear}
-    before = called(op, arguments, attrs)
+    before = call_op(op, arguments, attrs)
     lines = [
         line
         for name, array in inputs.items()
@@ -48,10 +48,10 @@ def picture(op: Op) -> str | None:
         for line in lines_from(op, arguments, attrs, before, name, row, array)
     ]
     outputs = {name: before[name] for name in before if any(line.target[0] == name for line in lines)}
-    return drawn(inputs, outputs, lines)
+    return draw(inputs, outputs, lines)
 
 
-def called(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def call_op(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     result = OPS[op.name](**arguments, **attrs)
     values = result if isinstance(result, tuple) else (result,)
     return {o.name: np.asarray(v) for o, v in zip(op.outputs, values, strict=True)}
@@ -66,7 +66,7 @@ def lines_from(
     row: int,
     array: np.ndarray,
 ) -> list[Line]:
-    step, after = raised(op, arguments, attrs, before, name, row, array)
+    step, after = with_row_increased(op, arguments, attrs, before, name, row, array)
     found = []
     for target, old in before.items():
         if old.dtype.kind != array.dtype.kind:
@@ -80,7 +80,7 @@ def lines_from(
     return found
 
 
-def raised(
+def with_row_increased(
     op: Op,
     arguments: Mapping[str, Any],
     attrs: Mapping[str, Any],
@@ -89,14 +89,14 @@ def raised(
     row: int,
     array: np.ndarray,
 ) -> tuple[float, dict[str, np.ndarray]]:
-    """The outputs with one row increased, little enough to keep the number of entries."""
+    """Return the outputs with one row increased by little enough to keep the number of entries."""
     for step in (1, 2.0**-8):
         larger = np.array(array)
         larger[(row,) if array.ndim else ()] += step
-        after = called(op, {**arguments, name: larger}, attrs)
+        after = call_op(op, {**arguments, name: larger}, attrs)
         if all(after[target].shape == old.shape for target, old in before.items()):
             return step, after
-    raise ValueError(f"{op.name}: with another {name} its example gives another shape")
+    raise ValueError(f"{op.name}: with another {name} its example has another output shape")
 
 
 def rows_of(array: np.ndarray) -> int:
@@ -104,7 +104,7 @@ def rows_of(array: np.ndarray) -> int:
 
 
 def number(value: float) -> str:
-    """1/3 rather than 0.333, √ where it applies, otherwise three digits."""
+    """Format a number: 1/3 rather than 0.333, √ where it applies, otherwise three digits."""
     for base, sign in ((value, ""), (math.copysign(value * value, value), "√")):
         near = Fraction(abs(base)).limit_denominator(12)
         if abs(float(near) - abs(base)) < 1e-5 and near:
@@ -121,8 +121,8 @@ def shown(array: np.ndarray, row: int) -> str:
     return text + (", …" if len(values) > 4 else "")
 
 
-def drawn(inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], lines: list[Line]) -> str:
-    """Inputs on the left, outputs on the right, a curve for every line; rows without a line are grey."""
+def draw(inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], lines: list[Line]) -> str:
+    """Draw inputs on the left, outputs on the right, a curve for every line; rows without a line are grey."""
     heights = [sum(HEAD + ROW * rows_of(a) + GAP for a in side.values()) for side in (inputs, outputs)]
     height = max(heights) + 2 * PAD
     left = placed(inputs, PAD + (max(heights) - heights[0]) // 2)
@@ -135,7 +135,7 @@ def drawn(inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], l
     ]
     sources = list(dict.fromkeys(line.source for line in lines))
     labels: list[tuple[int, int]] = []
-    words = []
+    texts = []
     for line in lines:
         colour = COLOURS[sources.index(line.source) % len(COLOURS)]
         y0, y1 = left[line.source], right[line.target]
@@ -146,8 +146,8 @@ def drawn(inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], l
         )
         if not plain and line.factor is not None:
             labels.append(free_place([on_curve(LEFT, y0, RIGHT, y1, t) for t in PLACES], labels))
-            words.append(label(*labels[-1], "×" + number(line.factor), colour))
-    parts += words
+            texts.append(label(*labels[-1], "×" + number(line.factor), colour))
+    parts += texts
     if plain and any(line.factor is not None for line in lines):
         parts.append(label((LEFT + RIGHT) // 2, height - 10, "all ×1", "#8c959f"))
     ends = {line.source for line in lines}, {line.target for line in lines}
@@ -156,7 +156,7 @@ def drawn(inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], l
 
 
 def placed(side: Mapping[str, np.ndarray], y: int) -> dict[tuple[str, int], int]:
-    """The height of the middle of every row."""
+    """Return the vertical centre of every row."""
     places = {}
     for name, array in side.items():
         y += HEAD
@@ -167,9 +167,9 @@ def placed(side: Mapping[str, np.ndarray], y: int) -> dict[tuple[str, int], int]
     return places
 
 
-def free_place(places: list[tuple[int, int]], taken: list[tuple[int, int]]) -> tuple[int, int]:
-    """The first place without a label; the first place of all if none is free."""
-    free = (p for p in places if all(abs(p[0] - x) > 50 or abs(p[1] - y) > 13 for x, y in taken))
+def free_place(places: list[tuple[int, int]], occupied: list[tuple[int, int]]) -> tuple[int, int]:
+    """Return the first place without a label, or the first place if none is free."""
+    free = (p for p in places if all(abs(p[0] - x) > 50 or abs(p[1] - y) > 13 for x, y in occupied))
     return next(free, places[0])
 
 

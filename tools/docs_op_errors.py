@@ -17,27 +17,27 @@ from rowgrad.raw_ops import OPS
 FAR = 99  # no example has as many rows
 
 
-def refusals(op: Op) -> dict[str, tuple[str, str]]:
-    """Message -> the change and the class of the error. Changes that the op accepts are left out."""
+def errors_of(op: Op) -> dict[str, tuple[str, str]]:
+    """Return message -> (change, error class). Changes that the op accepts are omitted."""
     arguments, attrs = bound_example(op)
     arrays = admit(op, dict(arguments))
     found: dict[str, tuple[str, str]] = {}
-    seen: set[Any] = set()
-    for way in (wrong_number, wrong_length, wrong_rank, wrong_dtype):
+    reported: set[Any] = set()
+    for change in (wrong_number, wrong_length, wrong_rank, wrong_dtype):
         for arg in op.inputs:
-            for what, value in way(arg, arrays[arg.name]):
+            for what, value in change(arg, arrays[arg.name]):
                 try:
                     OPS[op.name](**{**arguments, arg.name: value}, **attrs)
                 except rg.errors.OpError as error:
-                    kind = re.sub(r"-?\d+", "0", error.message)  # the same words about another number say nothing new
-                    if kind not in seen and not (way is wrong_dtype and wrong_dtype in seen):
-                        seen |= {kind, way}
+                    kind = re.sub(r"-?\d+", "0", error.message)  # the same message with other numbers is omitted
+                    if kind not in reported and not (change is wrong_dtype and wrong_dtype in reported):
+                        reported |= {kind, change}
                         found[error.message] = (what, type(error).__name__)
     return found
 
 
 def wrong_number(arg: Arg, value: Any) -> Iterator[tuple[str, Any]]:
-    """Ids and sizes below 0, ids that are too large, ids out of order."""
+    """Yield ids and sizes below 0, ids that are too large, ids out of order."""
     if arg.many or not (arg.role != "values" or arg.type in INDEX):
         return
     array = np.asarray(value)
@@ -67,7 +67,7 @@ def wrong_rank(arg: Arg, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def wrong_dtype(arg: Arg, value: Any) -> Iterator[tuple[str, Any]]:
-    """bool, which few ops accept. One such error is enough: the dtypes have their own table."""
+    """Yield bool, which few ops accept. One such error is enough: the dtypes have their own table."""
     if not arg.many and np.asarray(value).dtype.kind != "b":
         yield f"`{arg.name}` of dtype bool", np.zeros(np.shape(value), bool)
 

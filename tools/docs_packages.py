@@ -21,23 +21,23 @@ PUBLIC, PRIVATE, COMPILED = ("#ddf4ff", "#1f6feb"), ("#fff1e5", "#bc4c00"), ("#e
 
 
 def layers() -> list[list[str]]:
-    """The layers from the highest to the lowest, each as names below `rowgrad`."""
+    """Return the layers from the highest to the lowest, each as names below `rowgrad`."""
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     (found,) = (c for c in tools["importlinter"]["contracts"] if c["name"] == CONTRACT)
     return [[name.strip().removeprefix("rowgrad.") for name in layer.split(":")] for layer in found["layers"]]
 
 
 def users_of_core() -> list[str]:
-    """The packages that import the compiled extension, which is not a module of the source tree."""
+    """Return the packages that import the compiled extension, which is not a module of the source tree."""
     package = ROOT / "src/rowgrad"
     users = [f for f in package.rglob("*.py") if IMPORTS_CORE.search(f.read_text(encoding="utf-8"))]
     return sorted({f.relative_to(package).parts[0].removesuffix(".py") for f in users})
 
 
 def picture() -> str:
-    """The drawing as SVG."""
-    drawn = layers()
-    height = 2 * PAD + BAND * (len(drawn) + 1)
+    """Return the picture as SVG."""
+    rows = layers()
+    height = 2 * PAD + BAND * (len(rows) + 1)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'font-family="ui-monospace, monospace" font-size="13">',
@@ -45,9 +45,9 @@ def picture() -> str:
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         *_arrow(height),
     ]
-    for row, names in enumerate(drawn):
+    for row, names in enumerate(rows):
         lines += _row(row, [(name, PRIVATE if name.startswith("_") else PUBLIC) for name in names])
-    lines += _row(len(drawn), [(f"_core: C++, imported by {', '.join(users_of_core())}", COMPILED)])
+    lines += _row(len(rows), [(f"_core: C++, imported by {', '.join(users_of_core())}", COMPILED)])
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 

@@ -13,11 +13,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "studio" / "browser
 import chromium
 
 
-def playwrights_own() -> Path | None:
-    """The folder of browsers that Playwright has downloaded."""
-    named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+def downloaded_by_playwright() -> Path | None:
+    """Return a browser that Playwright has downloaded."""
+    given = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
     folders = (
-        [Path(named)] if named else [Path.home() / ".cache/ms-playwright", Path.home() / "Library/Caches/ms-playwright"]
+        [Path(given)] if given else [Path.home() / ".cache/ms-playwright", Path.home() / "Library/Caches/ms-playwright"]
     )
     return next((found for folder in folders for found in sorted(folder.glob("chromium*"))), None)
 
@@ -28,8 +28,8 @@ def install() -> bool:
         return False
     print("installing chromium with apt-get …", flush=True)
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    words = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
-    for command in (["apt-get", "update", "-qq"], words):
+    install_chromium = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
+    for command in (["apt-get", "update", "-qq"], install_chromium):
         done = subprocess.run(command, env=quiet, capture_output=True, text=True)
         if done.returncode:
             print(done.stdout[-2000:], done.stderr[-2000:], sep="\n", file=sys.stderr)
@@ -37,5 +37,5 @@ def install() -> bool:
 
 
 if __name__ == "__main__":
-    if not (chromium.find() or playwrights_own() or install()):
+    if not (chromium.find() or downloaded_by_playwright() or install()):
         sys.exit(chromium.MISSING)

@@ -16,10 +16,10 @@ brew install llvm. CXX_FUZZ may name another one."""
 
 
 def find() -> str | None:
-    """A compiler that links a fuzz target; Debian packages libFuzzer and the sanitizers separately from clang."""
-    named = os.environ.get("CXX_FUZZ")
+    """Return a compiler that links a fuzz target; Debian packages libFuzzer and the sanitizers separately."""
+    chosen = os.environ.get("CXX_FUZZ")
     return next(
-        (found for name in ([named] if named else NAMES) if (found := shutil.which(name)) and _links(found)), None
+        (found for name in ([chosen] if chosen else NAMES) if (found := shutil.which(name)) and _links(found)), None
     )
 
 
@@ -27,8 +27,8 @@ def _links(compiler: str) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "one.cpp"
         source.write_text('extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }\n')
-        words = [compiler, "-fsanitize=fuzzer,address,undefined", str(source), "-o", str(source.with_suffix(""))]
-        return subprocess.run(words, capture_output=True).returncode == 0
+        command = [compiler, "-fsanitize=fuzzer,address,undefined", str(source), "-o", str(source.with_suffix(""))]
+        return subprocess.run(command, capture_output=True).returncode == 0
 
 
 def install() -> str | None:
@@ -38,7 +38,7 @@ def install() -> str | None:
     print("installing clang with apt-get …", flush=True)
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     get = ["apt-get", "install", "-y", "-qq", "--no-install-recommends"]
-    # Debian 12 has a package of the runtime for every version, later ones one for all.
+    # Debian 12 has a runtime package per version, later releases one for all.
     commands = [["apt-get", "update", "-qq"], [*get, "clang"]]
     if subprocess.run(["apt-cache", "show", "libclang-rt-dev"], capture_output=True).returncode == 0:
         commands.append([*get, "libclang-rt-dev"])
@@ -52,7 +52,7 @@ def install() -> str | None:
 
 
 def compiler() -> str:
-    """The compiler, installed if necessary."""
+    """Return the compiler, installed if necessary."""
     return find() or install() or sys.exit(MISSING)
 
 

@@ -27,11 +27,11 @@ class Sheet:
     def __init__(self, name: str, *notes: str) -> None:
         self.page = Page(name, notes=[Note(text, (20.0, -40.0 - 20.0 * k)) for k, text in enumerate(notes)])
 
-    def add(self, id: str, op: str, /, **given: Any) -> dict[str, End]:
+    def add(self, id: str, op: str, /, **inputs: Any) -> dict[str, End]:
         record = find_op(op)
         assert record is not None, op
         block = Block(id, op)
-        for name, value in given.items():
+        for name, value in inputs.items():
             if name in record.attrs:
                 block.attrs[name] = value
             elif isinstance(value, End):
@@ -44,7 +44,7 @@ class Sheet:
         return {o.name: End(id, o.name) for o in record.outputs}
 
     def value(self, id: str, array: np.ndarray) -> End:
-        """A constant; int64 has its own block, as if typed."""
+        """Add a constant; int64 has its own block, as if typed."""
         if array.dtype == np.int64:
             return self.add(id, "Const_ex", val=array.astype(np.int32) if _is_small(array) else array, dtype="int64")[
                 "output"
@@ -54,8 +54,8 @@ class Sheet:
     def variable(self, id: str, array: np.ndarray) -> End:
         return self.add(id, "Variable", initvalues=array)["ref"]
 
-    def session(self, *fetches: End, **given: Any) -> None:
-        self.add("session", "ClientSession", fetch_outputs=list(fetches), **given)
+    def session(self, *fetches: End, **inputs: Any) -> None:
+        self.add("session", "ClientSession", fetch_outputs=list(fetches), **inputs)
 
     def write(self, file: str) -> None:
         heights = {}
@@ -81,13 +81,13 @@ def arrays(example: dict[str, Any], part: str = "inputs") -> dict[str, np.ndarra
 
 
 def single(sheet: Sheet, example: dict[str, Any]) -> None:
-    """One block with a constant on every pin; all its outputs are fetched."""
+    """Add one block with a constant on every pin; fetch all its outputs."""
     pins = {name: sheet.value(name, value) for name, value in arrays(example).items()}
     sheet.session(*sheet.add("op", example["op"], **pins).values())
 
 
 def sparse_add_grad(sheet: Sheet, example: dict[str, Any]) -> None:
-    """`sum_indices` come from the sum itself."""
+    """Take `sum_indices` from the sum itself."""
     x = arrays(example)
     a, b = sheet.value("a_indices", x["a_indices"]), sheet.value("b_indices", x["b_indices"])
     values = sheet.value("values", np.array([1.1, 1.2], np.float32))
@@ -102,7 +102,7 @@ def sparse_add_grad(sheet: Sheet, example: dict[str, Any]) -> None:
 
 
 def tanh_net(sheet: Sheet, example: dict[str, Any], prefix: str) -> None:
-    """Three layers, a penalty on the weights, gradients by one block, six steps of descent."""
+    """Add three layers, a penalty on the weights, gradients by one block, six steps of descent."""
     x = arrays(example)
     names = ["W1", "W2", "W3", "B1", "B2", "B3"]
     v = {n: sheet.variable(prefix + n, x[n]) for n in names}
@@ -132,7 +132,7 @@ def tanh_net(sheet: Sheet, example: dict[str, Any], prefix: str) -> None:
 
 
 def fed_add(sheet: Sheet, example: dict[str, Any], through_tensor: bool) -> None:
-    """Placeholders and their values, through Tensor and Input_Initializer blocks or only the latter."""
+    """Add placeholders and their values, through Tensor and Input_Initializer blocks or only the latter."""
     pins, feeds = {}, []
     for name, value in arrays(example).items():
         pins[name] = sheet.add(name, "Placeholder", dtype=value.dtype.name, shape=list(value.shape))["output"]
@@ -151,7 +151,7 @@ def input_add(sheet: Sheet, example: dict[str, Any]) -> None:
 
 
 def output_add(sheet: Sheet, example: dict[str, Any]) -> None:
-    """Each constant goes through an Output block."""
+    """Pass each constant through an Output block."""
     pins = {
         n: sheet.add(f"{n}_output", "Output", output_op=sheet.value(n, v))["output"] for n, v in arrays(example).items()
     }
@@ -170,7 +170,7 @@ def assign(sheet: Sheet, example: dict[str, Any]) -> None:
 
 
 def feedback(sheet: Sheet, example: dict[str, Any]) -> None:
-    """Each run adds the constant once more."""
+    """Add the constant once per run."""
     x = arrays(example)
     variable = sheet.variable("variable", x["initvalues"])
     total = sheet.add("add", "Add", x=variable, y=sheet.value("const", x["const"]))["z"]
@@ -190,7 +190,7 @@ def descent(sheet: Sheet, example: dict[str, Any]) -> None:
 
 
 def regression(sheet: Sheet, example: dict[str, Any]) -> None:
-    """Three weights and a bias, with their gradients as blocks."""
+    """Add three weights and a bias, with their gradients as blocks."""
     v = {n: sheet.variable(n, a) for n, a in arrays(example).items()}
     product = sheet.add("product", "MatMul", a=v["X"], b=v["W"], transpose_b=True)["product"]
     total = sheet.add("hypothesis", "Add", x=v["B"], y=product)["z"]
@@ -207,7 +207,7 @@ def regression(sheet: Sheet, example: dict[str, Any]) -> None:
 
 
 def write_example(number: int, example: dict[str, Any]) -> str:
-    """Write one worked example as a page; returns the file's name."""
+    """Write one worked example as a page; return the file's name."""
     op, _, rest = example["op"].partition(" ")
     kinds: dict[str, Any] = {
         "(Placeholder fed through Tensor": ("fed_add", lambda s, e: fed_add(s, e, True)),
@@ -237,7 +237,7 @@ def write_example(number: int, example: dict[str, Any]) -> str:
 
 
 def guide() -> None:
-    """The first program of TensorFlow's C++ guide."""
+    """Write the first program of TensorFlow's C++ guide."""
     sheet = Sheet("guide_matmul", "v = A bᵀ")
     a = sheet.value("A", np.array([[3, 2], [-1, 0]], np.float32))
     b = sheet.value("b", np.array([[3, 5]], np.float32))
@@ -246,7 +246,7 @@ def guide() -> None:
 
 
 def train_embedding() -> None:
-    """A lookup and a linear layer learn whether a bag of ids holds more ids below 20 than above."""
+    """Write a page that learns whether a bag contains more ids below 20 than above."""
     rng = np.random.default_rng(7)
     rows, size, ids_of_all, columns = 64, 40, [], 8
     entries = [(r, c) for r in range(rows) for c in range(rng.integers(0, 6))]

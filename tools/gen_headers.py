@@ -1,4 +1,4 @@
-"""Write the C++ headers that follow from the catalogue: its enums and rules, and what numbers each kernel reads.
+"""Write the C++ headers derived from the catalogue: enums, rules, and the numbers that each kernel reads.
 
 `--check` compares instead. CUDA sources read the same records when they are compiled (`rowgrad.cuda.kernel`).
 """
@@ -10,7 +10,7 @@ import sys
 from enum import IntEnum
 from pathlib import Path
 
-import rowgrad.raw_ops  # noqa: F401  importing it fills the catalogue
+import rowgrad.raw_ops  # noqa: F401  fills the catalogue
 from rowgrad._catalog.enums import Fault, Order, Reduction, Rounding
 from rowgrad._catalog.kernels import KERNELS, PARAMETERS, UPDATE_KERNELS
 from rowgrad._catalog.rules import NUMBERS, RULES, RuleSpec
@@ -20,8 +20,8 @@ WIDTH = 120
 
 
 def enum(name: str, members: list[str], doc: str, kind: str = "std::int64_t") -> str:
-    listed = ", ".join(f"{member} = {i}" for i, member in enumerate(members))
-    line = f"enum class {name} : {kind} {{ {listed} }};"
+    values_ = ", ".join(f"{member} = {i}" for i, member in enumerate(members))
+    line = f"enum class {name} : {kind} {{ {values_} }};"
     if len(line) > WIDTH:
         body = "".join(f"  {member} = {i},\n" for i, member in enumerate(members))
         line = f"enum class {name} : {kind} {{\n{body}}};"
@@ -46,7 +46,7 @@ def fact(kind: str, name: str, values: dict[str, str], doc: str) -> str:
     )
 
 
-def truth(value: bool) -> str:
+def literal(value: bool) -> str:
     return str(value).lower()
 
 
@@ -55,7 +55,7 @@ def rules() -> str:
         return {name: get(spec) for name, spec in RULES.items()}  # type: ignore[operator]
 
     def per_row(spec: RuleSpec) -> str:
-        return truth(spec.per_row)
+        return literal(spec.per_row)
 
     return "\n".join(
         (
@@ -65,11 +65,13 @@ def rules() -> str:
             "// Functions are `static`, as in dtype.h: this header is compiled for newer processors as well.\n",
             fact("int", "slots_of", values(lambda s: str(len(s.slots))), "How many slots a rule has."),
             fact("bool", "is_per_row", values(per_row), "Whether its slot is one number for a whole row."),
-            fact("bool", "fades", values(lambda s: truth(s.fades)), "Whether moments of rows without a gradient fade."),
+            fact(
+                "bool", "fades", values(lambda s: literal(s.fades)), "Whether moments of rows without a gradient fade."
+            ),
             fact(
                 "bool",
                 "decays_in_gradient",
-                values(lambda s: truth(s.decay == "coupled")),
+                values(lambda s: literal(s.decay == "coupled")),
                 "Whether weight_decay is a part of the gradient.",
             ),
             "// The numbers of a step, in the order in which kernels read them.",
@@ -85,8 +87,8 @@ def parameters() -> str:
 
     lines = []
     for name, spec in KERNELS.items():
-        listed = ", ".join(f'{{"{p}", {count(p)}}}' for p in spec.parameters)
-        lines.append(f'    {{"{name}", {{{listed}}}}},\n')
+        values_ = ", ".join(f'{{"{p}", {count(p)}}}' for p in spec.parameters)
+        lines.append(f'    {{"{name}", {{{values_}}}}},\n')
     for name, names in UPDATE_KERNELS.items():
         counts = {
             "rule": len(RULES),
@@ -97,8 +99,8 @@ def parameters() -> str:
             "lazy": 2,
             "stochastic_rounding": 2,
         }
-        listed = ", ".join(f'{{"{p}", {counts[p] if p in counts else count(p)}}}' for p in names)
-        lines.append(f'    {{"{name}", {{{listed}}}}},\n')
+        values_ = ", ".join(f'{{"{p}", {counts[p] if p in counts else count(p)}}}' for p in names)
+        lines.append(f'    {{"{name}", {{{values_}}}}},\n')
     return (
         "// The numbers each kernel reads besides its arrays. A parameter takes the values 0, …, count - 1; 0: any.\n"
         "struct Parameter {\n  const char* name;\n  std::int64_t count;\n};\n"

@@ -3,7 +3,7 @@
 These modules create their functions at run time, where type checkers and editors cannot see them.
 
     python tools/gen_stubs.py            write the stubs
-    python tools/gen_stubs.py --check    list stale stubs, and exit with 1 if there are any
+    python tools/gen_stubs.py --check    list outdated stubs, and exit with 1 if there are any
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import rowgrad.raw_ops  # noqa: F401  importing it fills the catalogue
+import rowgrad.raw_ops  # noqa: F401  fills the catalogue
 from rowgrad._catalog.rules import RULES, RuleSpec
 from rowgrad._catalog.spec import CATALOG, PLAN, Arg, Op, snake
 from rowgrad.graph.inputs import sparse_triple
@@ -41,14 +41,14 @@ HEADER = """\
 
 
 def annotation(op: Op, attr: str) -> str:
-    """The type of an attribute: its choices, else the type of its default."""
+    """Return the type of an attribute: its choices, or the type of its default."""
     default: Any = op.attrs[attr]
     if isinstance(default, bool):
         return "bool"
     if op.choices.get(attr):
         choices = [quoted(c) for c in op.choices[attr]]
         line = ", ".join(choices)
-        # Long ones as the formatter would have them.
+        # Wrap long ones as the formatter does.
         return f"Literal[{line}]" if len(line) < 80 else "Literal[\n        " + ",\n        ".join(choices) + ",\n    ]"
     if default is None or isinstance(default, tuple):
         return "Sequence[int]" if default is not None else "Sequence[int] | None"
@@ -60,24 +60,24 @@ def quoted(value: Any) -> str:
 
 
 def first_sentence(op: Op) -> str:
-    """The first lines of the text, up to one where a sentence ends."""
+    """Return the first lines of the text, up to one where a sentence ends."""
     lines = op.doc.split("\n\n")[0].splitlines()
     ends = next((k for k, line in enumerate(lines) if line.endswith(".")), len(lines))
     return " ".join(lines[: ends + 1])
 
 
 def stub(op: Op) -> Iterator[str]:
-    """The lines of one op: its result class if it has several outputs, its function, its snake_case name."""
-    several = len(op.outputs) > 1
-    if several:
+    """Yield the lines of one op: its result class if it has several outputs, its function, its snake_case name."""
+    has_result_class = len(op.outputs) > 1
+    if has_result_class:
         yield "@type_check_only"
         yield f"class {op.name}Result(NamedTuple):"
         yield from (f"    {o.name}: _Array" for o in op.outputs)
         yield ""
-    yield from function(op, op.input_names, several)
+    yield from function(op, op.input_names, has_result_class)
     if op.planned:
         twin = CATALOG[op.planned]
-        yield from function(op, tuple(n for n in twin.input_names if n not in PLAN), several, plan=True)
+        yield from function(op, tuple(n for n in twin.input_names if n not in PLAN), has_result_class, plan=True)
     yield f"{op.snake_name} = {op.name}"
     for alias in op.aliases:
         yield f"{alias} = {op.name}"
@@ -85,8 +85,8 @@ def stub(op: Op) -> Iterator[str]:
     yield ""
 
 
-def function(op: Op, arguments: tuple[str, ...], several: bool, plan: bool = False) -> Iterator[str]:
-    """One signature; an op that takes a plan has two."""
+def function(op: Op, arguments: tuple[str, ...], has_result_class: bool, plan: bool = False) -> Iterator[str]:
+    """Yield one signature; an op that takes a plan has two."""
     if op.planned:
         yield "@overload"
     yield f"def {op.name}("
@@ -100,14 +100,14 @@ def function(op: Op, arguments: tuple[str, ...], several: bool, plan: bool = Fal
         yield "    size: int | None = None,"
         yield "    fill_id: int | None = None,"
     yield "    name: str | None = None,"
-    yield f"    out: {'Sequence[_Array]' if several else '_Array | GradBuffer'} | None = None,"
-    yield f") -> {f'{op.name}Result' if several else '_Array'}:"
+    yield f"    out: {'Sequence[_Array]' if has_result_class else '_Array | GradBuffer'} | None = None,"
+    yield f") -> {f'{op.name}Result' if has_result_class else '_Array'}:"
     yield f'    """{first_sentence(op)}"""'
     yield ""
 
 
 def imports(body: str, mapping: bool) -> str:
-    """Only the imports that the body uses: a linter would find the others."""
+    """Return only the imports that the body uses: a linter would report the others."""
     uses = {
         "Literal": "Literal[",
         "NamedTuple": "(NamedTuple)",
@@ -118,7 +118,7 @@ def imports(body: str, mapping: bool) -> str:
     abc = ["Callable", "Mapping"] if mapping else []
     abc += ["Sequence"] if "Sequence[" in body else []
     lines = [f"from collections.abc import {', '.join(abc)}"] if abc else []
-    # An op is called Any.
+    # One op is named Any.
     lines += ["from typing import Any as _Any", *([f"from typing import {', '.join(typing)}"] if typing else []), ""]
     lines += ["import numpy as np", "from numpy.typing import ArrayLike", ""]
     lines += ["from ._runtime.memory import GradBuffer"] if "GradBuffer" in body else []
@@ -127,7 +127,7 @@ def imports(body: str, mapping: bool) -> str:
 
 
 def render(layer: str) -> str:
-    """The whole stub of the module that holds one layer of the catalogue."""
+    """Return the whole stub of the module with one layer of the catalogue."""
     body = "\n".join(line for op in CATALOG.values() if op.layer == layer for line in stub(op))
     kernel = layer == "kernel"
     table = "OPS: Mapping[str, Callable[..., _Any]]  # all ops that compute by name, both layers\n" if kernel else ""
@@ -171,30 +171,31 @@ PIN_TYPES = {"any": "_Whatever", "sparse": "_SparseWire", "operation": "_Run", "
 
 
 def pin_type(arg: Arg) -> str:
-    """The type of an input; a list also accepts a single wire."""
+    """Return the type of an input; a list also accepts a single wire."""
     kind = "_Ref" if arg.ref else PIN_TYPES.get(arg.type, "_Wire")
     kind = f"Sequence[{kind}] | {kind}" if arg.many else kind
     return f"{kind} | None" if arg.optional else kind
 
 
-def ways_to_call(op: Op) -> list[list[str]]:
-    """The inputs of every way to call an op: a sparse tensor replaces three, an optional one may be omitted."""
+def overloads(op: Op) -> list[list[str]]:
+    """Return the inputs of every overload: a sparse tensor replaces three, an optional one may be omitted."""
     triples = [t for a in op.inputs if (t := sparse_triple(op, a.name))]
-    ways = []
-    for whole in itertools.product((False, True), repeat=len(triples)):
-        taken = {three[0]: three for three, is_whole in zip(triples, whole, strict=True) if is_whole}
-        gone = {name for three in taken.values() for name in three[1:]}
-        kinds = {a.name: "_SparseWire" if a.name in taken else pin_type(a) for a in op.inputs if a.name not in gone}
-        ways.append(inputs_of(op, kinds))
+    signatures = []
+    for merged in itertools.product((False, True), repeat=len(triples)):
+        triple_of = {three[0]: three for three, is_merged in zip(triples, merged, strict=True) if is_merged}
+        replaced = {name for three in triple_of.values() for name in three[1:]}
+        remaining = [a for a in op.inputs if a.name not in replaced]
+        kinds = {a.name: "_SparseWire" if a.name in triple_of else pin_type(a) for a in remaining}
+        signatures.append(inputs_of(op, kinds))
     if any(a.optional and not all(b.optional for b in op.inputs[k:]) for k, a in enumerate(op.inputs)):
         after = {a.name: pin_type(a) for a in op.inputs if not a.optional}
         after |= {a.name: pin_type(a) for a in op.inputs[1:] if a.optional}
-        ways.append(["*", *inputs_of(op, after)])
-    return ways
+        signatures.append(["*", *inputs_of(op, after)])
+    return signatures
 
 
 def inputs_of(op: Op, kinds: dict[str, str]) -> list[str]:
-    """`name: type` of each, with a default if it and all that follow may be omitted."""
+    """Return `name: type` of each, with a default if it and all following ones may be omitted."""
     optional = {a.name for a in op.inputs if a.optional}
     names = list(kinds)
     return [
@@ -204,10 +205,10 @@ def inputs_of(op: Op, kinds: dict[str, str]) -> list[str]:
 
 
 def graph_stub(op: Op) -> Iterator[str]:
-    """The lines of one op in a graph."""
-    ways = ways_to_call(op)
-    for inputs in ways:
-        if len(ways) > 1:
+    """Yield the lines of one op in a graph."""
+    signatures = overloads(op)
+    for inputs in signatures:
+        if len(signatures) > 1:
             yield "@overload"
         yield f"def {op.name}("
         yield "    scope: Scope,"
@@ -223,7 +224,7 @@ def graph_stub(op: Op) -> Iterator[str]:
 
 
 def render_graph() -> str:
-    """The whole stub of `rowgrad.graph.ops`."""
+    """Return the whole stub of `rowgrad.graph.ops`."""
     body = "\n".join(line for op in CATALOG.values() for line in graph_stub(op))
     return GRAPH_HEADER + body.rstrip("\n") + "\n"
 
@@ -239,7 +240,7 @@ OPTIM_HEADER = """\
 
 
 def signature_lines(spec: RuleSpec, options: Mapping[str, Any], first: tuple[str, ...], indent: str) -> Iterator[str]:
-    """The parameters, a line each: `lr` by position or by name, all others by name."""
+    """Yield the parameters, one per line: `lr` by position or by name, all others by name."""
     yield from (f"{indent}{line}," for line in first)
     for name, default in options.items():
         known = name in spec.defaults or name in spec.state_defaults
@@ -251,7 +252,7 @@ def signature_lines(spec: RuleSpec, options: Mapping[str, Any], first: tuple[str
 
 
 def torch_optim() -> str:
-    """The stub of `rowgrad.torch.optim`."""
+    """Return the stub of `rowgrad.torch.optim`."""
     lines = []
     for spec in RULES.values():
         lazy = {"lazy": True} if spec.fades else {}
@@ -265,7 +266,7 @@ def torch_optim() -> str:
 
 
 def jax_optim() -> str:
-    """The stub of `rowgrad.jax.optim`."""
+    """Return the stub of `rowgrad.jax.optim`."""
     lines = []
     for spec in RULES.values():
         options = {**spec.defaults, **spec.state_defaults}

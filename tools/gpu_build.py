@@ -56,24 +56,24 @@ def fetch() -> None:
     except ImportError:
         raise SystemExit("nanobind is not installed here: pip install nanobind") from None
     source = Path(nanobind.cmake_dir()).parent
-    fresh = NANOBIND.with_name("nanobind.new")
-    shutil.rmtree(fresh, ignore_errors=True)
+    new_folder = NANOBIND.with_name("nanobind.new")
+    shutil.rmtree(new_folder, ignore_errors=True)
     for part in PARTS:
-        shutil.copytree(source / part, fresh / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source / part, new_folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.rmtree(NANOBIND, ignore_errors=True)
-    fresh.rename(NANOBIND)
+    new_folder.rename(NANOBIND)
     print(f"nanobind {nanobind.__version__} is in {NANOBIND.relative_to(ROOT)}")
 
 
 def sources() -> Iterator[Path]:
-    """The sources of the extension."""
+    """Yield the sources of the extension."""
     yield ROOT / "CMakeLists.txt"
     for folder in ("cpp/bind", "cpp/include", "cpp/kernels", "cpp/third_party"):
         yield from sorted(p for p in (ROOT / folder).rglob("*") if p.is_file())
 
 
 def key() -> str:
-    """A hash of the contents of all sources."""
+    """Return a hash of the contents of all sources."""
     digest = hashlib.sha256()
     for path in sources():
         content = path.read_bytes()
@@ -82,12 +82,12 @@ def key() -> str:
 
 
 def is_current() -> bool:
-    """Whether build/gpu holds an extension of these sources that this Python can load."""
+    """Return whether build/gpu has an extension of these sources that this Python can load."""
     stamp = KEPT / f"{NAME}.key"
     if not (KEPT / NAME).exists() or not stamp.exists() or stamp.read_text() != key():
         return False
     loaded = subprocess.run([sys.executable, "-c", LOADS, str(KEPT / NAME)], capture_output=True, text=True)
-    if loaded.returncode:  # it may come from a machine with another C++ library
+    if loaded.returncode:  # it may be from a machine with another C++ library
         why = [f"status {loaded.returncode}", *loaded.stderr.strip().splitlines()][-1]
         print(f"the {NAME} in {KEPT.relative_to(ROOT)} does not load here: {why}")
     return loaded.returncode == 0
@@ -100,17 +100,17 @@ LOADS = (
 
 
 def build(jobs: int) -> None:
-    """Configure and compile in a folder of this Python's own, and cache the result."""
+    """Configure and compile in a folder for this Python, and cache the result."""
     cmake = tool("cmake")
     if not (NANOBIND / "cmake").is_dir():
         raise SystemExit(
             "build/nanobind is missing: run `tools/gpu_build.py --fetch` where nanobind is installed, "
-            "and carry the folder along"
+            "and copy the folder here"
         )
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
         raise SystemExit(f"Python.h is missing in {sysconfig.get_paths()['include']}: Python's headers are needed")
     folder = ROOT / "build" / f"gpu-cmake{SUFFIX.removesuffix('.so')}"
-    # Nothing of an earlier configuration, which may have been made on another machine.
+    # Remove earlier configurations, possibly of another machine.
     (folder / "CMakeCache.txt").unlink(missing_ok=True)
     options = [
         f"-DPython_EXECUTABLE={sys.executable}",
@@ -125,7 +125,7 @@ def build(jobs: int) -> None:
     step([cmake, "--build", str(folder), "--target", "_core", "-j", str(jobs)])
     built = folder / NAME
     if not built.exists():
-        raise SystemExit(f"CMake built no {NAME}; there is {[p.name for p in folder.glob('_core*')]}")
+        raise SystemExit(f"CMake did not build {NAME}, only {[p.name for p in folder.glob('_core*')]}")
     KEPT.mkdir(parents=True, exist_ok=True)
     replace(built, KEPT / NAME)
     (KEPT / f"{NAME}.key").write_text(key())
@@ -140,7 +140,7 @@ def step(command: list[str]) -> None:
 
 
 def tool(name: str) -> str:
-    """A program next to this Python or on the path."""
+    """Return a program next to this Python or on the path."""
     found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if found is None:
         raise SystemExit(f"{name} was not found")
@@ -148,7 +148,7 @@ def tool(name: str) -> str:
 
 
 def install() -> None:
-    """Copy the extension into the package, where imports find it."""
+    """Copy the extension into the package."""
     replace(KEPT / NAME, PACKAGE / NAME)
 
 
@@ -160,7 +160,7 @@ def replace(source: Path, target: Path) -> None:
 
 
 def write_metadata() -> None:
-    """`rowgrad-<version>.dist-info` in src/: name, version, entry points."""
+    """Write `rowgrad-<version>.dist-info` in src/: name, version, entry points."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     for old in PACKAGE.parent.glob(f"{project['name']}-*.dist-info"):
@@ -177,7 +177,7 @@ def write_metadata() -> None:
 
 
 def entry_points(project: dict[str, Any]) -> str:
-    """The file's text: a section for each group."""
+    """Return the file's text: a section for each group."""
     groups = {"console_scripts": project.get("scripts", {}), **project.get("entry-points", {})}
     return "\n".join(
         f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
@@ -196,7 +196,7 @@ print("rowgrad", rowgrad.__version__, "at", rowgrad.__path__[0])
 
 
 def check() -> None:
-    """A fresh Python imports this package, and its runners are found."""
+    """Check that a new Python imports this package and finds its runners."""
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     subprocess.run([sys.executable, "-c", CHECK], check=True, env=environment, cwd=ROOT)
 

@@ -2,7 +2,7 @@
 
     python tools/record_checkpoints.py [folder]
 
-TensorFlow is needed only here. `expected.npz` holds each tensor under `<checkpoint>:<name>`; bfloat16 as its 16 bits,
+TensorFlow is needed only here. `expected.npz` stores each tensor as `<checkpoint>:<name>`; bfloat16 as its 16 bits,
 strings with a fixed width.
 """
 
@@ -27,7 +27,7 @@ def numbers(rows: int, columns: int, dtype: Any = np.float32) -> np.ndarray[Any,
 
 
 def parts_of(value: np.ndarray[Any, Any]) -> Any:
-    """An initializer of partitioned variables: TensorFlow passes each part its offset."""
+    """Return an initializer of partitioned variables: TensorFlow passes each part its offset."""
 
     def initialize(shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
         place = tuple(slice(o, o + n) for o, n in zip(partition_info.var_offset, shape, strict=True))
@@ -40,11 +40,11 @@ def partitioned(folder: Path) -> Values:
     """TF1's Saver and a PartitionedVariable: one name, saved in slices; and a variable split by columns."""
     rows, columns = numbers(10, 3), numbers(4, 7)
     with tf.Graph().as_default(), v1.Session() as session:
-        for name, value, cut in (
+        for name, value, partitions in (
             ("embedding", rows, v1.fixed_size_partitioner(4)),
             ("wide", columns, v1.fixed_size_partitioner(3, axis=1)),
         ):
-            v1.get_variable(name, value.shape, initializer=parts_of(value), partitioner=cut)
+            v1.get_variable(name, value.shape, initializer=parts_of(value), partitioner=partitions)
         v1.get_variable("global_step", initializer=np.int64(7))
         session.run(v1.global_variables_initializer())
         v1.train.Saver().save(session, str(folder / "model.ckpt"), global_step=7, write_meta_graph=False)
@@ -146,7 +146,7 @@ def save(prefix: Path, tensors: dict[str, Any]) -> None:
 
 def storable(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if value.dtype == object:
-        return value.astype("S")  # the one string that ends with a zero byte would lose it: there is none
+        return value.astype("S")  # a string that ends with a zero byte would lose it: there is none
     return value.view(np.uint16) if value.dtype.name == "bfloat16" else value
 
 
@@ -158,7 +158,7 @@ def main() -> None:
         folder = root / record.__name__
         folder.mkdir(parents=True)
         expected |= {f"{record.__name__}:{name}": storable(value) for name, value in record(folder).items()}
-    for state in root.rglob("checkpoint"):  # paths of the machine that recorded are of no interest
+    for state in root.rglob("checkpoint"):  # remove paths of the machine that recorded
         state.write_text(state.read_text().replace(f"{state.parent.resolve()}/", "").replace(f"{state.parent}/", ""))
     np.savez_compressed(root / "expected.npz", **expected)
 

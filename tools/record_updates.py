@@ -14,7 +14,7 @@ import tensorflow as tf
 
 OUT = Path(__file__).parent.parent / "tests" / "golden" / "updates.npz"
 STEPS = 3
-WIDTHS = (1, 3, 20)  # TensorFlow computes FTRL of a single column in another order
+WIDTHS = (1, 3, 20)  # TensorFlow computes FTRL of a single column in a different order
 DTYPES = (np.float32, np.float64)
 
 
@@ -39,10 +39,10 @@ def adagrad(rng: np.random.Generator, table: np.ndarray) -> tuple[dict, dict]:
 
 def adam(rng: np.random.Generator, table: np.ndarray) -> tuple[dict, dict]:
     lr, b1, b2, eps = 0.01, 0.9, 0.999, 1e-8
-    if table.dtype == np.float64:  # TensorFlow keeps them in float32, whatever the table is
+    if table.dtype == np.float64:  # TensorFlow keeps them in float32 for any table dtype
         lr, b1, b2, eps = (float(np.float32(x)) for x in (lr, b1, b2, eps))
     arrays = {}
-    # The rule as it is written: the graph optimizer makes g·(g·(1 − β₂)) of (g·g)·(1 − β₂).
+    # The documented rule: the graph optimizer turns (g·g)·(1 − β₂) into g·(g·(1 − β₂)).
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:

@@ -18,13 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 AGAINST_THE_CLOCK = (
     "tests/studio/browser/",  # edits that must be saved within a second, runs at a rate
-    "tests/torch/test_sharded",  # a rank that does not answer within its time
+    "tests/torch/test_sharded",  # a rank that must time out
 )
-AT_MOST = 5  # more than that is no accident
+AT_MOST = 5  # more failures are not a coincidence
 
 
 def failed() -> list[str]:
-    """The failed tests of the previous run, from pytest's cache."""
+    """Return the failed tests of the previous run, from pytest's cache."""
     found = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
     return sorted(json.loads(found.read_text(encoding="utf-8"))) if found.exists() else []
 

@@ -19,15 +19,15 @@ SECONDS = 30.0
 
 
 def take(desk: StudioWindow, name: str) -> None:
-    desk.mouse.move(2, 798)  # away from everything that lights up under it
-    desk.window.wait_for_timeout(700)  # until the drawing has come to rest
+    desk.mouse.move(2, 798)  # away from everything with a hover effect
+    desk.window.wait_for_timeout(700)  # until animations have finished
     path = FOLDER / f"studio_{name}.png"
     desk.window.screenshot(path=path)
     print(f"wrote {path.relative_to(ROOT)}, {path.stat().st_size / 1e3:.0f} kB")
 
 
 def arrange(desk: StudioWindow) -> None:
-    """Results make blocks larger: lay them out again, and show all."""
+    """Lay out the page again, because results make blocks larger, and show all."""
     desk.key("Control+Shift+l", "Control+0")
     desk.wait_saved()
 
@@ -46,7 +46,7 @@ def sparse_gradient(desk: StudioWindow) -> None:
 
 
 def training(desk: StudioWindow) -> None:
-    """The loss of a training page as a chart."""
+    """Show the loss of a training page as a chart."""
     desk.open_gallery("train_embedding")
     desk.run_once()
     desk.result("loss", "output")

@@ -31,22 +31,22 @@ def main() -> None:
     if args.check and not (WEB / "node_modules").is_dir():
         is_fresh = committed.startswith(table(packages))
     else:
-        made = table(packages) + licences(packages)
-        is_fresh = committed == made
+        generated = table(packages) + licences(packages)
+        is_fresh = committed == generated
         if not args.check:
-            NOTICES.write_text(before + BEGIN + made + END + after, encoding="utf-8")
+            NOTICES.write_text(before + BEGIN + generated + END + after, encoding="utf-8")
     if args.check and not is_fresh:
-        raise SystemExit(f"{NOTICES.name} is not of the packages of {WEB.name}/: run tools/third_party_notices.py")
+        raise SystemExit(f"{NOTICES.name} does not match the packages of {WEB.name}/: run tools/third_party_notices.py")
 
 
 def bundled() -> dict[str, dict[str, Any]]:
-    """The page's dependencies by their folders; packages of types produce no code."""
+    """Return the page's dependencies by folder; packages of types produce no code."""
     locked = json.loads((WEB / "package-lock.json").read_text())["packages"]
     found: dict[str, dict[str, Any]] = {}
     waiting = [("", name) for name in locked[""]["dependencies"]]
     while waiting:
-        wanting, name = waiting.pop()
-        folder = resolved(locked, wanting, name)
+        importer, name = waiting.pop()
+        folder = resolved(locked, importer, name)
         if name.startswith("@types/") or folder in found:
             continue
         found[folder] = locked[folder]
@@ -54,15 +54,15 @@ def bundled() -> dict[str, dict[str, Any]]:
     return dict(sorted(found.items(), key=lambda entry: (name_of(entry[0]), entry[1]["version"])))
 
 
-def resolved(locked: dict[str, Any], wanting: str, name: str) -> str:
+def resolved(locked: dict[str, Any], importer: str, name: str) -> str:
     """Resolve as Node.js does: in the package's own node_modules, then in the outer ones."""
     while True:
-        folder = f"{wanting}/node_modules/{name}".lstrip("/")
+        folder = f"{importer}/node_modules/{name}".lstrip("/")
         if folder in locked:
             return folder
-        if not wanting:
+        if not importer:
             raise SystemExit(f"web/package-lock.json has no {name}")
-        wanting = wanting.rpartition("/node_modules/")[0] if "/node_modules/" in wanting else ""
+        importer = importer.rpartition("/node_modules/")[0] if "/node_modules/" in importer else ""
 
 
 def name_of(folder: str) -> str:
@@ -75,7 +75,7 @@ def table(packages: dict[str, dict[str, Any]]) -> str:
 
 
 def licences(packages: dict[str, dict[str, Any]]) -> str:
-    """Every licence text once, under the names of the packages that have it."""
+    """Return every licence text once, under the names of its packages."""
     texts: dict[str, list[str]] = defaultdict(list)
     for folder in packages:
         own = licence_file(WEB / folder).read_text(encoding="utf-8")
@@ -89,7 +89,7 @@ def licences(packages: dict[str, dict[str, Any]]) -> str:
 def licence_file(folder: Path) -> Path:
     found = sorted(p for p in folder.iterdir() if re.match(r"licen[cs]e", p.name, re.IGNORECASE))
     if not found:
-        raise SystemExit(f"{folder} has no licence: its text must come from elsewhere")
+        raise SystemExit(f"{folder} has no licence file: add its text by hand")
     return found[0]
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OLDEST = (3, 11)
-NEWEST = 40  # no name of a Python is looked for beyond this minor version
+NEWEST = 40  # maximal minor version that is searched
 VERSION = "import sys, sysconfig; print(*sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
 
 
@@ -39,26 +39,26 @@ def main() -> None:
         began, spent = time.monotonic(), spent_by_children()
         print(f"{python}: {wheel.name}", flush=True)
         with tempfile.TemporaryDirectory(prefix="rowgrad-wheel-") as folder:
-            # Types do not depend on the Python that runs mypy: one judgement is enough.
+            # Types do not depend on the Python that runs mypy: one check is enough.
             check(python, wheel, Path(folder), with_types=number == 0, every=args.every)
         print(f"  {time.monotonic() - began:.0f} s, {spent_by_children() - spent:.0f} of a core's", flush=True)
 
 
 def found_pythons() -> Iterator[str]:
-    """A Python of every supported version, the oldest first."""
+    """Yield a Python of every supported version, the oldest first."""
     places = os.environ.get("PATH", "").split(os.pathsep)
-    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    places += [str(folder) for folder in sorted(kept.glob("*/bin"))]
+    pyenv_versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    places += [str(folder) for folder in sorted(pyenv_versions.glob("*/bin"))]
     found = False
     for minor in range(OLDEST[1], NEWEST):
         for place in places:
             python = shutil.which(f"python3.{minor}", path=place)
-            if python is not None and is_version(python, minor):  # pyenv's stand-ins may lead nowhere
+            if python is not None and is_version(python, minor):  # pyenv's shims may not resolve
                 found = True
                 yield python
                 break
     if not found:
-        raise SystemExit(f"there is no Python {OLDEST[0]}.{OLDEST[1]} or newer on the path: name one by --pythons")
+        raise SystemExit(f"found no Python {OLDEST[0]}.{OLDEST[1]} or newer on the path: pass --pythons")
 
 
 def is_version(python: str, minor: int) -> bool:
@@ -72,8 +72,8 @@ def check(python: str, wheel: Path, folder: Path, *, with_types: bool, every: in
     programs = folder / "env" / ("Scripts" if sys.platform == "win32" else "bin")
     environment = bare_environment(programs)
     inside = str(programs / "python")
-    wanted = [f"{wheel}[studio]", *(["mypy>=1.15"] if with_types else [])]
-    install = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:", *wanted]
+    needed = [f"{wheel}[studio]", *(["mypy>=1.15"] if with_types else [])]
+    install = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:", *needed]
     subprocess.run(install, check=True, cwd=folder, env=environment)
     work = folder / "work"
     work.mkdir()
@@ -88,10 +88,10 @@ def check(python: str, wheel: Path, folder: Path, *, with_types: bool, every: in
 
 
 def bare_environment(programs: Path) -> dict[str, str]:
-    """Without compiler, Node.js and this source tree; the package index is found as usual."""
+    """Return an environment without compiler, Node.js and this source tree; package index settings are kept."""
     dropped = re.compile(r"CC|CXX|(C|CXX|LD)FLAGS|(CMAKE|SKBUILD|ROWGRAD)_.*|PYTHON(PATH|HOME)|VIRTUAL_ENV")
-    kept = {name: value for name, value in os.environ.items() if not dropped.fullmatch(name)}
-    return {**kept, "PATH": str(programs)}
+    pyenv_versions = {name: value for name, value in os.environ.items() if not dropped.fullmatch(name)}
+    return {**pyenv_versions, "PATH": str(programs)}
 
 
 def spent_by_children() -> float:

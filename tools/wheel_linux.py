@@ -4,7 +4,7 @@
 
 tools/zig_toolchain.py writes the toolchain. Python's symbols are undefined when an extension is linked, so symbols that
 old libraries lack would pass unnoticed: this tool rejects undefined symbols that are not Python's. auditwheel reads
-which versions of the libraries are needed, and names the wheel.
+which library versions are needed, and names the wheel.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
         settings = {
             "cmake.define.CMAKE_TOOLCHAIN_FILE": f"{tools / 'toolchain.cmake'}",
             "build-dir": f"{tools / 'objects'}",
-            "wheel.tags": f"cp311-abi3-linux_{args.arch}",  # this Python may be of another machine
+            "wheel.tags": f"cp311-abi3-linux_{args.arch}",  # this Python may be for another machine
         }
         run("build", "--wheel", "-o", folder, *(f"-C{name}={value}" for name, value in settings.items()), str(ROOT))
         (built,) = Path(folder).glob("*.whl")
@@ -49,13 +49,13 @@ def main() -> None:
         run("auditwheel", "repair", "--plat", "auto", "-w", str(repaired), str(built))
         (wheel,) = repaired.glob("*.whl")
         if (found := oldest_glibc(wheel)) > tuple(int(n) for n in zig_toolchain.GLIBC.split(".")):
-            raise SystemExit(f"{wheel.name} needs glibc {found[0]}.{found[1]}; {zig_toolchain.GLIBC} was wanted")
+            raise SystemExit(f"{wheel.name} needs glibc {found[0]}.{found[1]}; {zig_toolchain.GLIBC} is required")
         args.out.mkdir(parents=True, exist_ok=True)
         print(shutil.copy(wheel, args.out))
 
 
 def loose_symbols(wheel: Path) -> list[str]:
-    """The undefined symbols of the extension that no linked library has, except for Python's."""
+    """Return the undefined symbols of the extension that no linked library has, except for Python's."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".so"))
         elf = ELFFile(io.BytesIO(archive.read(name)))
@@ -65,20 +65,20 @@ def loose_symbols(wheel: Path) -> list[str]:
         for number, symbol in enumerate(elf.get_section_by_name(".dynsym").iter_symbols())
         if symbol["st_shndx"] == "SHN_UNDEF"
         and symbol["st_info"]["bind"] == "STB_GLOBAL"
-        and not isinstance(versions.get_symbol(number).entry["ndx"], int)  # a name, in place of a version's number
+        and not isinstance(versions.get_symbol(number).entry["ndx"], int)  # a name instead of a version number
         and not symbol.name.startswith(("Py", "_Py"))
     ]
 
 
 def oldest_glibc(wheel: Path) -> tuple[int, ...]:
-    """The version in the wheel's name, which auditwheel chose."""
+    """Return the version in the wheel's name, which auditwheel chose."""
     return min(tuple(int(n) for n in found) for found in re.findall(r"manylinux_(\d+)_(\d+)_", wheel.name))
 
 
-def run(module: str, *words: str) -> None:
+def run(module: str, *arguments: str) -> None:
     """Run a module of this environment with its programs on the path, for auditwheel."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    subprocess.run([sys.executable, "-m", module, *words], check=True, cwd=ROOT, env={**os.environ, "PATH": path})
+    subprocess.run([sys.executable, "-m", module, *arguments], check=True, cwd=ROOT, env={**os.environ, "PATH": path})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The checks of an installed wheel, run by the Python it is installed for; tools/wheel_check.py copies this there.
 
-Next to this file are `golden_cases.py`, `golden/` and `typed_program.py`; nothing else of the source tree is reachable.
+The folder also has `golden_cases.py`, `golden/` and `typed_program.py`; nothing else of the source tree is reachable.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any
 HERE = Path(__file__).parent
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 BUILDERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "cmake", "ninja", "make", "node", "npm", "git")
-# One page of the gallery, and what its last block must hold after a run.
+# One page of the gallery, and the value of its last block after a run.
 PAGE, BLOCK, PIN = "01_sparse_segment_mean", "op", "output"
 CELLS = [["3.5", "2.5", "3.5"], ["1.0", "2.0", "3.0"]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--types", action="store_true", help="judge a typed program with mypy too")
+    parser.add_argument("--types", action="store_true", help="also check a typed program with mypy")
     parser.add_argument("--every", type=int, default=1, help="one golden case of so many")
     args = parser.parse_args()
     checks: list[Callable[[], str]] = [
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def no_builders() -> str:
-    """No compiler or build tool is on the path."""
+    """Check that no compiler or build tool is on the path."""
     from shutil import which
 
     found = [name for name in BUILDERS if which(name)]
@@ -60,7 +60,7 @@ def no_builders() -> str:
 
 
 def files() -> str:
-    """The package is the installed one, its extension works on every Python, and it includes its licences and types."""
+    """Check that the package is the installed one, its extension is abi3, and licences and types are included."""
     import rowgrad
     from rowgrad import _core
 
@@ -80,21 +80,21 @@ def files() -> str:
 
 
 def exceptions() -> str:
-    """Exceptions cross the boundary to nanobind's backend in both directions, whatever compiled it."""
+    """Check that exceptions cross the boundary to nanobind's backend in both directions, whatever compiled it."""
     from rowgrad import _core
 
     thrown = {
-        ValueError: (0, [0, 0], (bytearray(4),), b""),  # by rowgrad
-        RuntimeError: (0, [], (), b""),  # by rowgrad: too few numbers
-        IndexError: (1_000_000, [], (), b""),  # by the C++ library
-        TypeError: (0, [0, 0], (object(),), b"\0"),  # by Python
+        ValueError: (0, [0, 0], (bytearray(4),), b""),  # raised by rowgrad
+        RuntimeError: (0, [], (), b""),  # raised by rowgrad: too few numbers
+        IndexError: (1_000_000, [], (), b""),  # raised by the C++ library
+        TypeError: (0, [0, 0], (object(),), b"\0"),  # raised by Python
     }
-    for kind, given in thrown.items():
+    for kind, arguments in thrown.items():
         try:
-            _core.Job(*given)
+            _core.Job(*arguments)
         except kind:
             continue
-        raise AssertionError(f"no {kind.__name__} for {given}")
+        raise AssertionError(f"no {kind.__name__} for {arguments}")
     return "C++ exceptions become Python's"
 
 
@@ -104,7 +104,7 @@ def quiet_import() -> str:
 
 
 def import_time() -> str:
-    """The best of three, next to the time that NumPy and ml_dtypes need anyway."""
+    """Return the best of three, next to the time that NumPy and ml_dtypes need anyway."""
     ours, theirs = (
         min(timed([sys.executable, "-c", f"import {names}"]) for _ in range(3))
         for names in ("numpy, ml_dtypes, rowgrad", "numpy, ml_dtypes")
@@ -125,7 +125,7 @@ def tour() -> str:
 
 
 def levels() -> list[str]:
-    """The instruction-set levels of this processor, from the lowest."""
+    """Return the instruction-set levels of this processor, from the lowest."""
     from rowgrad import _core
 
     known = ["baseline", "x86-64-v3", "x86-64-v4"]
@@ -139,13 +139,13 @@ def golden(level: str, every: int) -> str:
 
 
 def golden_here(level: str, every: int) -> str:
-    """TensorFlow's recorded results to the bit, and its error messages exactly."""
+    """Check TensorFlow's recorded results to the bit, and its error messages exactly."""
     import rowgrad
     from golden_cases import cases, same_bits
     from rowgrad import _core
 
     assert _core.level() == level, _core.level()
-    right = refused = 0
+    right = errors = 0
     for number, case in enumerate(cases("valid", "error")):
         if number % every:
             continue
@@ -155,19 +155,19 @@ def golden_here(level: str, every: int) -> str:
             for (name, expected), got in zip(
                 case.outputs.items(), results if isinstance(results, tuple) else (results,), strict=True
             ):
-                # A list of no rows has one dimension here, two in TensorFlow: docs/differences.md.
-                wanted = expected.reshape(0) if expected.shape == (0, 1) and got.shape == (0,) else expected
-                assert same_bits(got, wanted), f"{case}: {name}\n{got}\n{expected}"
+                # An empty list of rows has one dimension here, two in TensorFlow: docs/differences.md.
+                reference = expected.reshape(0) if expected.shape == (0, 1) and got.shape == (0,) else expected
+                assert same_bits(got, reference), f"{case}: {name}\n{got}\n{expected}"
             right += 1
-        elif "dtype" not in case.tag:  # rowgrad takes some dtypes that TensorFlow does not
-            error = refusal(lambda op=op, case=case: op(**case.inputs, **case.attrs))
+        elif "dtype" not in case.tag:  # rowgrad supports some dtypes that TensorFlow does not
+            error = error_of(lambda op=op, case=case: op(**case.inputs, **case.attrs))
             assert error == (case.error["class"], case.error["message"]), f"{case}: {error}"
-            refused += 1
-    assert min(right, refused) > 0
-    return f"{right} golden results and {refused} refusals at {level}"
+            errors += 1
+    assert min(right, errors) > 0
+    return f"{right} golden results and {errors} errors at {level}"
 
 
-def refusal(call: Callable[[], object]) -> tuple[str, str] | None:
+def error_of(call: Callable[[], object]) -> tuple[str, str] | None:
     from rowgrad.errors import OpError
 
     try:
@@ -190,7 +190,7 @@ def studio() -> str:
             assert process.stdout is not None
             line = process.stdout.readline()
             assert '"url": "http://127.0.0.1:' in line, line + process.communicate()[1]
-            served = Asking(line)
+            served = Client(line)
             size = served.page()
             cells = served.gallery_page()
             process.send_signal(signal.SIGTERM)
@@ -203,14 +203,14 @@ def studio() -> str:
     return f"Studio serves {size // 1024} KiB, runs {PAGE} ({cells}) and ends on SIGTERM"
 
 
-class Asking:
+class Client:
     """A client of the server at an address."""
 
     def __init__(self, line: str) -> None:
         address = json.loads(line)
         self.host, self.port, self.token = address["host"], address["port"], address["token"]
 
-    def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+    def request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
         try:
             headers = {"X-Rowgrad-Token": self.token, "Content-Type": "application/json"}
@@ -223,16 +223,16 @@ class Asking:
             connection.close()
 
     def verb(self, verb: str, /, **given: Any) -> Any:
-        return json.loads(self.ask("POST", f"/api/{verb}", json.dumps(given).encode()))
+        return json.loads(self.request("POST", f"/api/{verb}", json.dumps(given).encode()))
 
     def page(self) -> int:
         """Fetch the page and the files it refers to; returns their size."""
-        parts = [self.ask("GET", path) for path in ("/", "/studio.js", "/studio.css")]
+        parts = [self.request("GET", path) for path in ("/", "/studio.js", "/studio.css")]
         assert b"studio.js" in parts[0]
         return sum(len(part) for part in parts)
 
     def gallery_page(self) -> str:
-        """The elements of the result, as the page would show them."""
+        """Return the elements of the result, as the page would show them."""
         self.verb("new", name="tried", page=self.verb("gallery", name=PAGE)["page"])
         state = self.verb("run", name="tried", mode="once")
         until = time.monotonic() + 20

@@ -1,4 +1,4 @@
-"""A program as a user writes it; `mypy --strict` checks it against the types of an installed rowgrad."""
+"""A typical user program; `mypy --strict` checks it against the types of an installed rowgrad."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rowgrad.errors import InvalidArgumentError
 
 
 def mean_of(table: npt.NDArray[np.float32], ids: list[int]) -> npt.NDArray[np.float32]:
-    """The mean of one bag; mypy would reject None here, the op a negative id."""
+    """Return the mean of one bag; mypy would reject None here, the op a negative id."""
     found: npt.NDArray[np.float32] = rg.raw_ops.SparseSegmentMean(table, np.array(ids), np.zeros(len(ids), np.int64))
     return found
 

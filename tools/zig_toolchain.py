@@ -22,10 +22,10 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 
 GLIBC = "2.28"
-# What manylinux_2_28 promises: the libraries of GCC 8.
+# What manylinux_2_28 guarantees: the libraries of GCC 8.
 OLDEST = {"GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
 LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")
-HIDDEN = 0x8000  # in the number of a symbol's version: not the one that is linked with
+HIDDEN = 0x8000  # bit of a version number: not the default version
 
 # Since 2.32 glibc exports whether a process has one thread, and libstdc++ reads it. Assume several threads.
 SINGLE_THREADED = "#pragma once\nconstexpr char __libc_single_threaded = 0;\n"
@@ -39,7 +39,7 @@ __attribute__((visibility("hidden"))) void __throw_bad_array_new_length() { thro
 }  // namespace std
 """
 
-# Zig writes the levels of x86-64 with underscores: a hyphen would take a feature away.
+# Zig writes the levels of x86-64 with underscores: a hyphen would disable a feature.
 WRAPPER = """\
 #!/bin/sh
 for word in "$@"; do
@@ -76,19 +76,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder to write `toolchain.cmake` to")
     parser.add_argument("--gxx", help="use the libstdc++ of this g++ (default: the target's)")
     args = parser.parse_args()
-    gxx = args.gxx or own_gxx(args.target)
+    gxx = args.gxx or gxx_for(args.target)
     write(args.target, args.out.resolve(), gxx)
 
 
-def own_gxx(machine: str) -> str:
-    """The g++ for a machine: by its full name, as cross compilers have, or the plain one if it targets that machine."""
+def gxx_for(machine: str) -> str:
+    """Return the g++ for a machine: by its full name, as cross compilers have, or the plain one if it targets it."""
     for name in (f"{machine}-linux-gnu-g++", "g++"):
-        if shutil.which(name) and asked(name, "-dumpmachine").startswith(f"{machine}-"):
+        if shutil.which(name) and output_of(name, "-dumpmachine").startswith(f"{machine}-"):
             return name
-    raise SystemExit(f"there is no g++ for {machine} here, whose libstdc++ is needed: install {machine}-linux-gnu-g++")
+    raise SystemExit(f"found no g++ for {machine}, whose libstdc++ is needed: install {machine}-linux-gnu-g++")
 
 
-def asked(*command: str) -> str:
+def output_of(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
@@ -98,8 +98,8 @@ def write(machine: str, out: Path, gxx: str) -> None:
 
     zig = Path(ziglang.__file__).parent / "zig"
     (out / "include" / "sys").mkdir(parents=True, exist_ok=True)
-    put(out / "include" / "sys" / "single_threaded.h", SINGLE_THREADED)
-    # No -isystem: the C++ headers must come before those of the C library, which Zig names first.
+    update(out / "include" / "sys" / "single_threaded.h", SINGLE_THREADED)
+    # Not -isystem: the C++ headers must precede those of the C library, which Zig puts first.
     includes = " ".join(f"-I'{folder}'" for folder in (out / "include", *cxx_headers(gxx)))
     target = f"-target {machine}-linux-gnu.{GLIBC}"
     for name, tool in {
@@ -108,36 +108,36 @@ def write(machine: str, out: Path, gxx: str) -> None:
         "ar": "ar",
         "ranlib": "ranlib",
     }.items():
-        put(out / name, WRAPPER.format(zig=zig, tool=tool))
+        update(out / name, WRAPPER.format(zig=zig, tool=tool))
         (out / name).chmod(0o755)
     for library in LIBRARIES:
-        stand_in(Path(asked(gxx, f"-print-file-name={library}")), out)
-    put(out / "young_symbols.cpp", YOUNG_SYMBOLS)
+        write_stub(Path(output_of(gxx, f"-print-file-name={library}")), out)
+    update(out / "young_symbols.cpp", YOUNG_SYMBOLS)
     compiled = [str(out / "c++"), "-std=c++20", "-O2", "-fPIC", "-c"]
-    asked(*compiled, str(out / "young_symbols.cpp"), "-o", str(out / "young_symbols.o"))
-    # Last, what is no part of any shared library, such as the processor's features.
-    static = asked(gxx, "-print-libgcc-file-name")
+    output_of(*compiled, str(out / "young_symbols.cpp"), "-o", str(out / "young_symbols.o"))
+    # Last, symbols that are in no shared library, such as the processor's features.
+    static = output_of(gxx, "-print-libgcc-file-name")
     libraries = " ".join([*(str(out / library) for library in LIBRARIES), static])
-    put(out / "toolchain.cmake", TOOLCHAIN.format(machine=machine, out=out, libraries=libraries))
+    update(out / "toolchain.cmake", TOOLCHAIN.format(machine=machine, out=out, libraries=libraries))
 
 
-def put(path: Path, text: str) -> None:
+def update(path: Path, text: str) -> None:
     """Write a file if its content changed; unchanged files keep their time, so that nothing is rebuilt."""
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
 
 
 def cxx_headers(gxx: str) -> list[str]:
-    """The folders where g++ looks for the headers of libstdc++."""
+    """Return the folders where g++ looks for the headers of libstdc++."""
     said = subprocess.run(
         [gxx, "-E", "-x", "c++", "-v", "/dev/null"], check=True, capture_output=True, text=True
     ).stderr
-    listed = re.search(r"#include <\.\.\.> search starts here:\n(.*?)End of search list", said, re.DOTALL)
-    return [line.strip() for line in listed[1].splitlines() if "c++" in line] if listed else []
+    search_list = re.search(r"#include <\.\.\.> search starts here:\n(.*?)End of search list", said, re.DOTALL)
+    return [line.strip() for line in search_list[1].splitlines() if "c++" in line] if search_list else []
 
 
-def stand_in(library: Path, out: Path) -> None:
-    """A stub library of the same name that exports the old symbols and has no code."""
+def write_stub(library: Path, out: Path) -> None:
+    """Write a stub library of the same name that exports the old symbols and has no code."""
     by_version = defaultdict(list)
     assembly = [".text"]
     for symbol in old_symbols(library):
@@ -147,16 +147,17 @@ def stand_in(library: Path, out: Path) -> None:
         if not symbol.is_code:
             assembly.append(f".size {symbol.name}, 8")
     source, script = out / f"{library.name}.s", out / f"{library.name}.map"
-    put(source, "\n".join(assembly) + "\n")
-    put(script, "".join(f"{v} {{ global: {' '.join(n + ';' for n in names)} }};\n" for v, names in by_version.items()))
+    update(source, "\n".join(assembly) + "\n")
+    versions = (f"{v} {{ global: {' '.join(n + ';' for n in names)} }};\n" for v, names in by_version.items())
+    update(script, "".join(versions))
     options = ["-shared", "-nostdlib", f"-Wl,-soname,{library.name}", f"-Wl,--version-script={script}"]
-    asked(str(out / "cc"), *options, str(source), "-o", str(out / library.name))
+    output_of(str(out / "cc"), *options, str(source), "-o", str(out / library.name))
 
 
 def old_symbols(library: Path) -> list[Symbol]:
-    """What a library exports in versions old enough; of a name's versions the youngest of these.
+    """Return what a library exports in versions old enough; for each name, the newest of these.
 
-    A name without a default version is there for programs of long ago and is nothing to link with.
+    A name without a default version is only for old programs and cannot be linked.
     """
     best: dict[str, tuple[tuple[int, ...], Symbol]] = {}
     with_default = set()
@@ -176,22 +177,22 @@ def old_symbols(library: Path) -> list[Symbol]:
             if not index & HIDDEN:
                 with_default.add(symbol.name)
             version = defined.get(index & ~HIDDEN, "")
-            age = age_of(version)
-            if age is None or symbol["st_value"] == 0:
+            version_numbers = numbers_of(version)
+            if version_numbers is None or symbol["st_value"] == 0:
                 continue
             is_code = symbol["st_info"]["type"] != "STT_OBJECT"
-            if symbol.name not in best or best[symbol.name][0] < age:
-                best[symbol.name] = (age, Symbol(symbol.name, version, is_code))
+            if symbol.name not in best or best[symbol.name][0] < version_numbers:
+                best[symbol.name] = (version_numbers, Symbol(symbol.name, version, is_code))
     return [symbol for _, symbol in best.values() if symbol.name in with_default]
 
 
-def age_of(version: str) -> tuple[int, ...] | None:
-    """The numbers of `GLIBCXX_3.4.11`; None if it is too new or not such a version."""
+def numbers_of(version: str) -> tuple[int, ...] | None:
+    """Return the numbers of `GLIBCXX_3.4.11`; None if it is too new or not such a version."""
     family, _, numbers = version.partition("_")
     if family not in OLDEST or not re.fullmatch(r"\d+(\.\d+)*", numbers):
         return None
-    age = tuple(int(n) for n in numbers.split("."))
-    return age if age <= OLDEST[family] else None
+    version_numbers = tuple(int(n) for n in numbers.split("."))
+    return version_numbers if version_numbers <= OLDEST[family] else None
 
 
 if __name__ == "__main__":

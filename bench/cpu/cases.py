@@ -14,22 +14,22 @@ Arrays = dict[str, Any]
 
 
 class Workload(Protocol):
-    """Arrays under a name; `group` says which kinds of calls run on them."""
+    """Named arrays; `group` says which kinds of calls run on them."""
 
     @property
     def name(self) -> str:
-        """Its name in `--cases`."""
+        """Return its name in `--cases`."""
 
     @property
     def group(self) -> str:
-        """The kinds that fit it: bags, sparse or tiny."""
+        """Return the kinds that fit it: bags, sparse or tiny."""
 
     @property
     def title(self) -> str:
-        """Its sizes as text."""
+        """Return its sizes as text."""
 
     def arrays(self) -> Arrays:
-        """The same arrays on every call."""
+        """Return the same arrays on every call."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class Case:
 
     @property
     def title(self) -> str:
-        """Sizes, law of the ids and dtypes in one line."""
+        """Return sizes, distribution of ids and dtypes in one line."""
         law = f"zipf {self.zipf}" if self.zipf else "uniform"
         return f"V {self.rows:,}, D {self.cols}, {self.bags:,} bags × {self.length:g}, {law}, {self.dtype}, {self.ids}"
 
     def arrays(self) -> Arrays:
-        """Table, gradient, ids, segment ids, offsets and weights, the same on every call."""
+        """Return table, gradient, ids, segment ids, offsets and weights, the same on every call."""
         rng = np.random.default_rng(self.seed)
         lengths = rng.integers(0, int(2 * self.length) + 1, self.bags) if self.length > 1 else _few(rng, self)
         n = int(lengths.sum())
@@ -91,12 +91,12 @@ class TablesCase:
 
     @property
     def title(self) -> str:
-        """Sizes in one line."""
+        """Return sizes in one line."""
         size = f"{self.tables} tables of V {self.rows:,}, D {self.cols}"
         return f"{size}, {self.bags:,} bags × {self.length:g} each, zipf 1.05, float32, int64"
 
     def arrays(self) -> Arrays:
-        """Ids and offsets of all features one after the other, one table for all to begin with, and the gradient."""
+        """Return concatenated ids and offsets of all features, one initial table for all, and the gradient."""
         each = [
             Case(self.name, self.rows, 1, self.bags, self.length, ids="int64", seed=s).arrays()
             for s in range(self.tables)
@@ -119,7 +119,7 @@ class TablesCase:
 
 @dataclass(frozen=True)
 class SparseCase:
-    """A sorted sparse matrix of nnz entries, `empty` of its rows without any, and a second one that overlaps it."""
+    """A sorted sparse matrix of nnz entries with `empty` empty rows, and a second one that overlaps it."""
 
     name: str
     nnz: int
@@ -130,11 +130,11 @@ class SparseCase:
 
     @property
     def title(self) -> str:
-        """Shape and entries in one line."""
+        """Return shape and entries in one line."""
         return f"{self.rows:,} × {self.cols}, {self.nnz:,} entries, float32, int64"
 
     def arrays(self) -> Arrays:
-        """Indices and values of both matrices, and a slice of half the rows by half the columns."""
+        """Return indices and values of both matrices, and a slice of half the rows by half the columns."""
         rng = np.random.default_rng(2)
         filled = np.sort(rng.permutation(self.rows)[: int(self.rows * (1 - self.empty))])
 
@@ -156,14 +156,14 @@ class SparseCase:
 
 @dataclass(frozen=True)
 class TinyCase:
-    """No arrays: the call makes its own few numbers."""
+    """Without arrays: the call makes its own few numbers."""
 
     name: str = "tiny"
     group: str = "tiny"
     title: str = "a thousand calls, 16 ids, 16 × 16 float32"
 
     def arrays(self) -> Arrays:
-        """None."""
+        """Return no arrays."""
         return {}
 
 

@@ -1,4 +1,4 @@
-"""Comparison with other libraries: time each case and kind in every peer, check the answers, print and write ratios."""
+"""Comparison with other libraries: time each case and kind in every peer, check the results, print and write ratios."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .peer_process import Peer, PeerEndedError, start_peers
 Found = dict[str, dict[str, Any]]  # by peer
 Results = dict[str, dict[str, Found]]  # by case, then kind
 Show = Callable[[str, str, Found], None]
-CLOSE = {"float32": 1e-3}  # relative and absolute tolerance of answers, by dtype
+CLOSE = {"float32": 1e-3}  # relative and absolute tolerance of results, by dtype
 CLOSE_16_BIT = 3e-2
 
 
-def run(wanted: dict[str, list[str]], names: list[str], peers_python: str, chosen: argparse.Namespace) -> None:
-    """Time the wanted kinds of each case in the peers named."""
+def run(requested: dict[str, list[str]], names: list[str], peers_python: str, chosen: argparse.Namespace) -> None:
+    """Time the requested kinds of each case in these peers."""
     facts = machine.facts(chosen.threads)
     copy = facts["copy_gb_per_s"]
     peers = start_peers(names, peers_python, chosen.threads)
@@ -41,7 +41,7 @@ def run(wanted: dict[str, list[str]], names: list[str], peers_python: str, chose
         print(line(case, kind, found, there, copy), flush=True)
 
     try:
-        found = measure_all(wanted, peers, chosen.rounds, chosen.repeats, show)
+        found = measure_all(requested, peers, chosen.rounds, chosen.repeats, show)
     finally:
         for p in peers:
             p.close()
@@ -54,22 +54,22 @@ def run(wanted: dict[str, list[str]], names: list[str], peers_python: str, chose
 
 
 def steps(cases: list[str], kinds: list[str]) -> dict[str, list[str]]:
-    """The kinds that fit each case."""
+    """Return the kinds that fit each case."""
     return {case: [k for k in kinds if KINDS[k].group == ALL[case].group] for case in cases}
 
 
-def measure_all(wanted: dict[str, list[str]], peers: list[Peer], rounds: int, repeats: int, show: Show) -> Results:
+def measure_all(requested: dict[str, list[str]], peers: list[Peer], rounds: int, repeats: int, show: Show) -> Results:
     """Measure every case and kind in all peers; call `show` with each result."""
     results: Results = {}
-    progress = Progress(sum(map(len, wanted.values())))
+    progress = Progress(sum(map(len, requested.values())))
     with tempfile.TemporaryDirectory() as temporary:
         scratch = Path(temporary)
-        for case, kinds in wanted.items():
+        for case, kinds in requested.items():
             arrays = ALL[case].arrays()
             write_arrays(arrays, scratch / "arrays")
             moved, close = least_bytes(arrays, kinds), CLOSE.get(arrays.get("dtype", "float32"), CLOSE_16_BIT)
             del arrays
-            _each(peers, lambda p: p.ask("load", folder=str(scratch / "arrays")))
+            _each(peers, lambda p: p.send("load", folder=str(scratch / "arrays")))
             for kind in kinds:
                 progress.begin(f"{case} {kind}")
                 found = measure(peers, KINDS[kind], rounds, repeats, scratch, close)
@@ -93,24 +93,24 @@ def write_arrays(arrays: Arrays, folder: Path) -> None:
 
 
 def measure(peers: list[Peer], kind: Kind, rounds: int, repeats: int, scratch: Path, close: float) -> Found:
-    """Seconds of every peer that has this kind; empty if rowgrad does not have it."""
-    made = _each(peers, lambda p: p.ask("make", kind=kind.for_peer(p.name)))
-    for name, answer in made.items():
+    """Return the seconds of every peer that has this kind; empty if rowgrad does not have it."""
+    prepared = _each(peers, lambda p: p.send("make", kind=kind.for_peer(p.name)))
+    for name, answer in prepared.items():
         if "error" in answer:
             print(f"{name} {kind.name}: {answer['error']}", file=sys.stderr)
-    having = [p for p in peers if made.get(p.name, {}).get("has")]
+    having = [p for p in peers if prepared.get(p.name, {}).get("has")]
     if not having or having[0].name != "rowgrad":
         return {}
     seconds: dict[str, list[float]] = {p.name: [] for p in having}
     if len(having) > 1 and kind.group != "tiny":
-        _each(having, lambda p: p.ask("save", kind=kind.for_peer(p.name), to=str(scratch / f"{p.name}.npz")))
+        _each(having, lambda p: p.send("save", kind=kind.for_peer(p.name), to=str(scratch / f"{p.name}.npz")))
     others = [p.name for p in having[1:] if not p.ended]
-    agrees = {name: kind.group == "tiny" or same_answer(scratch, name, close) for name in others}
+    agrees = {name: kind.group == "tiny" or same_result(scratch, name, close) for name in others}
     for _ in range(rounds):  # peers take turns, so a slow phase of the machine affects all of them
-        timed = _each(having, lambda p: p.ask("time", kind=kind.for_peer(p.name), repeats=repeats))
+        timed = _each(having, lambda p: p.send("time", kind=kind.for_peer(p.name), repeats=repeats))
         for name, answer in timed.items():
             seconds[name] += answer["seconds"]
-    _each(having, lambda p: p.ask("drop", kind=kind.for_peer(p.name)))
+    _each(having, lambda p: p.send("drop", kind=kind.for_peer(p.name)))
     return {
         name: {"min": min(s), "median": float(np.median(s)), "agrees": agrees.get(name, True)}
         for name, s in seconds.items()
@@ -132,8 +132,8 @@ def _each(peers: list[Peer], request: Callable[[Peer], dict[str, Any]]) -> dict[
     return answers
 
 
-def same_answer(scratch: Path, name: str, close: float) -> bool:
-    """Whether a peer's results equal rowgrad's within the tolerance."""
+def same_result(scratch: Path, name: str, close: float) -> bool:
+    """Return whether a peer's results equal rowgrad's within the tolerance."""
     with np.load(scratch / "rowgrad.npz") as ours, np.load(scratch / f"{name}.npz") as theirs:
         for key in theirs.files:
             a, b = ours[key].astype(np.float64), theirs[key].astype(np.float64)
@@ -146,13 +146,13 @@ def same_answer(scratch: Path, name: str, close: float) -> bool:
 
 
 def header(peers: list[str]) -> str:
-    """The table's first line; `of copy` is the rate as a fraction of the machine's copy bandwidth."""
+    """Return the table's first line; `of copy` is the rate as a fraction of the machine's copy bandwidth."""
     ours = f"{'case':17} {'kind':14} {'rowgrad ms':>11} {'GB/s':>7} {'of copy':>8}"
     return ours + "".join(f"{name + ' ms':>14} {'ratio':>8}" for name in peers if name != "rowgrad")
 
 
 def line(case: str, kind: str, found: Found, peers: list[str], copy_gb_per_s: float) -> str:
-    """One case and kind: milliseconds, rate, and how many times longer every peer took (* where answers differ)."""
+    """Return one case and kind: milliseconds, rate, and how many times longer every peer took (* if results differ)."""
     ours = found["rowgrad"]["min"]
     rate = gb_per_s(found)
     rates = f"{'':7} {'':8}" if rate is None else f"{rate:7.1f} {rate / copy_gb_per_s:8.2f}"
@@ -167,13 +167,13 @@ def line(case: str, kind: str, found: Found, peers: list[str], copy_gb_per_s: fl
 
 
 def gb_per_s(found: Found) -> float | None:
-    """rowgrad's rate over the least bytes of the call; None if there is no formula."""
+    """Return rowgrad's rate over the least bytes of the call; None if there is no formula."""
     ours = found["rowgrad"]
     return None if ours.get("bytes") is None else float(ours["bytes"] / ours["min"] / 1e9)
 
 
 def summary(results: Results) -> str:
-    """Geometric mean and worst ratio of every kind against every peer, and what fresh pages cost."""
+    """Return geometric mean and worst ratio of every kind and peer, and the cost of fresh pages."""
     lines = []
     if faster := ratios(results):
         lines.append("\nhow many times faster than each peer (by minima): geometric mean, worst case")
@@ -186,7 +186,7 @@ def summary(results: Results) -> str:
 
 
 def ratios(results: Results) -> dict[tuple[str, str], list[float]]:
-    """By kind and peer, how many times longer the peer took in each case."""
+    """Return how many times longer the peer took in each case, by kind and peer."""
     found: dict[tuple[str, str], list[float]] = {}
     for by_kind in results.values():
         for kind, by_peer in by_kind.items():
@@ -197,7 +197,7 @@ def ratios(results: Results) -> dict[tuple[str, str], list[float]]:
 
 
 def page_ratios(results: Results) -> dict[str, float]:
-    """Time of the fresh dense gradient divided by that of touching its pages and computing its rows, by case."""
+    """Return the time of the fresh dense gradient divided by that of touching its pages and computing its rows."""
     found = {}
     for case, by_kind in results.items():
         if {"dense", "rows", "page_touch"} <= by_kind.keys():
@@ -212,12 +212,12 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def titles(results: Results) -> dict[str, str]:
-    """The cases' sizes as text."""
+    """Return the cases' sizes as text."""
     return {name: ALL[name].title for name in results}
 
 
 def peer_rows(results: Results, copy_gb_per_s: float) -> Iterator[Row]:
-    """One line per case, kind and peer."""
+    """Yield one line per case, kind and peer."""
     for case, by_kind in results.items():
         for kind, found in by_kind.items():
             for peer, x in found.items():

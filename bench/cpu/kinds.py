@@ -1,8 +1,8 @@
 """The kinds of calls that are timed: which cases each fits, what peers run, and how many bytes it must move.
 
-Bytes: a row counts as often as it is read, although a cache may hold it; an output counts once. So a rate may exceed
-the memory's bandwidth where rows are hot, or where zeroed pages are never touched. Extra work of an implementation
-(sorting, copies) counts as time, not as bytes.
+Bytes: a row counts as often as it is read, although a cache may contain it; an output counts once. So a rate may exceed
+the memory's bandwidth if rows are hot, or if zeroed pages are never touched. Extra work of an implementation (sorting,
+copies) counts as time, not as bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Kind:
     nearest: str | None = None
 
     def for_peer(self, peer: str) -> str:
-        """The kind that this peer runs."""
+        """Return the kind that this peer runs."""
         return self.name if peer == "rowgrad" or self.nearest is None else self.nearest
 
 
@@ -99,7 +99,7 @@ BAG_BYTES: dict[str, Callable[[BagSizes], int]] = {
     "dense_kept": lambda s: s.N * s.D * s.w + 2 * s.N * s.i + 2 * s.U * s.D * s.w,
     "dense": lambda s: s.N * s.D * s.w + 2 * s.N * s.i + (s.U + s.V) * s.D * s.w,
     "weighted_dense": lambda s: s.N * s.D * s.w + s.N * (2 * s.i + 4) + (s.U + s.V) * s.D * s.w,
-    # forward, gradient rows read, then every named row and its one number of state read and written
+    # forward, gradient rows read, then every looked-up row and its one number of state read and written
     "train": lambda s: 2 * (s.N * s.D * s.w + 2 * s.N * s.i) + s.B * s.D * s.w + s.U * (2 * s.D * s.w + 8),
     "page_touch": lambda s: s.U * s.D * s.w,
     "zeros_jit": lambda s: s.V * s.D * s.w,
@@ -117,7 +117,7 @@ SPARSE_BYTES: dict[str, Callable[[SparseSizes], int]] = {
 
 
 def least_bytes(arrays: Arrays, kinds: list[str]) -> dict[str, int]:
-    """Bytes of each kind that has a formula, on a workload's arrays."""
+    """Return the bytes of each kind that has a formula, on a workload's arrays."""
     if "ids" in arrays:
         bags = bag_sizes(arrays)
         return {kind: BAG_BYTES[kind](bags) for kind in kinds if kind in BAG_BYTES}
@@ -128,14 +128,14 @@ def least_bytes(arrays: Arrays, kinds: list[str]) -> dict[str, int]:
 
 
 def bag_sizes(x: Arrays) -> BagSizes:
-    """The sizes of a batch of bags."""
+    """Return the sizes of a batch of bags."""
     width = 2 if x["dtype"] in ("float16", "bfloat16") else int(np.dtype(x["dtype"]).itemsize)
     ids = x["ids"]
     return BagSizes(len(ids), distinct(ids), x["rows"], x["bags"], x["grad"].shape[1], width, ids.itemsize)
 
 
 def sparse_sizes(x: Arrays) -> SparseSizes:
-    """The sizes of two sparse matrices and a slice."""
+    """Return the sizes of two sparse matrices and a slice."""
     rows, cols = x["shape"].tolist()
     a, b = x["indices"], x["b_indices"]
     inside = np.all((a >= x["start"]) & (a < x["start"] + x["size"]), axis=1).sum()
@@ -144,5 +144,5 @@ def sparse_sizes(x: Arrays) -> SparseSizes:
 
 
 def distinct(ids: Array) -> int:
-    """How many different ids there are."""
+    """Return the number of distinct ids."""
     return len(np.unique(ids))

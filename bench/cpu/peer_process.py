@@ -27,7 +27,7 @@ class Peer:
             self._errors = opened.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
             self._process = opened.enter_context(
                 subprocess.Popen(
-                    # -P: files beside the worker must not shadow libraries of the same name.
+                    # -P: files next to the worker must not shadow libraries of the same name.
                     [python, "-P", str(WORKER), name, str(threads or 0)],
                     text=True,
                     env=_environment(threads),
@@ -39,8 +39,8 @@ class Peer:
             self._opened = opened.pop_all()
         self.version: str = self._read()["version"]
 
-    def ask(self, do: str, **details: Any) -> dict[str, Any]:
-        """Send a command and wait for its answer."""
+    def send(self, do: str, **details: Any) -> dict[str, Any]:
+        """Send a command and wait for its response."""
         with contextlib.suppress(BrokenPipeError):  # if it has ended, reading reports how
             print(json.dumps({"do": do, **details}), file=self._process.stdin, flush=True)
         return self._read()
@@ -48,7 +48,7 @@ class Peer:
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         while line := self._process.stdout.readline():
-            if line.startswith("{"):  # libraries print greetings
+            if line.startswith("{"):  # libraries may print other lines
                 answer: dict[str, Any] = json.loads(line)
                 return answer
         last_error = self._last_error()
@@ -57,7 +57,7 @@ class Peer:
         raise PeerEndedError(last_error)
 
     def _last_error(self) -> str:
-        """The last line of its stderr, or its exit status."""
+        """Return the last line of its stderr, or its exit status."""
         status = self._process.wait()
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors if line.strip()]

@@ -35,11 +35,11 @@ class Point:
 
     @property
     def bags(self) -> int:
-        """How many bags the ids fill."""
+        """Return the number of bags."""
         return -(-self.ids // self.length)
 
     def arrays(self, kind: str) -> Arrays:
-        """The arrays that the kind needs and no others: only the forward reads a table."""
+        """Return only the arrays that the kind needs: only the forward reads a table."""
         rng = np.random.default_rng(3)
         needed: Arrays = {
             "ids": rng.integers(0, self.rows, self.ids, np.int32),
@@ -48,18 +48,18 @@ class Point:
             "bags": self.bags,
             "dtype": "float32",
         }
-        # Values do not change the time, but pages must be real: zeros would all be one page.
+        # Values do not affect the time, but pages must be real: zeros would all share one page.
         shape = (self.rows if kind == "forward" else self.bags, self.cols)
         needed["table" if kind == "forward" else "grad"] = np.ones(shape, np.float32)
         return needed
 
     def working_set(self, unique: int) -> int:
-        """Bytes that a call reuses: the rows of table and bags, ids and segment ids."""
+        """Return the bytes that a call reuses: the rows of table and bags, ids and segment ids."""
         return (unique + self.bags) * self.cols * 4 + 2 * self.ids * 4
 
 
 def measure(point: Point, kind: str, repeats: int, seconds: float = 5) -> dict[str, Any]:
-    """Extra memory of the first call, the least time of the next ones, and the point's sizes."""
+    """Return extra memory of the first call, the least time of later ones, and the point's sizes."""
     tiny = Point(40, 10, 2)
     ready(kind, tiny.arrays(kind))()
     arrays = point.arrays(kind)
@@ -75,7 +75,7 @@ def measure(point: Point, kind: str, repeats: int, seconds: float = 5) -> dict[s
 
 
 def ready(kind: str, x: Arrays) -> Call:
-    """The call of a kind; a reused gradient buffer has its pages from the start."""
+    """Return the call of a kind; a reused gradient buffer has its pages from the start."""
     if kind == "dense_kept":
         buffer = GradBuffer((x["rows"], x["grad"].shape[1]))
         buffer.array.fill(0)
@@ -87,7 +87,7 @@ def ready(kind: str, x: Arrays) -> Call:
 
 
 def extra_memory(call: Call, reused: bool) -> int | None:
-    """Resident bytes at the peak of a call beyond those before it and its result; None if they are not reported.
+    """Return the peak of resident bytes during a call beyond those before it and its result; None if not reported.
 
     The pages of a reused result are resident before the call, so they are not subtracted.
     """
@@ -104,7 +104,7 @@ def extra_memory(call: Call, reused: bool) -> int | None:
 
 
 def resident(size: int) -> int:
-    """Memory of an array of this size: from 4 MiB on, whole pages of 2 MiB."""
+    """Return the memory of an array of this size: from 4 MiB on, whole pages of 2 MiB."""
     return size if size < 4 << 20 else -(-size >> 21) << 21
 
 

@@ -1,8 +1,8 @@
 """rowgrad alone as sizes or threads grow: measure, fit laws, print, write and draw.
 
 Sizes: every point runs in a fresh process (`point.py`), and times are fitted to a law within each cache regime.
-Threads: the speed-up is compared with that of `np.take`, which reads the same rows in the same order into a small
-buffer and does nothing else, because no kernel is faster than the memory.
+Threads: the speed-up is compared with that of `np.take`, which only reads the same rows in the same order into a small
+buffer, because no kernel is faster than the memory.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ NAMES = {
 }
 
 
-def run(listed: list[str], cases: list[str], chosen: argparse.Namespace) -> None:
+def run(names: list[str], cases: list[str], chosen: argparse.Namespace) -> None:
     """Measure the listed series; `cases` limits the cases of `threads`."""
     facts: dict[str, Any] = {**machine.facts(chosen.threads), "versions": [f"rowgrad {rg.__version__}"]}
-    chosen_points = {s: points(s, chosen.upto) for s in listed if s != "threads"}
-    six = usable_cases(cases) if "threads" in listed else []
+    chosen_points = {s: points(s, chosen.upto) for s in names if s != "threads"}
+    six = usable_cases(cases) if "threads" in names else []
     total = sum(map(len, chosen_points.values())) * len(KINDS) + len(six) * len(KINDS)
     progress = Progress(total)
     grown = measure_series(chosen_points, chosen.rounds * chosen.repeats, chosen.threads, progress)
@@ -92,18 +92,18 @@ FEWEST_IDS = 200_000  # below, the pages of threads and of the allocator dominat
 
 
 def points(series: str, upto: float) -> list[Point]:
-    """The points of a series, without those above `upto`."""
+    """Return the points of a series, without those above `upto`."""
     return [p for p in SERIES[series] if getattr(p, GROWING[series]) <= upto]
 
 
 def measure_series(
     chosen: dict[str, list[Point]], repeats: int, threads: int | None, progress: Progress
 ) -> dict[str, list[Measured]]:
-    """Every point and kind, each in a fresh process."""
+    """Measure every point and kind, each in a fresh process."""
     found: dict[str, list[Measured]] = {}
-    for series, listed in chosen.items():
+    for series, names in chosen.items():
         for kind in KINDS:
-            for point in listed:
+            for point in names:
                 size = getattr(point, GROWING[series])
                 progress.begin(f"series {series}, {kind}, {GROWING[series]} {size:,}")
                 found.setdefault(series, []).append(_in_process(point, kind, repeats, threads))
@@ -124,12 +124,12 @@ def _in_process(point: Point, kind: str, repeats: int, threads: int | None) -> M
 
 
 def bytes_per_id(point: Point, extra: int | None) -> float | None:
-    """Memory per id beyond inputs and result, less eight bytes per bag."""
+    """Return memory per id beyond inputs and result, less eight bytes per bag."""
     return None if extra is None else round((extra - 8 * point.bags) / point.ids, 2)
 
 
 def fits(measured: list[Measured]) -> dict[str, dict[str, fit.Fit]]:
-    """The law of each kind in each cache regime."""
+    """Return the law of each kind in each cache regime."""
     found: dict[str, dict[str, fit.Fit]] = {}
     for kind in KINDS:
         for regime in REGIMES:
@@ -141,20 +141,20 @@ def fits(measured: list[Measured]) -> dict[str, dict[str, fit.Fit]]:
 
 
 def slowing(measured: list[Measured], kind: str) -> tuple[float, float] | None:
-    """Seconds per id in a small and in a large batch; None unless both were measured."""
+    """Return seconds per id in a small and in a large batch; None unless both were measured."""
     by_ids = {m["ids"]: m["seconds"] / m["ids"] for m in measured if m["kind"] == kind}
     return (by_ids[SMALL], by_ids[LARGE]) if {SMALL, LARGE} <= by_ids.keys() else None
 
 
 def growth_report(series: str, measured: list[Measured]) -> Iterator[str]:
-    """The points, then the fits, line by line; `!` marks a missed target."""
+    """Yield the points, then the fits, line by line; `!` marks a missed target."""
     name = GROWING[series]
     yield f"series {series}: {'kind':11} {name:>11} {'ms':>10} {'ns/id':>8} {'regime':>7} {'bytes/id':>9}"
     for m in measured:
         extra = "" if m["bytes_per_id"] is None else f"{m['bytes_per_id']:9.1f}"
         times = f"{m['seconds'] * 1e3:10.3f} {m['seconds'] / m['ids'] * 1e9:8.2f}"
         yield f"{'':10}{m['kind']:11} {m[name]:11,} {times} {m['regime']:>7} {extra}"
-    # Along V neither N nor D changes, so there is no law to fit.
+    # Along V neither N nor D changes, so no law can be fitted.
     laws = fits(measured) if series != "V" else {}
     if laws:
         yield f"t = a + b·N + c·N·D by cache regime; largest deviation, target {MOST_DEVIATION:.0%}"
@@ -182,7 +182,7 @@ def _mark(value: float, most: float) -> str:
 
 
 def draw_growth(stem: Path, grown: dict[str, list[Measured]]) -> list[Path]:
-    """A curve of time for every kind, a panel for every series."""
+    """Draw a curve of time for every kind, a panel for every series."""
     figure = output.new_figure(4.5 * len(grown), 4)
     for axes, (series, measured) in zip(figure.subplots(1, len(grown), squeeze=False)[0], grown.items(), strict=True):
         name = GROWING[series]
@@ -200,13 +200,13 @@ def draw_growth(stem: Path, grown: dict[str, list[Measured]]) -> list[Path]:
 
 # -- Threads ----------------------------------------------------------------------------------------------------------
 
-BUFFER = 1 << 19  # bytes of rows read at a time: they stay in a core's cache, and threads seldom wait for the GIL
+BUFFER = 1 << 19  # bytes of rows read at a time: they fit a core's cache, and threads rarely wait for the GIL
 LEAST_QUOTIENT = 0.85  # of the probe's speed-up
 SHORTEST = 1e-3  # seconds on one thread below which a case has no target
 
 
 def measure_threads(cases: list[Case], threads: int, rounds: int, repeats: int, progress: Progress) -> list[Measured]:
-    """Times and speed-ups of every case and kind."""
+    """Return times and speed-ups of every case and kind."""
     found = []
     for case in cases:
         arrays = case.arrays()
@@ -238,14 +238,14 @@ def _measure(case: str, kind: str, arrays: Arrays, threads: int, rounds: int, re
 
 
 def reads(kind: str, x: Arrays) -> tuple[Array, Array]:
-    """The rows a kind reads and their order: the table by ids, or the gradient by bags, sorted by table row."""
+    """Return the rows a kind reads and their order: the table by ids, or the gradient by bags, sorted by table row."""
     if kind == "forward":
         return peer.typed(x, "table"), x["ids"].astype(np.intp)
     return peer.typed(x, "grad"), x["segments"][np.argsort(x["ids"], kind="stable")].astype(np.intp)
 
 
 def take_rows(source: Array, order: Array, threads: int, pool: ThreadPoolExecutor) -> None:
-    """Read rows into small buffers, a contiguous share of the order by each thread; NumPy does so without the GIL."""
+    """Read rows into small buffers, each thread a contiguous share of the order; NumPy does so without the GIL."""
     step = max(1, BUFFER // (source.itemsize * source.shape[1]))
 
     def share(places: Array) -> None:
@@ -264,7 +264,7 @@ def _on_threads(n: int, call: Call) -> Any:
 
 
 def _in_turn(calls: dict[str, Call], rounds: int, repeats: int) -> dict[str, float]:
-    """The least time of each call; calls take turns."""
+    """Return the least time of each call; calls take turns."""
     least = dict.fromkeys(calls, float("inf"))
     before = rg.num_threads()
     try:
@@ -278,12 +278,12 @@ def _in_turn(calls: dict[str, Call], rounds: int, repeats: int) -> dict[str, flo
 
 
 def usable_cases(names: list[str]) -> list[Case]:
-    """The named cases among the six, or all six."""
+    """Return the named cases among the six, or all six."""
     return [case for case in SIX if case.name in names] or list(SIX)
 
 
 def threads_report(measured: list[Measured]) -> list[str]:
-    """A line per case and kind; `!` marks a quotient below its target."""
+    """Return a line per case and kind; `!` marks a quotient below its target."""
     n = measured[0]["threads"]
     lines = [
         f"{'case':12} {'kind':11} {'1 thread ms':>12} {f'{n} ms':>9} {'speed-up':>9} {'of reads':>9} {'quotient':>9}",

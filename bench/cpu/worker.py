@@ -1,10 +1,10 @@
-"""One peer in its own process: reads commands as JSON lines, answers each with a JSON line.
+"""One peer in its own process: reads commands as JSON lines, responds to each with a JSON line.
 
 Started as a script by an interpreter that may not have rowgrad; only NumPy and the peer's own library are imported.
 
 {"do": "load", "folder": path}              map the arrays of a workload, written by the driver
-{"do": "make", "kind": kind}                prepare a call; answers whether this peer has it
-{"do": "time", "kind": kind, "repeats": n}  run it n times; answers the seconds of each run
+{"do": "make", "kind": kind}                prepare a call; returns whether this peer has it
+{"do": "time", "kind": kind, "repeats": n}  run it n times; returns the seconds of each run
 {"do": "save", "kind": kind, "to": path}    write the result, so that the driver can compare
 {"do": "drop", "kind": kind}                release the call and its memory
 """
@@ -28,7 +28,7 @@ Call = Callable[[], Any]
 
 
 class Worker:
-    """Holds the arrays and the prepared calls, and answers commands."""
+    """Stores the arrays and the prepared calls, and executes commands."""
 
     def __init__(self, peer: Any) -> None:
         self.peer = peer
@@ -62,7 +62,7 @@ class Worker:
         return {"has": call is not None}
 
     def time(self, kind: str, repeats: int) -> dict[str, Any]:
-        """Seconds of each run."""
+        """Return the seconds of each run."""
         return {"seconds": [seconds_of(self.calls[kind]) for _ in range(repeats)]}
 
     def save(self, kind: str, to: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Worker:
 
 
 def seconds_of(call: Call) -> float:
-    """Time of one run, without freeing the result."""
+    """Return the time of one run, without freeing the result."""
     started = time.perf_counter()
     result = call()
     seconds = time.perf_counter() - started
@@ -87,19 +87,19 @@ def seconds_of(call: Call) -> float:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """A workload's arrays, memory-mapped: a table of gigabytes is in memory once for all peers."""
+    """Return a workload's arrays, memory-mapped: all peers share one copy of a large table."""
     arrays: dict[str, Any] = {p.stem: np.asarray(np.load(p, mmap_mode="r")) for p in folder.glob("*.npy")}
     facts: dict[str, Any] = json.loads((folder / "facts.json").read_text())
     return arrays | facts
 
 
 def sampled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A whole result, or every 97th element of a very large one."""
+    """Return a whole result, or every 97th element of a very large one."""
     return array if array.size < 20_000_000 else array.reshape(-1)[::97].copy()
 
 
 def load_peer(name: str) -> Any:
-    """The peer's file as a module, by its path."""
+    """Load the peer's file as a module, by its path."""
     spec = importlib.util.spec_from_file_location(f"peer_{name}", PEERS / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"no peer {name!r}")
@@ -115,7 +115,7 @@ def limit_cores(n: int) -> None:
 
 
 def main(peer_name: str, threads: str) -> None:
-    """Answer commands until stdin ends."""
+    """Execute commands until stdin ends."""
     limit_cores(int(threads))
     peer = load_peer(peer_name)
     print(json.dumps({"version": peer.VERSION}), flush=True)

@@ -8,12 +8,12 @@ import torch
 from cases import Batch
 from torch import Tensor
 
-# Of the largest element. 16-bit results are rounded once, sums of float32 many times.
+# Relative to the largest element. 16-bit results are rounded once, float32 sums many times.
 ALLOWED = {torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 1.6e-2, torch.float64: 1e-12}
 
 
 def expected(batch: Batch, kind: str) -> Tensor:
-    """The dense gradient, or the bags, in float64 by torch's ops."""
+    """Return the dense gradient, or the bags, in float64 by torch's ops."""
     wide, segments = torch.float64, batch.segment_ids.long()
     counts = torch.bincount(segments, minlength=batch.case.bags).clamp_(min=1).to(wide)
     if kind == "forward":
@@ -28,8 +28,8 @@ def expected(batch: Batch, kind: str) -> Tensor:
     return table
 
 
-def error_of(got: Any, kind: str, wanted: Tensor) -> float:
-    """The largest difference relative to the largest expected element."""
+def error_of(got: Any, kind: str, reference: Tensor) -> float:
+    """Return the largest difference relative to the largest expected element."""
     if isinstance(got, tuple) and len(got) == 1:
         (got,) = got
     if kind.endswith("rows"):
@@ -37,14 +37,14 @@ def error_of(got: Any, kind: str, wanted: Tensor) -> float:
         ids = ids.long()
         if ids.numel() and not bool((ids[1:] > ids[:-1]).all()):
             return float("inf")
-        rest = wanted.clone()
-        rest[ids] = 0  # rows that are not listed must be those without a gradient
-        differences = [_largest(values.to(wanted.dtype) - wanted[ids]), _largest(rest)]
+        without_listed = reference.clone()
+        without_listed[ids] = 0  # rows that are not listed must have no gradient
+        differences = [_largest(values.to(reference.dtype) - reference[ids]), _largest(without_listed)]
     else:
-        if tuple(got.shape) != tuple(wanted.shape):
+        if tuple(got.shape) != tuple(reference.shape):
             return float("inf")
-        differences = [_largest(got.to(wanted.dtype) - wanted)]
-    return max(differences) / max(_largest(wanted), 1e-30)
+        differences = [_largest(got.to(reference.dtype) - reference)]
+    return max(differences) / max(_largest(reference), 1e-30)
 
 
 def _largest(tensor: Tensor) -> float:

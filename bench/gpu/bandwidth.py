@@ -13,7 +13,7 @@ Clock = Callable[[Work, int], Timing]
 
 
 def bandwidths(device: torch.device, clock: Clock, runs: int, buffer: int = _BUFFER) -> dict[str, float]:
-    """GB/s of a copy (bytes read and written) and of a fill (bytes written)."""
+    """Return GB/s of a copy (bytes read and written) and of a fill (bytes written)."""
     a = torch.empty(buffer // 4, dtype=torch.float32, device=device).normal_()
     b = torch.empty_like(a)
     copied, filled = clock(lambda: b.copy_(a), runs), clock(lambda: b.zero_(), runs)
@@ -30,9 +30,9 @@ def gather(batch: Batch, clock: Clock, runs: int) -> dict[str, float]:
 
 
 def least_bytes(batch: Batch) -> dict[str, dict[str, int]]:
-    """By kind: `once`, every byte that is needed counted once; `named`, rows counted as often as ids name them.
+    """Return by kind: `once`, every needed byte counted once; `named`, rows counted once per id.
 
-    Between the two lies what a cache can save. Sorting and everything else an implementation does counts as time.
+    A cache can save up to the difference. Sorting and other work of an implementation counts as time.
     """
     row = batch.case.D * batch.table.element_size()
     ids = 2 * batch.N * batch.indices.element_size()  # indices and segment ids

@@ -39,13 +39,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The name of the case in tables."""
+        """Return the name of the case in tables."""
         rows = f"{self.V // 10**6}M" if self.V >= 10**6 else f"{self.V // 1000}k" if self.V >= 10**5 else f"{self.V}"
         kind = f"zipf{self.exponent}" if self.exponent else "uniform"
         return f"{self.number}: {rows} x {self.D}, {self.bags} x {self.L}, {kind}"
 
     def shrunk(self, by: int) -> Case:
-        """The same case with fewer rows and bags, to try out the scripts."""
+        """Return the same case with fewer rows and bags, to try out the scripts."""
         return replace(self, V=max(self.V // by, 10), bags=max(self.bags // by, 4))
 
 
@@ -78,29 +78,29 @@ class Batch:
 
     @property
     def N(self) -> int:
-        """The number of ids."""
+        """Return the number of ids."""
         return int(self.indices.shape[0])
 
 
 def make(case: Case, device: torch.device, dtype: torch.dtype, ids: torch.dtype) -> Batch:
-    """The batch of a case; every dtype of values gets the same ids."""
-    drawn = torch.Generator(device).manual_seed(SEED + case.number)
-    lengths = torch.randint(0, 2 * case.L + 1, (case.bags,), generator=drawn, device=device)
+    """Return the batch of a case; every dtype of values gets the same ids."""
+    generator = torch.Generator(device).manual_seed(SEED + case.number)
+    lengths = torch.randint(0, 2 * case.L + 1, (case.bags,), generator=generator, device=device)
     N = int(lengths.sum())
     if case.exponent:
-        # Ranks by the inverse of the cumulated law; a permutation scatters the frequent rows over the table. The law is
-        # added up on the host, always in one order, so that every run has the same ids.
+        # Ranks by the inverse of the cumulative distribution; a permutation scatters the frequent rows. The
+        # distribution is summed on the host, always in one order, so that every run has the same ids.
         weights = torch.arange(1, case.V + 1, dtype=torch.float64).pow_(-case.exponent).cumsum(0).to(device)
-        points = torch.rand(N, generator=drawn, dtype=torch.float64, device=device) * weights[-1]
+        points = torch.rand(N, generator=generator, dtype=torch.float64, device=device) * weights[-1]
         ranks = torch.searchsorted(weights, points).clamp_(max=case.V - 1)
-        indices = torch.randperm(case.V, generator=drawn, device=device)[ranks]
+        indices = torch.randperm(case.V, generator=generator, device=device)[ranks]
     else:
-        indices = torch.randint(0, case.V, (N,), generator=drawn, device=device)
+        indices = torch.randint(0, case.V, (N,), generator=generator, device=device)
     segment_ids = torch.repeat_interleave(torch.arange(case.bags, device=device), lengths)
     return Batch(
         case,
-        torch.randn(case.V, case.D, generator=drawn, device=device).to(dtype),
-        torch.randn(case.bags, case.D, generator=drawn, device=device).to(dtype),
+        torch.randn(case.V, case.D, generator=generator, device=device).to(dtype),
+        torch.randn(case.bags, case.D, generator=generator, device=device).to(dtype),
         indices.to(ids),
         segment_ids.to(ids),
         (lengths.cumsum(0) - lengths).to(ids),

@@ -20,7 +20,7 @@ HOW = (
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """The facts of the machine that times depend on."""
+    """Return the facts of the machine that times depend on."""
     facts: dict[str, Any] = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "torch": torch.__version__,
@@ -32,9 +32,9 @@ def machine(device: torch.device) -> dict[str, Any]:
         found = torch.cuda.get_device_properties(device)
         facts |= {
             "device": torch.cuda.get_device_name(device),
-            "driver": _asked("driver_version"),
-            "clocks.max.sm": _asked("clocks.max.sm"),
-            "power.limit": _asked("power.limit"),
+            "driver": _query_driver("driver_version"),
+            "clocks.max.sm": _query_driver("clocks.max.sm"),
+            "power.limit": _query_driver("power.limit"),
             "processors": found.multi_processor_count,
             "memory GiB": round(found.total_memory / 2**30, 1),
             "L2 MiB": round(getattr(found, "L2_cache_size", 0) / 2**20, 1),
@@ -42,7 +42,7 @@ def machine(device: torch.device) -> dict[str, Any]:
     return facts
 
 
-def _asked(field: str) -> str:
+def _query_driver(field: str) -> str:
     command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
     try:
         output = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
@@ -52,10 +52,10 @@ def _asked(field: str) -> str:
 
 
 def short_name(facts: dict[str, Any]) -> str:
-    """The device's name for file names."""
-    words = str(facts["device"]).lower().replace("/", " ").split()
-    models = [w for w in words if any(c.isdigit() for c in w) and not w.endswith(("gb", "gib"))]
-    return models[0] if models else words[-1]
+    """Return the device's name for file names."""
+    name_parts = str(facts["device"]).lower().replace("/", " ").split()
+    models = [w for w in name_parts if any(c.isdigit() for c in w) and not w.endswith(("gb", "gib"))]
+    return models[0] if models else name_parts[-1]
 
 
 class Report:
@@ -82,13 +82,13 @@ class Report:
 
 
 def markdown(data: dict[str, Any]) -> str:
-    """Three tables: against the peers, other ways of calling, and relative to the memory bandwidth."""
+    """Return three tables: compared with peers, other ways of calling, and relative to the memory bandwidth."""
     facts = ", ".join(f"{k}: {v}" for k, v in data["machine"].items())
     rates = ", ".join(f"{k} {v:.0f}" for k, v in data["bandwidth GB/s"].items())
     options = ", ".join(f"{k}: {v}" for k, v in data["options"].items())
     return "\n".join([
         f"{facts}\n\nMeasured bandwidth, GB/s: {rates}\n\nOptions: {options}\n\n{data['how']} {data['elsewhere']}\n",
-        *_against_peers(data["cases"]), "", *_ways(data["cases"]), "", *_floors(data["cases"]), "",
+        *_against_peers(data["cases"]), "", *_ways_of_calling(data["cases"]), "", *_floors(data["cases"]), "",
     ])  # fmt: skip
 
 
@@ -113,13 +113,13 @@ def _against_peers(cases: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _ways(cases: list[dict[str, Any]]) -> list[str]:
+def _ways_of_calling(cases: list[dict[str, Any]]) -> list[str]:
     ways = ("queued", "eager", "call", "call queued", "call graph")
     lines = [f"| case | dtype | kind | {' | '.join(ways)} |", "|---|---|---|" + "---:|" * len(ways)]
     for case in cases:
         for kind, by in case["ours"].items():
-            judged = {way: by.get("call answer" if way.startswith("call") else "answer") for way in ways}
-            cells = " | ".join(_cell(by.get(way)) + _mark(by.get(way), judged[way]) for way in ways)
+            accuracy = {way: by.get("call answer" if way.startswith("call") else "answer") for way in ways}
+            cells = " | ".join(_cell(by.get(way)) + _mark(by.get(way), accuracy[way]) for way in ways)
             lines.append(f"| {case['case']} | {case['dtype']} | {kind} | {cells} |")
     return lines
 
@@ -152,7 +152,7 @@ def _cell(cell: Any) -> str:
 
 
 def _mark(cell: Any, answer: Any) -> str:
-    """A mark behind a time for the accuracy of its result."""
+    """Return a mark for the accuracy of a timed result."""
     return {"right": "", "wrong": " *"}.get(answer["is"] if answer else "", " ?") if _is_time(cell) else ""
 
 

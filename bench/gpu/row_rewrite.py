@@ -1,4 +1,4 @@
-"""The time to read and write the rows of a batch and nothing else: a lower bound for an optimizer update."""
+"""The time to only read and write the rows of a batch: a lower bound for an optimizer update."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cases import Batch
 from timing import Timing, Work
 
 Clock = Callable[[Work, int], Timing]
-_SHAPES = ((4, 4), (8, 4), (16, 4), (16, 8))  # rows of a program, warps
+_SHAPES = ((4, 4), (8, 4), (16, 4), (16, 8))  # rows per program, warps
 
 
 @triton.jit
@@ -20,12 +20,12 @@ def _add_one(table, ids, count, columns: tl.constexpr, padded: tl.constexpr, row
     column = tl.arange(0, padded)
     row = tl.load(ids + number, mask=number < count, other=0).to(tl.int64)
     at = table + row[:, None] * columns + column[None, :]
-    wanted = (number < count)[:, None] & (column < columns)[None, :]
-    tl.store(at, tl.load(at, mask=wanted) + 1.0, mask=wanted)
+    mask = (number < count)[:, None] & (column < columns)[None, :]
+    tl.store(at, tl.load(at, mask=mask) + 1.0, mask=mask)
 
 
 def rewrite(batch: Batch, clock: Clock, runs: int) -> dict[str, float]:
-    """The time of the best of several launch shapes, in ms."""
+    """Return the time of the best of several launch shapes, in ms."""
     ids, table, columns = torch.unique(batch.indices), batch.table.clone(), batch.case.D
     count = ids.numel()
 

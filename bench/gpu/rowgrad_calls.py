@@ -30,7 +30,7 @@ def _device(batch: Batch) -> Any:
 
 
 def dense_grad(batch: Batch) -> Work:
-    """The dense gradient of mean bags, into one table."""
+    """Return the dense gradient of mean bags, into one table."""
     out = torch.empty_like(batch.table)
     run = _gradient(batch, unique=False, out=out)
 
@@ -42,7 +42,7 @@ def dense_grad(batch: Batch) -> Work:
 
 
 def rows_grad(batch: Batch) -> Work:
-    """The same by unique rows; their number stays on the device, so the result is not compared."""
+    """Return the same by unique rows; their number stays on the device, so the result is not compared."""
     run = _gradient(batch, unique=True, out=None)
 
     def work() -> None:
@@ -55,20 +55,20 @@ def _gradient(batch: Batch, unique: bool, out: Any) -> Work:
     from rowgrad.cuda.sparse_segment import Gradient
 
     device = _device(batch)
-    made = Gradient(
+    gradient = Gradient(
         device, batch.grad, batch.indices, batch.segment_ids, batch.case.V,
         reduce=MEAN, order=BLOCKED, unique=unique, out=out, report=_slot(device),
     )  # fmt: skip
 
     def work() -> Any:
-        made.run()
-        return None if unique else made.out
+        gradient.run()
+        return None if unique else gradient.out
 
     return work
 
 
 def _slot(device: Any) -> dict[str, int]:
-    """The slot for faults."""
+    """Return the slot for faults."""
     from rowgrad._catalog.spec import CATALOG
 
     fault = device.ledger.take(CATALOG["SparseSegmentMeanGrad"], True)
@@ -76,7 +76,7 @@ def _slot(device: Any) -> dict[str, int]:
 
 
 def forward(batch: Batch) -> Work:
-    """Mean bags."""
+    """Return mean bags."""
     from rowgrad.cuda.sparse_segment import Forward
 
     device, out = _device(batch), torch.empty_like(batch.grad)
@@ -118,7 +118,7 @@ def forward_call(batch: Batch) -> Work:
 
 
 def planned(batch: Batch, kind: str) -> Work:
-    """A gradient, `dense` or `rows`, with the ids sorted before timing starts."""
+    """Return a gradient, `dense` or `rows`, with the ids sorted before timing starts."""
     import rowgrad as rg
 
     plan = rg.Plan(batch.indices, batch.segment_ids, batch.case.V, batch.case.bags)
@@ -127,7 +127,7 @@ def planned(batch: Batch, kind: str) -> Work:
 
 
 def fused(batch: Batch) -> Work:
-    """One step of row-wise Adagrad with the gradient of mean bags, which is not stored."""
+    """Return one step of row-wise Adagrad fused with the gradient of mean bags."""
     from rowgrad.torch.optim import RowWiseAdagrad
 
     weight = torch.nn.Parameter(batch.table.clone())

@@ -1,9 +1,9 @@
-"""rowgrad on a GPU beside torch, and beside figures of cuEmbed measured elsewhere.
+"""rowgrad on a GPU compared with torch, and with figures of cuEmbed measured elsewhere.
 
     python3 bench/gpu/run.py                                   every case in float32
     python3 bench/gpu/run.py --only 1,5 --kinds dense,rows --repeat 200
     python3 bench/gpu/run.py --dtypes float32,bfloat16,float16 --name dtypes
-    python3 bench/gpu/run.py --device cpu --shrink 1000 --name trial --out build    tries the script out
+    python3 bench/gpu/run.py --device cpu --shrink 1000 --name trial --out build    try out the script
 
 Writes bench/results/<device>-<name>.json and .md after every case.
 """
@@ -52,7 +52,7 @@ class Run:
         return CLOCKS[name](work, runs) if self.is_cuda else on_host(work, min(runs, 3))
 
     def attempt(self, what: str, do: Callable[[], Any]) -> Any:
-        """The result of `do`, or the reason of its failure, so that the other measurements continue."""
+        """Return the result of `do`, or the reason of its failure, so that other measurements continue."""
         try:
             return do()
         except rowgrad_calls.MissingError as error:
@@ -62,16 +62,16 @@ class Run:
             self.say(f"FAILED {what}: {type(error).__name__}: {error}")
             traceback.print_exc()
             if self.is_cuda:
-                torch.cuda.synchronize()  # a device that is lost says so here, and ends the run
+                torch.cuda.synchronize()  # raises here if the device is lost, and ends the run
             return f"failed: {type(error).__name__}: {error}"
 
-    def time_rowgrad(self, batch: Batch, kind: str, wanted: Any) -> dict[str, Any]:
-        """Time one kind of work in rowgrad, through every way of calling it."""
+    def time_rowgrad(self, batch: Batch, kind: str, reference: Any) -> dict[str, Any]:
+        """Time one kind of work in rowgrad, in every way of calling it."""
         found: dict[str, Any] = {}
         if kind in rowgrad_calls.KERNELS:
             work = self.attempt(f"{kind}, kernels", partial(rowgrad_calls.KERNELS[kind], batch))
             if callable(work):
-                found["answer"] = self.judge(work, kind, wanted, batch)
+                found["answer"] = self.check_accuracy(work, kind, reference, batch)
                 for name in CLOCKS:
                     timed = self.attempt(f"{kind}, {name}", partial(self.clock, name, work))
                     found[name] = timed.as_dict() if isinstance(timed, Timing) else timed
@@ -80,9 +80,9 @@ class Run:
         work = None
         call = self.attempt(f"{kind}, call", partial(rowgrad_calls.CALLS[kind], batch))
         if callable(call):
-            found["call answer"] = self.judge(call, kind, wanted, batch)
+            found["call answer"] = self.check_accuracy(call, kind, reference, batch)
             clocks = {"call": "eager", "call queued": "queued"}
-            if kind != "rows":  # data decide how many there are, so the call waits for a number: no graph can
+            if kind != "rows":  # their number depends on data, so the call waits for it and cannot be captured
                 clocks["call graph"] = "graph"
             for cell, name in clocks.items():
                 timed = self.attempt(f"{kind}, {cell}", partial(self.clock, name, call))
@@ -91,14 +91,14 @@ class Run:
             found["call"] = call
         return found
 
-    def judge(self, work: Work, kind: str, wanted: Any, batch: Batch) -> dict[str, Any]:
+    def check_accuracy(self, work: Work, kind: str, reference: Any, batch: Batch) -> dict[str, Any]:
         """Compare a result with the one in float64."""
-        if wanted is None:
+        if reference is None:
             return {"is": "not compared"}
 
         def compare() -> float | None:
             got = work()
-            return None if got is None else accuracy.error_of(got, kind, wanted)
+            return None if got is None else accuracy.error_of(got, kind, reference)
 
         error = self.attempt(f"{kind}, answer", compare)
         if error is None:
@@ -122,7 +122,7 @@ class Run:
         return found
 
     def rewrite(self, batch: Any) -> dict[str, float]:
-        """The lower bound for an update, measured with Triton."""
+        """Return the lower bound for an update, measured with Triton."""
         from row_rewrite import rewrite
 
         return rewrite(batch, partial(self.clock, "queued"), self.args.repeat)
@@ -144,12 +144,12 @@ class Run:
             rewritten = self.attempt("rewriting", partial(self.rewrite, batch))
             found["floors"]["rewrite"] = rewritten
         self.say(f"{case.name}, {dtype}: {batch.N} ids, {batch.unique} distinct")
-        wanted: dict[str, Any] = {}
+        reference: dict[str, Any] = {}
         for kind in self.args.kinds:
             about = "forward" if kind == "forward" else "dense"
-            if self.args.check and kind != "fused" and about not in wanted:
-                wanted[about] = accuracy.expected(batch, about)
-            found["ours"][kind] = self.time_rowgrad(batch, kind, wanted.get(about) if kind != "fused" else None)
+            if self.args.check and kind != "fused" and about not in reference:
+                reference[about] = accuracy.expected(batch, about)
+            found["ours"][kind] = self.time_rowgrad(batch, kind, reference.get(about) if kind != "fused" else None)
             found["torch"][kind] = self.time_torch(batch, kind)
             self.say(f"  {kind}: {shown(found['ours'][kind])}; torch: {shown(found['torch'][kind])}")
             if self.is_cuda:
@@ -158,7 +158,7 @@ class Run:
 
 
 def shown(cells: dict[str, Any]) -> str:
-    """The cells as one line."""
+    """Return the cells as one line."""
 
     def text(cell: Any) -> str:
         if not isinstance(cell, dict):
@@ -169,7 +169,7 @@ def shown(cells: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Run the requested cases; returns 1 if anything failed or was wrong."""
+    """Run the requested cases; return 1 if anything failed or was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="numbers of cases, such as 1,5; default: all")
     parser.add_argument("--kinds", default=",".join(KINDS), help="of " + ", ".join(KINDS))
@@ -190,7 +190,7 @@ def main() -> int:
     if not all(1 <= n <= len(CASES) for n in numbers):
         parser.error(f"cases are 1 to {len(CASES)}")
     if args.device.startswith("cuda") and not torch.cuda.is_available():
-        parser.error("there is no CUDA device here; --device cpu --shrink 1000 tries the script out")
+        parser.error("found no CUDA device; --device cpu --shrink 1000 tries out the script")
     if args.repeat < 1 or args.shrink < 1:
         parser.error("--repeat and --shrink are 1 or more")
     sys.path.insert(0, str(ROOT / "src"))

@@ -18,7 +18,7 @@ import torch
 
 Work = Callable[[], Any]
 WARM_UP = 3
-_PAUSE_CYCLES = 20_000_000  # about ten milliseconds: the host queues every run meanwhile
+_PAUSE_CYCLES = 20_000_000  # about ten milliseconds, in which the host queues every run
 
 
 @dataclass(frozen=True)
@@ -26,45 +26,45 @@ class Timing:
     """Milliseconds."""
 
     median: float
-    low: float  # a tenth of the runs took less
-    high: float  # a tenth took more
+    low: float  # the 10th percentile
+    high: float  # the 90th percentile
     runs: int
 
     def as_dict(self) -> dict[str, float]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return asdict(self)
 
 
 def summary_of(times: list[float]) -> Timing:
-    """The median and percentiles."""
+    """Return the median and percentiles."""
     ordered = sorted(times)
     tenth = len(ordered) // 10
     return Timing(statistics.median(ordered), ordered[tenth], ordered[-1 - tenth], len(ordered))
 
 
 def graph(work: Work, runs: int = 50) -> Timing:
-    """Replays of a CUDA graph of `work`, each between two events."""
+    """Time replays of a CUDA graph of `work`, each between two events."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(WARM_UP):  # kernels are compiled and loaded here: a capture must not do it
+        for _ in range(WARM_UP):  # compile and load kernels here: a capture must not do it
             work()
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     recorded = torch.cuda.CUDAGraph()
     with torch.cuda.graph(recorded, stream=side):
-        kept = work()  # what it gives lives in the graph's memory
+        result = work()  # the result is in the graph's memory
     torch.cuda.synchronize()
     try:
         return queued(recorded.replay, runs)
     finally:
         torch.cuda.synchronize()
-        del kept
+        del result
         recorded.reset()
 
 
 def queued(work: Work, runs: int = 50) -> Timing:
-    """Calls in a queue with events between them, the host ahead of the device."""
+    """Time calls in a queue with events between them, with the host ahead of the device."""
     for _ in range(WARM_UP):
         work()
     torch.cuda.synchronize()
@@ -79,7 +79,7 @@ def queued(work: Work, runs: int = 50) -> Timing:
 
 
 def eager(work: Work, runs: int = 50) -> Timing:
-    """Single calls on an idle device, between two events."""
+    """Time single calls on an idle device, between two events."""
     for _ in range(WARM_UP):
         work()
     times = []

@@ -9,14 +9,14 @@ from torch.nn.functional import embedding_bag
 
 
 def dense(batch: Batch) -> Work:
-    """The backward pass alone; the forward pass ran before."""
+    """Return the backward pass alone; the forward pass ran before."""
     weight = batch.table.detach().requires_grad_()
     out = embedding_bag(batch.indices, weight, batch.offsets, mode="mean")
     return lambda: torch.autograd.grad(out, weight, batch.grad, retain_graph=True)[0]
 
 
 def forward(batch: Batch) -> Work:
-    """The forward pass without recording gradients."""
+    """Return the forward pass without recording gradients."""
 
     def work() -> torch.Tensor:
         with torch.no_grad():

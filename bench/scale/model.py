@@ -1,10 +1,10 @@
-"""What one training step of tables sharded among ranks sends, holds and computes: expected values, by formulas.
+"""Predict by formulas what one training step of tables sharded over ranks sends, stores and computes.
 
-All ranks draw their ids from the same law, so what a rank sends to an owner depends on the owner alone. docs/scale.md
-has the formulas in words; they describe rowgrad.torch.sharded.
+All ranks draw their ids from the same distribution, so what a rank sends to an owner depends only on the owner.
+docs/scale.md explains the formulas, which describe rowgrad.torch.sharded.
 
-Rows are numbered by frequency, row 0 first. So "div" gives the hot rows to the first rank, as it does for ids sorted by
-frequency, and "mod" deals them out, as a hash would.
+Rows are numbered by frequency, row 0 first. So "div" assigns the hot rows to the first rank, as for ids sorted by
+frequency, and "mod" spreads them, as a hash would.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Law:
     p: Array
 
     def distinct(self, draws: float) -> Array:
-        """Expected number of distinct rows of each group among so many ids: 1 - (1 - p)^draws each."""
-        with np.errstate(divide="ignore"):  # of a table with one row, log 0
+        """Return the expected number of distinct rows of each group among this many ids: 1 - (1 - p)^draws each."""
+        with np.errstate(divide="ignore"):  # log 0 for a table with one row
             found: Array = self.counts * -np.expm1(draws * np.log1p(-self.p))
         return found
 
     def by_owner(self, values: Array, ranks: int, strategy: str) -> Array:
-        """Values of the groups, summed by owner of their rows."""
+        """Sum values of the groups by owner of their rows."""
         sizes = np.array(shard_sizes(self.rows, ranks))
         if strategy == "div":
             total = np.concatenate([[0.0], np.cumsum(values)])
@@ -54,7 +54,7 @@ class Law:
 
 @lru_cache(maxsize=64)
 def law(rows: int, alpha: float) -> Law:
-    """Uniform if alpha is 0; else row k has a probability proportional to (k + 1)^-alpha."""
+    """Return a uniform distribution if alpha is 0; else p of row k is proportional to (k + 1)^-alpha."""
     if not alpha:
         return Law(rows, np.array([0]), np.array([rows]), np.array([1 / rows]))
     head = min(rows, HEAD)
@@ -69,13 +69,13 @@ def law(rows: int, alpha: float) -> Law:
 
 
 def _integral(x: Array, alpha: float) -> Array:
-    """The integral of x^-alpha, which approximates a sum over rows between half a row before and after them."""
+    """Return the integral of x^-alpha, which approximates a sum over rows, from half a row before to half after."""
     found: Array = np.log(x) if alpha == 1 else x ** (1 - alpha) / (1 - alpha)
     return found
 
 
 def draw(rng: np.random.Generator, count: int, rows: int, alpha: float) -> Array:
-    """Draw ids by that law."""
+    """Draw ids from that distribution."""
     if not alpha:
         return rng.integers(0, rows, count)
     total = np.cumsum(np.arange(1, rows + 1, dtype=np.float64) ** -alpha)
@@ -92,7 +92,7 @@ LINE = HEADER + HEADER_EACH  # the fixed-length message before a backward pass
 
 @dataclass(frozen=True)
 class Feature:
-    """A table and its lookups: so many ids in every bag, drawn by a power law; alpha 0 is uniform."""
+    """A table and its lookups: the number of ids in every bag, drawn by a power law; alpha 0 is uniform."""
 
     rows: int
     hotness: int
@@ -115,13 +115,13 @@ class Setting:
 
     @property
     def ids(self) -> int:
-        """How many ids a rank looks up."""
+        """Return the number of ids that a rank looks up."""
         return sum(self.bags * f.hotness for f in self.features)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """By owner: what one rank requests from it, and what it holds."""
+    """By owner: what one rank requests from it, and what it stores."""
 
     pairs: Array  # ids
     rows: Array  # distinct ids
@@ -132,16 +132,16 @@ class Counts:
 
 @lru_cache(maxsize=256)
 def counts(s: Setting) -> Counts:
-    """Expected numbers; exact for ids that are independent of each other."""
+    """Return expected numbers; exact for independent ids."""
     pairs, rows, bags, updated = (np.zeros(s.ranks) for _ in range(4))
     held = np.zeros(s.ranks, np.int64)
     for f in s.features:
-        named, draws = law(f.rows, f.alpha), s.bags * f.hotness
-        share = named.by_owner(named.p * named.counts, s.ranks, s.strategy)
+        distribution, draws = law(f.rows, f.alpha), s.bags * f.hotness
+        share = distribution.by_owner(distribution.p * distribution.counts, s.ranks, s.strategy)
         pairs += draws * share
         bags += s.bags * (1 - (1 - np.minimum(share, 1)) ** f.hotness)
-        rows += named.by_owner(named.distinct(draws), s.ranks, s.strategy)
-        updated += named.by_owner(named.distinct(draws * s.ranks), s.ranks, s.strategy)
+        rows += distribution.by_owner(distribution.distinct(draws), s.ranks, s.strategy)
+        updated += distribution.by_owner(distribution.distinct(draws * s.ranks), s.ranks, s.strategy)
         held += np.array(shard_sizes(f.rows, s.ranks))
     return Counts(pairs, rows, bags, updated, held)
 
@@ -155,17 +155,17 @@ class Sent:
 
     @property
     def mean(self) -> float:
-        """Bytes that a rank sends in all phases, mean over ranks."""
+        """Return the mean over ranks of the bytes sent in all phases."""
         return sum(float(b.mean()) for b in self.out.values())
 
     @property
     def busiest(self) -> float:
-        """Bytes through the busiest rank's link in its busier direction."""
+        """Return the bytes through the busiest rank's link in its busier direction."""
         return float(max(sum(self.out.values()).max(), sum(self.into.values()).max()))  # type: ignore[union-attr]
 
 
 def sent(s: Setting) -> Sent:
-    """Bytes that are sent; a rank's own rows do not count."""
+    """Return the bytes that are sent; a rank's own rows do not count."""
     c, others = counts(s), s.ranks - 1
     id_bytes = 4 if c.held.max() < 2**31 else 8
     wide = 8 if s.value_bytes == 8 else 4
@@ -185,7 +185,7 @@ def sent(s: Setting) -> Sent:
 
 
 def memory(s: Setting, state_bytes_per_row: float = 4.0) -> dict[str, Array]:
-    """Bytes that each rank holds: its shard, the optimizer's state (row-wise: a float per row), the buffers of a step.
+    """Return the bytes that each rank stores: its shard, the optimizer's state (a float per row), a step's buffers.
 
     Buffers: int64 and int32 numbers of its ids (44 bytes each) and of the pairs it receives (48: as received, as rows
     and bags, and sorted); the rows requested from it, twice while they are sent; those it requested; its bags, their

@@ -38,10 +38,10 @@ class Task:
     store: str
     rank: int
     ranks: int
-    seconds: float  # rounds of timed steps begin until then; 0: bytes alone
-    rounds: int  # but at most so many
+    seconds: float  # start no round of timed steps after this; 0: only count bytes
+    rounds: int  # maximal number of rounds
     repeats: int
-    checks: list[str]  # names out of CHECKS
+    checks: list[str]  # names in CHECKS
 
 
 Clocks = tuple[float, float]  # wall time, and CPU time of this process, which other programs do not slow down
@@ -49,12 +49,12 @@ Parts = list[Clocks]
 
 
 def now() -> Clocks:
-    """Both clocks."""
+    """Return both clocks."""
     return time.perf_counter(), time.process_time()
 
 
 def since(begun: Clocks, ended: Clocks) -> Clocks:
-    """Seconds by both."""
+    """Return elapsed seconds by both clocks."""
     return ended[0] - begun[0], ended[1] - begun[1]
 
 
@@ -68,13 +68,13 @@ class Steps:
         self.module = sharded.RowShardedEmbeddingBag(
             w.rows, w.columns, strategy=w.strategy, process_group=group, fused=updates
         )
-        # Torch's optimizers are slow to load, and nothing that is sent depends on them.
+        # Torch's optimizers are slow to import, and traffic does not depend on them.
         self.optimizer = optim.RowWiseAdagrad(self.module.parameters(), lr=0.01) if updates else None
         self.y = torch.ones(w.bags, w.columns)
 
     def go(self, mode: str, wire_bytes: int) -> Parts:
-        """One step after a barrier: forward, and backward with the update."""
-        self.module.mode = mode  # read in every call, so one table serves all ways
+        """Do one step after a barrier: forward, and backward with the update."""
+        self.module.mode = mode  # read in every call, so one table serves all modes
         self.module.wire_dtype = torch.bfloat16 if wire_bytes == 2 else None
         dist.barrier()
         begun = now()
@@ -86,21 +86,21 @@ class Steps:
         return [since(begun, between), since(between, now())]
 
     def traffic(self, mode: str, wire_bytes: int) -> list[int]:
-        """Bytes of one step by phase."""
+        """Return the bytes of one step by phase."""
         self.module.traffic.reset()
         self.go(mode, wire_bytes)
         return [getattr(self.module.traffic, phase) for phase in PHASES]
 
 
 def exchange(size: int, ranks: int) -> Parts:
-    """Time until `size` bytes arrived from every rank; all start together."""
+    """Return the time until `size` bytes arrived from every rank; all start together."""
     data = torch.zeros(size * ranks, dtype=torch.uint8)
     dist.barrier()
     return [timed_exchange(data, size, ranks)]
 
 
 def timed_exchange(data: torch.Tensor, size: int, ranks: int) -> Clocks:
-    """Seconds of one exchange into newly allocated memory, as in the modules."""
+    """Return the seconds of one exchange into newly allocated memory, as in the modules."""
     each = [size] * ranks
     begun = now()
     result = torch.empty_like(data)
@@ -109,7 +109,7 @@ def timed_exchange(data: torch.Tensor, size: int, ranks: int) -> Clocks:
 
 
 def after_work(size: int, ranks: int) -> Callable[[], Parts]:
-    """As many exchanges as a step has, with work before each.
+    """Return as many exchanges as a step has, with work before each.
 
     Parts are the work and the exchanges, including the wait for slower ranks.
     """
@@ -130,7 +130,7 @@ def after_work(size: int, ranks: int) -> Callable[[], Parts]:
 
 
 def routing(bags: int, hotness: int, owners: int, strategy: str) -> Callable[[], Parts]:
-    """Sort ids by so many owners; this involves no other rank."""
+    """Return a function that sorts ids by this many owners, without other ranks."""
     rows = 200_000
     stack = Stack([rows], owners, strategy)
     ids = torch.from_numpy(draw(np.random.default_rng(owners), bags * hotness, rows, 0.0))
@@ -146,7 +146,7 @@ def routing(bags: int, hotness: int, owners: int, strategy: str) -> Callable[[],
 
 
 def gathered(mine: Sequence[Any], ranks: int) -> torch.Tensor:
-    """Numbers of all ranks, stacked."""
+    """Return the numbers of all ranks, stacked."""
     own = torch.tensor(mine, dtype=torch.float64)
     found = [torch.empty_like(own) for _ in range(ranks)]
     dist.all_gather(found, own)
@@ -154,16 +154,16 @@ def gathered(mine: Sequence[Any], ranks: int) -> torch.Tensor:
 
 
 def slowest(task: Task, once: Callable[[], Parts]) -> list[list[list[float]]]:
-    """Of every repeat, each part's seconds on the rank where it took longest, and those of all parts together."""
+    """Return for every repeat each part's seconds on its slowest rank, and those of all parts together."""
     once()
     all_ranks = gathered([once() for _ in range(task.repeats)], task.ranks)
-    whole = all_ranks.sum(2, keepdim=True)
-    found: list[list[list[float]]] = torch.cat([all_ranks, whole], 2).amax(0).tolist()
+    total = all_ranks.sum(2, keepdim=True)
+    found: list[list[list[float]]] = torch.cat([all_ranks, total], 2).amax(0).tolist()
     return found
 
 
 def work(task: Task, send: Callable[..., None]) -> None:
-    """Bytes of every check; then rounds of exchanges, steps of single ranks, and the checks themselves."""
+    """Measure the bytes of every check; then rounds of exchanges, steps of single ranks, and the checks."""
     alone = [dist.new_group([r]) for r in range(task.ranks)][task.rank]
     timed = task.seconds > 0
     checks = [Steps(w, dist.group.WORLD, task.rank, timed) for w in CHECKS if w.name in task.checks]
@@ -175,7 +175,7 @@ def work(task: Task, send: Callable[..., None]) -> None:
     single = [Steps(w, alone, task.rank) for w in CALIBRATION]
     worked = after_work(BETWEEN, task.ranks)
     begun = time.monotonic()
-    for done in range(task.rounds):  # in turn, so a slow phase of the machine affects all alike
+    for done in range(task.rounds):  # take turns, so that a slow phase of the machine affects all of them
         spent = time.monotonic() - begun
         if not broadcast(done == 0 or spent * (done + 1) / done < task.seconds):
             break
@@ -197,7 +197,7 @@ def work(task: Task, send: Callable[..., None]) -> None:
 
 
 def broadcast(value: bool) -> bool:
-    """The value of rank 0."""
+    """Return the value of rank 0."""
     decision = torch.tensor([value])
     dist.broadcast(decision, 0)
     return bool(decision)

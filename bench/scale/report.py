@@ -1,4 +1,4 @@
-"""`bench/run.py --scale`: run worlds, compare the model with them, predict; tables, files and drawing."""
+"""`bench/run.py --scale`: run worlds, compare the model with them, predict; tables, files and plot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERDICTS = "What came of it"
 
 
 def run(chosen: argparse.Namespace) -> None:
-    """Measure, print, and write if --out is given."""
+    """Measure, print, and write with --out."""
     load = os.getloadavg()[0]
     progress = Progress(sum(ROUNDS.values()) + len(WORLDS))
     worlds = {ranks: measure(ranks, progress) for ranks in WORLDS}
@@ -53,7 +53,7 @@ def measure(ranks: int, progress: Progress) -> World:
 
 
 def sections(rows: list[Row], here: Machine, predicted: list[Row], load: float) -> dict[str, list[str]]:
-    """Every table under its title."""
+    """Return every table under its title."""
     found = {VERDICTS: verdicts(rows, load)}
     found |= {f"Model and runs, ranks: {n}": checks(rows, n) for n in sorted({r["ranks"] for r in rows})}
     found["Measured numbers, 2 ranks at work"] = parameters(here)
@@ -100,13 +100,13 @@ LAWS = {0.0: "uniform", 1.05: "zipf 1.05"}
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Lines of a Markdown table."""
+    """Return the lines of a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return ["| " + " | ".join(map(str, line)) + " |" for line in lines]
 
 
 def checks(rows: Sequence[Row], ranks: int) -> list[str]:
-    """The model against one world."""
+    """Compare the model with one world."""
     lines = []
     for r in rows:
         if r["ranks"] == ranks:
@@ -120,12 +120,12 @@ def checks(rows: Sequence[Row], ranks: int) -> list[str]:
 
 
 def verdicts(rows: Sequence[Row], load: float) -> list[str]:
-    """Whether each target was met; `load` is the machine's load average before the run."""
-    several = [r for r in rows if r["ranks"] > 1]
+    """Return whether each target was met; `load` is the machine's load average before the run."""
+    multi_rank = [r for r in rows if r["ranks"] > 1]
     pooled = pooled_sends_less(rows)
     wrong = sum(predicted != measured for _, predicted, measured in pooled)
     lines = [
-        f"- Bytes: at most {max(map(bytes_off, several)):.1%} from the model in {len(several)} runs (bar:"
+        f"- Bytes: at most {max(map(bytes_off, multi_rank)):.1%} from the model in {len(multi_rank)} runs (bar:"
         f" {BYTES_BAR:.0%}).",
         f"- Pooled mode sends less exactly where the model says so in {len(pooled) - wrong} of {len(pooled)} runs; it"
         f" does in {sum(measured for *_, measured in pooled)}.",
@@ -146,7 +146,7 @@ def verdicts(rows: Sequence[Row], load: float) -> list[str]:
 
 
 def parameters(machine: Machine) -> list[str]:
-    """The measured numbers, in nanoseconds but for calls and messages."""
+    """Return the measured numbers, in nanoseconds except for calls and messages."""
     lines = []
     for way, laws in machine.work.items():
         for name, work in laws.items():
@@ -162,7 +162,7 @@ def parameters(machine: Machine) -> list[str]:
 
 
 def mlperf_sizes(predicted: Sequence[Row]) -> list[str]:
-    """Memory and bytes of the 26 tables by ranks."""
+    """Return memory and bytes of the 26 tables by ranks."""
     found = {(r["alpha"], r["mode"], r["wire_bytes"], r["ranks"]): r for r in predicted}
     lines = []
     for ranks in sorted({r["ranks"] for r in predicted}):
@@ -177,7 +177,7 @@ def mlperf_sizes(predicted: Sequence[Row]) -> list[str]:
 
 
 def mlperf_times(predicted: Sequence[Row], alpha: float) -> list[str]:
-    """Milliseconds of a step and its largest part."""
+    """Return milliseconds of a step and its largest part."""
     found = {(r["mode"], r["wire_bytes"], r["ranks"]): r for r in predicted if r["alpha"] == alpha}
     lines = []
     for ranks in sorted({r["ranks"] for r in predicted}):
@@ -225,8 +225,8 @@ def draw_scale(stem: Path, predicted: list[dict[str, Any]]) -> list[Path]:
     for axes, alpha in zip(figure.subplots(1, len(alphas), squeeze=False, sharey=True)[0], alphas, strict=True):
         for mode, line in (("exact", "-"), ("pooled", "--")):
             for place, (name, title) in enumerate(SCALED.items()):
-                wanted = [p for p in predicted if (p["alpha"], p["mode"], p["wire_bytes"]) == (alpha, mode, 4)]
-                points = [(p["ranks"], p[f"{name}_ms"]) for p in wanted]
+                rows = [p for p in predicted if (p["alpha"], p["mode"], p["wire_bytes"]) == (alpha, mode, 4)]
+                points = [(p["ranks"], p[f"{name}_ms"]) for p in rows]
                 axes.plot(*zip(*points, strict=True), f".{line}", color=f"C{place}", label=f"{title}, {mode}")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")

@@ -62,22 +62,22 @@ class Machine:
 
 
 def terms(s: Setting) -> dict[str, Array]:
-    """The counts that each rank's passes depend on, [rank, term]."""
+    """Return the counts that each rank's passes depend on, [rank, term]."""
     c, ones = counts(s), np.ones(s.ranks)
     pairs = s.ranks * c.pairs
     bag_rows = (s.ranks * c.bags + c.bags.sum()) / 2  # mean of those it receives and those it sends
-    moved = (s.ranks * c.rows + c.rows.sum()) / 2
+    sent_bytes = (s.ranks * c.rows + c.rows.sum()) / 2
     updating = [ones, pairs, pairs * s.columns, bag_rows * s.columns, c.updated, c.updated * s.columns]
     if s.mode == "exact":
         bags = s.bags * len(s.features) * ones
-        forward = [ones, s.ids * ones, s.ids * s.columns * ones, bags * s.columns, moved, moved * s.columns]
+        forward = [ones, s.ids * ones, s.ids * s.columns * ones, bags * s.columns, sent_bytes, sent_bytes * s.columns]
     else:
         forward = [ones, (s.ids + pairs) / 2, *updating[2:]]
     return {"forward": np.stack(forward, 1), "backward": np.stack(updating, 1)}
 
 
 def fit_work(settings: Sequence[Setting], seconds: Sequence[dict[str, float]]) -> dict[str, Work]:
-    """The laws of both passes through steps of single ranks."""
+    """Fit the laws of both passes to steps of single ranks."""
     found = {}
     for name in PASSES:
         measured = np.array([t[name] for t in seconds])
@@ -88,7 +88,7 @@ def fit_work(settings: Sequence[Setting], seconds: Sequence[dict[str, float]]) -
 
 
 def fit_link(sizes: Sequence[int], seconds: Sequence[float]) -> Link:
-    """The law of an exchange between two ranks, by the bytes each sends to the other."""
+    """Fit the law of an exchange between two ranks, by the bytes each sends to the other."""
     t = np.array(seconds)
     over = np.stack([np.ones(len(t)), np.array(sizes, float)], 1) / t[:, None]
     message, byte = nonnegative_least_squares(over, np.ones(len(t)))
@@ -97,7 +97,7 @@ def fit_link(sizes: Sequence[int], seconds: Sequence[float]) -> Link:
 
 @dataclass(frozen=True)
 class Step:
-    """Seconds of the slowest rank, by what takes them."""
+    """Seconds of the slowest rank, by part."""
 
     forward: float
     backward: float
@@ -106,12 +106,12 @@ class Step:
 
     @property
     def total(self) -> float:
-        """The sum of all parts, assuming no overlap."""
+        """Return the sum of all parts, assuming no overlap."""
         return self.forward + self.backward + self.messages + self.bytes
 
     @property
     def largest(self) -> str:
-        """The part that takes longest."""
+        """Return the part that takes longest."""
         work = self.forward + self.backward
         parts = {"work": work, "messages": self.messages, "bytes": self.bytes}
         return max(parts, key=lambda name: parts[name])
@@ -123,9 +123,9 @@ def step(s: Setting, machine: Machine) -> Step:
     passes = {name: float((over[name] @ np.array(work[name].seconds)).max()) for name in PASSES}
     if s.ranks == 1:
         return Step(passes["forward"], passes["backward"], 0.0, 0.0)
-    routing, moved = machine.routes[s.ranks, s.strategy], sent(s)
+    routing, sent_bytes = machine.routes[s.ranks, s.strategy], sent(s)
     passes["forward"] += routing.call + routing.each * s.ids
-    most = sum(float(max(moved.out[p].max(), moved.into[p].max())) for p in PHASES)
+    most = sum(float(max(sent_bytes.out[p].max(), sent_bytes.into[p].max())) for p in PHASES)
     link = machine.link
     messages = len(PHASES) * ((s.ranks - 1) * link.message + link.after_work)
     return Step(passes["forward"], passes["backward"], messages, most * link.byte)
@@ -133,13 +133,13 @@ def step(s: Setting, machine: Machine) -> Step:
 
 # -- Predictions: MLPerf's tables on 1 to 1,024 ranks -----------------------------------------------------------------
 
-CLUSTER = Link(message=10e-6, byte=8 / 200e9)  # assumed: 200 Gb/s in each direction of every rank, 10 µs a message
-FASTER = 32  # assumed: how many times faster than one thread here a node of the cluster works, but for its calls
+CLUSTER = Link(message=10e-6, byte=8 / 200e9)  # assumed: 200 Gb/s in each direction of every rank, 10 µs per message
+FASTER = 32  # assumed: speed of a cluster node relative to one thread here, except for calls
 ALPHAS = (0.0, 1.05)
 
 
 def machines(here: Machine) -> dict[str, Machine]:
-    """This machine's ranks, the same ranks on a cluster's links, and faster ranks on those."""
+    """Return this machine's ranks, the same ranks with a cluster's links, and faster ranks with those."""
     work = {
         way: {name: Work((w.seconds[0], *(t / FASTER for t in w.seconds[1:])), w.deviation) for name, w in laws.items()}
         for way, laws in here.work.items()
@@ -149,20 +149,20 @@ def machines(here: Machine) -> dict[str, Machine]:
 
 
 def predict(here: Machine) -> list[Row]:
-    """A row for each law of ids, mode and number of ranks."""
+    """Return a row for each distribution of ids, mode and number of ranks."""
     rows: list[Row] = []
     for alpha in ALPHAS:
         for mode, wire in (("exact", 4), ("pooled", 4), ("pooled", 2)):
             for ranks in MLPERF_RANKS:
                 setting = mlperf(ranks, mode, wire, alpha)
-                moved, held = sent(setting), memory(setting)
+                sent_bytes, stored_bytes = sent(setting), memory(setting)
                 row: Row = {"alpha": alpha, "mode": mode, "wire_bytes": wire, "ranks": ranks}
                 row |= {
-                    "bytes": moved.mean,
-                    "bytes_busiest": moved.busiest,
-                    "bytes_link": moved.mean / max(1, ranks - 1),
+                    "bytes": sent_bytes.mean,
+                    "bytes_busiest": sent_bytes.busiest,
+                    "bytes_link": sent_bytes.mean / max(1, ranks - 1),
                 }
-                row |= {f"memory_{name}": float(b.max()) for name, b in held.items()}
+                row |= {f"memory_{name}": float(b.max()) for name, b in stored_bytes.items()}
                 for name, machine in machines(here).items():
                     found = step(setting, machine)
                     row |= {f"{name}_ms": found.total * 1e3, f"{name}_largest": found.largest}

@@ -9,12 +9,12 @@ from rowgrad.sharding.div_mod import STRATEGIES
 from .model import Feature, Setting
 
 WORLDS = (1, 2, 4)
-PREDICTING = 2  # the world whose numbers predictions are made with
-WAYS = (("exact", 4), ("pooled", 4), ("exact", 2), ("pooled", 2))  # mode, bytes of a value on its way
-ROUTED = ((8_192, 1), (2_048, 20))  # bags and ids a bag that are sorted by owner
+PREDICTING = 2  # the world whose numbers predictions use
+WAYS = (("exact", 4), ("pooled", 4), ("exact", 2), ("pooled", 2))  # mode, bytes of a transferred value
+ROUTED = ((8_192, 1), (2_048, 20))  # bags and ids per bag that are sorted by owner
 EXCHANGED = (0, 1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes to the other rank
-BETWEEN = 1 << 16  # bytes of exchanges that come after work, as those of a step do
-GATHERED = (100_000, 64, 4_096)  # that work: rows and columns of a table, and how many of its rows are read
+BETWEEN = 1 << 16  # bytes of exchanges after work, as in a step
+GATHERED = (100_000, 64, 4_096)  # that work: rows and columns of a table, and how many rows are read
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Workload:
     strategy: str = "mod"
 
     def setting(self, ranks: int, mode: str, wire_bytes: int) -> Setting:
-        """The setting of this workload on so many ranks."""
+        """Return the setting of this workload on this many ranks."""
         feature = Feature(self.rows, self.hotness, self.alpha)
         return Setting((feature,), self.columns, self.bags, ranks, self.strategy, mode, wire_bytes)
 
@@ -42,7 +42,7 @@ CHECKS = (
     Workload("zipf 1.05, 20 ids", 200_000, 64, 2_048, 20, 1.05),
     Workload("uniform, 20 ids, div", 200_000, 64, 2_048, 20, 0.0, "div"),
 )
-# Steps of single ranks, none of them a check; sizes around those of the checks avoid extrapolation, and most tables
+# Steps of single ranks, none of them a check. Sizes around those of the checks avoid extrapolation, and most tables
 # exceed a core's share of the L3 cache, as large tables do.
 CALIBRATION = (
     Workload("few", 100_000, 64, 256, 1),
@@ -60,7 +60,7 @@ CALIBRATION = (
     Workload("many ids, hot, wide", 150_000, 96, 1_500, 24, 1.0),
 )
 
-# DLRM-dcnv2 of MLPerf training: rows of the multi-hot Criteo 1TB tables, capped at 40 million, and ids a bag.
+# DLRM-dcnv2 of MLPerf training: rows of the multi-hot Criteo 1TB tables, capped at 40 million, and ids per bag.
 MLPERF_ROWS = (
     40_000_000, 39_060, 17_295, 7_424, 20_265, 3, 7_122, 1_543, 63, 40_000_000, 3_067_956, 405_282, 10, 2_209, 11_938,
     155, 4, 976, 14, 40_000_000, 40_000_000, 40_000_000, 590_152, 12_973, 108, 36,
@@ -71,13 +71,13 @@ MLPERF_RANKS = tuple(2**k for k in range(11))
 
 
 def routed(ranks: int) -> list[tuple[int, str]]:
-    """The numbers of owners and strategies for which a world of so many ranks times sorting by owner."""
+    """Return the numbers of owners and strategies for which a world of this size times sorting by owner."""
     found = [(owners, strategy) for owners in sorted({1, ranks}) for strategy in STRATEGIES]
     return found + [(n, "mod") for n in MLPERF_RANKS if n not in (1, ranks)] if ranks == PREDICTING else found
 
 
 def mlperf(ranks: int, mode: str, wire_bytes: int = 4, alpha: float = 0.0) -> Setting:
-    """One step of all 26 tables; the global batch is constant."""
+    """Return one step of all 26 tables; the global batch is constant."""
     features = tuple(Feature(*f, alpha) for f in zip(MLPERF_ROWS, MLPERF_HOTNESS, strict=True))
-    whole = Setting(features, MLPERF_COLUMNS, MLPERF_BATCH, ranks, "mod", mode, wire_bytes, combiner="sum")
-    return replace(whole, bags=MLPERF_BATCH // ranks)
+    setting = Setting(features, MLPERF_COLUMNS, MLPERF_BATCH, ranks, "mod", mode, wire_bytes, combiner="sum")
+    return replace(setting, bags=MLPERF_BATCH // ranks)

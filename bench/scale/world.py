@@ -20,10 +20,10 @@ from .model import PHASES, sent
 from .timing import PASSES, Link, Machine, Routing, fit_link, fit_work, step
 from .workloads import BETWEEN, CALIBRATION, CHECKS, EXCHANGED, ROUTED, WAYS, Workload, routed
 
-STARTING = 60.0  # seconds for what comes before and after timed steps
+STARTING = 60.0  # seconds before and after timed steps
 
 
-# glibc returns pages to the system and requests them again as sizes change, which no law describes: make it keep them.
+# glibc returns pages to the system and requests them again as sizes change, which no law describes: disable that.
 KEEP = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
 
 
@@ -79,8 +79,8 @@ def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
 
 Way = tuple[str, int]
 BYTES_BAR, TIME_BAR = 0.05, 0.25
-WALL, OWN = 0, 1  # clocks: the wall's, and a process's own
-LEAST_GAP = 0.01  # exact and pooled that differ by less count as equal
+WALL, OWN = 0, 1  # clocks: wall time, and the process's CPU time
+LEAST_GAP = 0.01  # smaller differences between exact and pooled count as equal
 
 
 @dataclass
@@ -102,13 +102,13 @@ class World:
             self.seconds.setdefault((what, line.get("name", line.get("size")), way), []).extend(line["seconds"])
 
     def best(self, clock: int, *key: Any) -> list[float]:
-        """The parts of the fastest repeat; the minima of single parts would add up to less than any step."""
+        """Return the parts of the fastest repeat; the minima of single parts would add up to less than any step."""
         repeats = np.array(self.seconds[key])[..., clock]
         found: list[float] = repeats[repeats[:, -1].argmin()].tolist()
         return found
 
     def machine(self, clock: int = WALL) -> Machine:
-        """Laws fitted to this world's single ranks and exchanges, with all ranks at work."""
+        """Return laws fitted to this world's single ranks and exchanges, with all ranks at work."""
         work = {}
         for way in WAYS:
             seconds = [dict(zip(PASSES, self.best(clock, "single", w.name, way), strict=False)) for w in CALIBRATION]
@@ -124,7 +124,7 @@ class World:
         return Machine(work, routes, replace(link, after_work=added))
 
     def _routing(self, clock: int, owners: int, strategy: str) -> Routing:
-        """Extra time of sorting by so many owners instead of one, fitted through two numbers of ids."""
+        """Return the extra time of sorting by this many owners instead of one, fitted to two numbers of ids."""
         (few, more), added = [bags * hotness for bags, hotness in ROUTED], []
         for ids in (few, more):
             one, many = (self.best(clock, "route", ids, n, strategy)[0] for n in (1, owners))
@@ -134,7 +134,7 @@ class World:
 
 
 def compare(world: World, checks: Sequence[Workload] = CHECKS) -> list[Row]:
-    """A line for each workload and way: bytes of a rank (mean) and milliseconds, by the model and measured."""
+    """Return a line for each workload and way: mean bytes of a rank and milliseconds, by the model and measured."""
     machines = (world.machine(WALL), world.machine(OWN)) if world.seconds else ()
     rows: list[Row] = []
     for w in checks:
@@ -155,18 +155,18 @@ def compare(world: World, checks: Sequence[Workload] = CHECKS) -> list[Row]:
 
 
 def bytes_off(row: Row) -> float:
-    """Relative deviation of the model from the counted bytes; at one rank nothing is sent."""
+    """Return the relative deviation of the model from the counted bytes; at one rank nothing is sent."""
     return abs(row["model_bytes"] / row["bytes"] - 1) if row["bytes"] else float(row["model_bytes"] != 0)
 
 
 def time_off(row: Row, clock: int) -> float:
-    """Relative deviation of the model from the measured time."""
+    """Return the relative deviation of the model from the measured time."""
     name = ("ms", "cpu_ms")[clock]
     return abs(float(row[f"model_{name}"] / row[name]) - 1)
 
 
 def pooled_sends_less(rows: Sequence[Row]) -> list[tuple[Row, bool, bool]]:
-    """For each pooled workload on several ranks: whether it sends less than exact mode, predicted and measured."""
+    """Return for each pooled workload on several ranks whether it sends less than exact, predicted and measured."""
     found = []
     exact = {(r["ranks"], r["workload"], r["wire_bytes"]): r for r in rows if r["mode"] == "exact"}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Worked examples of single blocks, with the values that were shown on screen (six decimals)."""
+"""Worked examples of single blocks, with the values shown on screen (six decimals)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_single_block(example: dict[str, Any]) -> None:
     result = OPS[example["op"]](**inputs)
     names = [o.name for o in rg._catalog.spec.CATALOG[example["op"]].outputs]
     results = dict(zip(names, result if isinstance(result, tuple) else (result,), strict=True))
-    for given, entry in example["outputs"].items():
-        name = given if given in results else names[0]
+    for label, entry in example["outputs"].items():
+        name = label if label in results else names[0]
         expected, got = array(entry), results[name]
         assert got.shape == expected.shape
         if expected.dtype.kind in "fc":

@@ -1,4 +1,4 @@
-"""The raw ops against results recorded from TensorFlow: bits, error classes, messages."""
+"""The raw ops compared with results recorded from TensorFlow: bits, error classes, messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 import rowgrad as rg
 from golden_cases import Case, cases, same_bits
 
-# What rowgrad does on purpose where TensorFlow's answer is a fault of its own (docs/differences.md).
+# Deliberate differences where TensorFlow's own result is a bug (docs/differences.md).
 RANK_ONE = "RaggedFillEmptyRows"
 
 
 def run(case: Case, inputs: dict[str, Any] | None = None) -> tuple[Any, ...]:
-    """The case's call, on arrays of another library if these are given."""
+    """Make the case's call, on arrays of another library if `inputs` is passed."""
     result = getattr(rg.raw_ops, case.op)(**(case.inputs if inputs is None else inputs), **case.attrs)
     return result if isinstance(result, tuple) else (result,)
 
@@ -40,15 +40,15 @@ def test_bits(found: list[Case]) -> None:
 @pytest.mark.parametrize("found", by_op("error"))
 def test_errors(found: list[Case]) -> None:
     for case in found:
-        assert_refused(case)
+        assert_raises(case)
 
 
-def assert_refused(case: Case, inputs: dict[str, Any] | None = None) -> None:
-    """TensorFlow's class and message; but for a dtype, which rowgrad may take, and words of its own."""
+def assert_raises(case: Case, inputs: dict[str, Any] | None = None) -> None:
+    """Check TensorFlow's error class and message, except that rowgrad supports more dtypes and words their errors."""
     about_dtype = "dtype" in case.tag
-    error = refusal(case, inputs)
+    error = error_of(case, inputs)
     if error is None:
-        assert about_dtype, f"{case} should have been refused: {case.error}"
+        assert about_dtype, f"{case} should have raised: {case.error}"
         assert_beyond_tensorflow(case)
         return
     assert type(error).__name__ == case.error["class"], f"{case}: {error!r}"
@@ -57,7 +57,7 @@ def assert_refused(case: Case, inputs: dict[str, Any] | None = None) -> None:
     assert error.call
 
 
-def refusal(case: Case, inputs: dict[str, Any] | None) -> rg.errors.OpError | None:
+def error_of(case: Case, inputs: dict[str, Any] | None) -> rg.errors.OpError | None:
     try:
         run(case, inputs)
     except rg.errors.OpError as error:
@@ -66,7 +66,7 @@ def refusal(case: Case, inputs: dict[str, Any] | None) -> rg.errors.OpError | No
 
 
 def assert_beyond_tensorflow(case: Case) -> None:
-    """A dtype TensorFlow refuses and we take is one of those we say we take."""
+    """Check that a dtype TensorFlow rejects but rowgrad accepts is in the record."""
     op = rg._catalog.spec.CATALOG[case.op]
     kinds = {a.name: a.type for a in op.inputs}
     fixed = [n for n, array in case.inputs.items() if kinds[n] not in op.types and array.dtype != kinds[n]]
@@ -75,7 +75,7 @@ def assert_beyond_tensorflow(case: Case) -> None:
 
 
 @pytest.mark.parametrize("found", by_op("quirk"))
-def test_quirks_are_rejected(found: list[Case]) -> None:
+def test_undefined_inputs_raise(found: list[Case]) -> None:
     for case in found:
         with pytest.raises(rg.errors.InvalidArgumentError):
             run(case)
@@ -91,5 +91,5 @@ def test_undefined_is_zero(found: list[Case]) -> None:
 
 
 def test_every_group_is_present() -> None:
-    of_tensorflow = {op.name for op in rg._catalog.spec.CATALOG.values() if op.tensorflow and op.layer == "kernel"}
-    assert {case.op for case in cases("valid")} == of_tensorflow - {"SegmentSum"}
+    tensorflow_ops = {op.name for op in rg._catalog.spec.CATALOG.values() if op.tensorflow and op.layer == "kernel"}
+    assert {case.op for case in cases("valid")} == tensorflow_ops - {"SegmentSum"}

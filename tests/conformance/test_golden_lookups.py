@@ -1,4 +1,4 @@
-"""The lookups against results recorded from TensorFlow, forward and gradient, in every gradient format."""
+"""Lookups compared with results recorded from TensorFlow, forward and gradient, in every gradient format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def arguments(case: Case) -> tuple[tuple[Any, ...], dict[str, Any]]:
     x, a = case.inputs, case.attrs
     ids = rg.SparseTensor(x["sp_indices"], x["sp_ids"], x["sp_shape"])
     weights = None
-    if "weights" in x:  # cases with too few weights cut their indices likewise
+    if "weights" in x:  # cases with too few weights truncate their indices too
         weights = rg.SparseTensor(x["sp_indices"][: len(x["weights"])], x["weights"], x["sp_shape"])
     options = {k: a[k] for k in ("combiner", "max_norm", "allow_fast_lookup", "default_id") if k in a}
     options["lookup"] = "unique" if a["params_kind"] == "variable" else "auto"
@@ -43,7 +43,7 @@ def run(case: Case) -> dict[str, np.ndarray]:
 
 
 def is_fixed(case: Case, name: str) -> bool:
-    """Whether TensorFlow's rule fixes the bits of this output."""
+    """Return whether TensorFlow's rule determines the bits of this output."""
     if name.endswith("indices"):
         return True
     weighted_root = "weights" in case.inputs and case.attrs["combiner"] == "sqrtn"
@@ -72,7 +72,7 @@ def test_lookup(case: Case) -> None:
 
 @pytest.mark.parametrize("case", list(cases("error", composites=True)), ids=str)
 def test_lookup_errors(case: Case) -> None:
-    with pytest.raises(Exception) as caught:  # noqa: PT011  the class is compared below, by name
+    with pytest.raises(Exception) as caught:  # noqa: PT011  the class name is compared below
         run(case)
     assert type(caught.value).__name__ == case.error["class"]
     if "dtype" not in case.tag:

@@ -49,27 +49,27 @@ def test_step_by_step(case: dict[str, Any], arrays: dict[str, Any]) -> None:
         )
         found = {k: v.copy() for k, v in state.items()}
         optim.apply_rows(rule, found["table"], [found[s] for s in slots], arrays[f"{t}/grad"], arrays[f"{t}/ids"], step)
-        before, state = state, {k: arrays[f"{t}/{k}"] for k in state}  # TensorFlow's, so that each step is tested alone
+        before, state = state, {k: arrays[f"{t}/{k}"] for k in state}  # restart from TensorFlow's state
         if case.get("lr_power", -0.5) == -0.5 or arrays["before"].shape[1] == 1:
             assert [k for k in state if not same_bits(found[k], state[k])] == []
         else:
             check_powers(case, before, found, state)
-        if rule == "adam":  # TensorFlow multiplies float32 powers up, whatever the table is
+        if rule == "adam":  # TensorFlow multiplies powers in float32 for every table dtype
             own = optim.Step(lr=case["lr"], betas=tuple(case["betas"]), step=t + 1).corrected()
             assert own == pytest.approx(float(arrays[f"{t}/rate"]), rel=1e-4)
 
 
-def check_powers(case: dict[str, Any], before: dict[str, Any], found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """FTRL with another power than a root, in several columns: there TensorFlow has a vectorized pow of its own.
+def check_powers(case: dict[str, Any], before: dict[str, Any], found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Check FTRL with a power other than a root, in several columns, where TensorFlow has its own vectorized pow.
 
-    The sum of squares has its bits. A power that differs in its last bit moves `linear` by so many units of the term
-    that it is added to, and the weight by so many of the old one: 2 units of the largest term that goes into each.
+    The sum of squares has the same bits. A power that differs in its last bit moves `linear` by some units of the term
+    it is added to, and the weight by some units of the old one: allow 2 units of the largest term of each.
     """
     eps, power, lr = np.finfo(found["table"].dtype).eps, -case["lr_power"], case["lr"]
-    assert same_bits(found["accumulator"], wanted["accumulator"])
-    scale = wanted["accumulator"] ** power / lr  # what a power is divided by
-    term = np.maximum.reduce([np.abs(wanted["linear"]), np.abs(before["linear"]), scale * np.abs(before["table"])])
-    assert np.all(np.abs(found["linear"] - wanted["linear"]) <= 2 * eps * term)
+    assert same_bits(found["accumulator"], expected["accumulator"])
+    scale = expected["accumulator"] ** power / lr  # the divisor of a power
+    term = np.maximum.reduce([np.abs(expected["linear"]), np.abs(before["linear"]), scale * np.abs(before["table"])])
+    assert np.all(np.abs(found["linear"] - expected["linear"]) <= 2 * eps * term)
     assert np.all(
-        np.abs(found["table"] - wanted["table"]) <= 2 * eps * np.maximum(np.abs(wanted["table"]), term / scale)
+        np.abs(found["table"] - expected["table"]) <= 2 * eps * np.maximum(np.abs(expected["table"]), term / scale)
     )

@@ -16,7 +16,7 @@ from rowgrad._error_messages import MESSAGES
 from rowgrad.raw_ops import OPS
 from samples import sample
 
-COMPUTED = [op for op in CATALOG.values() if op.layer != "graph"]  # the others are no functions
+COMPUTED = [op for op in CATALOG.values() if op.layer != "graph"]  # graph ops are not functions
 RECORDS = [pytest.param(op, id=op.name) for op in COMPUTED]
 LINEAR = [pytest.param(op, id=op.name) for op in COMPUTED if op.linear]
 SMOOTH = [pytest.param(op, id=op.name) for op in COMPUTED if op.differentiable and op.adjoint]
@@ -24,12 +24,12 @@ KERNELS = [pytest.param(op, id=op.name) for op in COMPUTED if op.layer == "kerne
 
 
 def split(op: Op, x: dict[str, Any], names: tuple[str, ...]) -> tuple[list[np.ndarray], Any]:
-    """The values of `names`, lists taken apart, and the op as a function of them alone, giving its float outputs."""
+    """Return the values of `names`, with lists flattened, and the op's float outputs as a function of them."""
 
     def function(*values: Any) -> tuple[Any, ...]:
-        rest = iter(values)
-        given = {n: [next(rest) for _ in x[n]] if isinstance(x[n], list) else next(rest) for n in names}
-        result = OPS[op.name](**{**x, **given})
+        remaining = iter(values)
+        arguments = {n: [next(remaining) for _ in x[n]] if isinstance(x[n], list) else next(remaining) for n in names}
+        result = OPS[op.name](**{**x, **arguments})
         results = result if isinstance(result, tuple) else (result,)
         return tuple(r for r in results if is_float(r))
 
@@ -47,7 +47,7 @@ def inner(a: Any, b: Any) -> float:
 @pytest.mark.parametrize("op", RECORDS)
 def test_example_runs(op: Op) -> None:
     tree = ast.parse(op.example)
-    assert isinstance(tree.body[-1], ast.Expr), "an example ends in the value it shows"
+    assert isinstance(tree.body[-1], ast.Expr), "an example ends with the value it shows"
     scope: dict[str, Any] = {}
     exec(compile(ast.Module(tree.body[:-1], []), op.name, "exec"), scope)
     value = eval(compile(ast.Expression(tree.body[-1].value), op.name, "eval"), scope)
@@ -72,14 +72,14 @@ def test_record_is_complete(op: Op) -> None:
 @pytest.mark.parametrize("op", KERNELS)
 def test_compiled_for_its_dtypes(op: Op) -> None:
     compiled = dict(_core.kernels())[op.kernel]
-    kind = "T" if "T" in op.types else "Tidx"  # plans are made of ids alone
-    wanted = [d for d in op.dtypes_of(kind) if d != "string"]  # strings travel as positions
+    kind = "T" if "T" in op.types else "Tidx"  # plans only have ids
+    expected = [d for d in op.dtypes_of(kind) if d != "string"]  # strings are moved by position
     moves_bits = len(compiled) == len(_core.dtypes())
-    assert set(wanted) <= set(compiled) if moves_bits else set(wanted) == set(compiled) or is_narrower(op)
+    assert set(expected) <= set(compiled) if moves_bits else set(expected) == set(compiled) or is_narrower(op)
 
 
 def is_narrower(op: Op) -> bool:
-    """Mean and SqrtN share the kernel of Sum, which also takes integers; RowPositions' T is its ids' type."""
+    """Return whether the op has fewer dtypes than its kernel: Mean and SqrtN share Sum's; RowPositions' T is of ids."""
     return op.name.startswith(("SparseSegmentMean", "SparseSegmentSqrtN")) or op.name == "SparseSegmentSumWithPlan"
 
 
@@ -110,7 +110,7 @@ def test_adjoint_identity(op: Op) -> None:
 
 @pytest.mark.parametrize("op", LINEAR)
 def test_transpose_of_the_transpose(op: Op) -> None:
-    """The gradient is linear in the cotangent; its own gradient is the op again. And once more."""
+    """The gradient is linear in the cotangent; its own gradient is the op again, twice."""
     rng = np.random.default_rng(2)
     values, function = split(op, sample(op.name, rng), op.linear)
     ys = tuple(rng.normal(size=o.shape) for o in function(*values))

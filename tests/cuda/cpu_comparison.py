@@ -12,15 +12,15 @@ from rowgrad.errors import OpError
 
 
 def agree(op: str, seed: int = 1, /, *, attrs: dict[str, Any] | None = None, **arguments: Any) -> None:
-    """Both give the same bits, or the same refusal."""
+    """Check that both return the same bits, or raise the same error."""
     chosen = attrs or {}
     expected = _outcome(lambda: on_cpu(op, arguments, **chosen))
     got = _outcome(lambda: emulate(op, arguments, seed, **chosen))
     if isinstance(expected, OpError) or isinstance(got, OpError):
         assert _facts(got) == _facts(expected)
         return
-    for mine, wanted in zip(got, expected, strict=True):
-        assert same_bits(mine, wanted), f"{op}\n{mine}\n{wanted}"
+    for mine, reference in zip(got, expected, strict=True):
+        assert same_bits(mine, reference), f"{op}\n{mine}\n{reference}"
 
 
 def _outcome(run: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...] | OpError:
@@ -31,4 +31,4 @@ def _outcome(run: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...] | OpEr
 
 
 def _facts(outcome: tuple[Tensor, ...] | OpError) -> Any:
-    return (type(outcome), outcome.message, outcome.position) if isinstance(outcome, OpError) else "no refusal"
+    return (type(outcome), outcome.message, outcome.position) if isinstance(outcome, OpError) else "no error"

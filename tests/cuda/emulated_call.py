@@ -17,7 +17,7 @@ from rowgrad.torch.tensors import Host, admit_tensors
 
 
 def emulate(name: str, arguments: Mapping[str, Any], seed: int = 1, **attrs: Any) -> tuple[Tensor, ...]:
-    """Outputs of the op's CUDA kernels; faults are raised at once."""
+    """Return the outputs of the op's CUDA kernels; faults raise at once."""
     op = CATALOG[name]
     chosen = {**op.attrs, **attrs}
     admitted = admit_tensors(op, arguments)
@@ -36,7 +36,7 @@ def on_cpu(name: str, arguments: Mapping[str, Any], **attrs: Any) -> tuple[Tenso
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Equal to the last bit; a NaN is a NaN."""
+    """Return whether both are equal to the last bit; any NaN equals any NaN."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.dtype.is_complex:

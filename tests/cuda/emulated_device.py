@@ -25,7 +25,7 @@ _OPTIONS = ("-std=c++20", "-Og", "-fPIC", "-shared", "-ffp-contract=off", "-w", 
 
 
 def unit_of(file: str, kernels: Sequence[Kernel]) -> str:
-    """All kernels of one file in all their variants, found by name."""
+    """Return C++ source with all variants of a file's kernels, registered by name."""
     entries = "".join(
         f'  if (!std::strcmp(name, "{kernel.signature(variant)}")) return [](const void* args) '
         f"{{ {kernel.signature(variant)}(*static_cast<const {kernel.struct}*>(args)); }};\n"
@@ -43,7 +43,7 @@ def unit_of(file: str, kernels: Sequence[Kernel]) -> str:
 
 @cache
 def library_of(file: str) -> ctypes.CDLL:
-    """The kernels of a file, compiled; kept in the system's folder for temporary files."""
+    """Return the compiled kernels of a file, cached in the system's temporary folder."""
     kernels = [k for k in KERNELS.values() if k.file == file]
     unit = unit_of(file, kernels)
     emulator = (HERE / "emulated.h").read_text()
@@ -52,32 +52,32 @@ def library_of(file: str) -> ctypes.CDLL:
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{file.removesuffix('.cuh')}-{key}.so"
     with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be compiling just this
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be compiling the same file
         if not path.exists():
             _compile(unit, emulator, path)
     return ctypes.CDLL(str(path))
 
 
 def _compile(unit: str, emulator: str, path: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent) as made:
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         for name, text in headers().items():
-            (Path(made) / name).write_text(text)
-        (Path(made) / "emulated.h").write_text(emulator)
-        (Path(made) / "unit.cpp").write_text(unit)
+            (Path(folder) / name).write_text(text)
+        (Path(folder) / "emulated.h").write_text(emulator)
+        (Path(folder) / "unit.cpp").write_text(unit)
         compiler = os.environ.get("CXX", "g++")
-        subprocess.run([compiler, *_OPTIONS, "unit.cpp", "-o", "unit.so"], cwd=made, check=True)
-        os.replace(Path(made) / "unit.so", path)
+        subprocess.run([compiler, *_OPTIONS, "unit.cpp", "-o", "unit.so"], cwd=folder, check=True)
+        os.replace(Path(folder) / "unit.so", path)
 
 
 def compile_all() -> None:
-    """Every file, several at a time."""
+    """Compile every file, several at a time."""
     files = sorted({k.file for k in KERNELS.values()})
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(library_of, files))
 
 
 class HostDevice:
-    """A device whose memory is the host's. Kernels run when they are launched, threads in an order drawn by `seed`."""
+    """A device whose memory is the host's. Launches run at once; `seed` shuffles the order of threads."""
 
     processors = 3
     memory = 1 << 34
@@ -111,7 +111,7 @@ class HostDevice:
         if tensor.numel():
             tensor.view(torch.uint8 if tensor.dim() else dtype).fill_(
                 0xA5 if tensor.dim() else 1
-            )  # nobody relies on zeros
+            )  # so that no kernel relies on zeros
         return tensor
 
     def zero(self, tensor: Tensor) -> None:

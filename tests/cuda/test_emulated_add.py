@@ -1,4 +1,4 @@
-"""SparseAdd on the emulated device against the CPU kernel: sorted lists, lists with repeats, unsorted lists."""
+"""SparseAdd on the emulated device compared with the CPU kernel: sorted lists, lists with repeats, unsorted lists."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ INT64 = torch.int64
 ORDERS = ("ascending", "repeats", "any")
 
 
-def drawn(dtype: torch.dtype, size: int, seed: int) -> torch.Tensor:
+def numbers(dtype: torch.dtype, size: int, seed: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    whole = torch.randint(-9, 9, (size,), generator=generator)
+    ints = torch.randint(-9, 9, (size,), generator=generator)
     if dtype.is_complex:
-        return torch.complex(whole.double(), whole.flip(0).double()).to(dtype)
+        return torch.complex(ints.double(), ints.flip(0).double()).to(dtype)
     if not dtype.is_floating_point:
-        return whole.to(dtype)
-    return torch.where(whole > 0, whole.double(), torch.randn(size, dtype=torch.float64, generator=generator)).to(dtype)
+        return ints.to(dtype)
+    return torch.where(ints > 0, ints.double(), torch.randn(size, dtype=torch.float64, generator=generator)).to(dtype)
 
 
 def entries(size: int, rank: int, extent: int, seed: int, order: str) -> torch.Tensor:
@@ -47,16 +47,16 @@ def real(dtype: torch.dtype) -> torch.dtype:
 
 def sum_of(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, thresh: float, seed: int) -> torch.Tensor:
     shape = [1000] * a.shape[1]
-    arguments = {"a_indices": a, "a_values": drawn(dtype, len(a), seed), "a_shape": shape, "b_indices": b,
-                 "b_values": drawn(dtype, len(b), seed + 1), "b_shape": shape,
+    arguments = {"a_indices": a, "a_values": numbers(dtype, len(a), seed), "a_shape": shape, "b_indices": b,
+                 "b_values": numbers(dtype, len(b), seed + 1), "b_shape": shape,
                  "thresh": torch.tensor(thresh, dtype=real(dtype))}  # fmt: skip
     return compare("SparseAdd", arguments, seed)[0]
 
 
 def compare_walks(a: torch.Tensor, b: torch.Tensor, total: torch.Tensor, dtype: torch.dtype, seed: int) -> None:
     lists = {"a_indices": a, "b_indices": b, "sum_indices": total}
-    compare("SparseAddGrad", {"backprop_val_grad": drawn(dtype, len(total), seed), **lists}, seed)
-    values = {"da": drawn(dtype, len(a), seed + 3), "db": drawn(dtype, len(b), seed + 4)}
+    compare("SparseAddGrad", {"backprop_val_grad": numbers(dtype, len(total), seed), **lists}, seed)
+    values = {"da": numbers(dtype, len(a), seed + 3), "db": numbers(dtype, len(b), seed + 4)}
     compare("SparseAddGradGrad", {**values, **lists}, seed)
 
 
@@ -74,7 +74,7 @@ def compare_walks(a: torch.Tensor, b: torch.Tensor, total: torch.Tensor, dtype: 
         (40, 3000, 4, 5),
     ],
 )
-def test_sum_and_back(a_size: int, b_size: int, rank: int, extent: int, order: str, seed: int) -> None:
+def test_sums_and_their_gradients(a_size: int, b_size: int, rank: int, extent: int, order: str, seed: int) -> None:
     a = entries(a_size, rank, extent, seed, order)
     b = entries(b_size, rank, extent, seed + 10, order)
     total = sum_of(a, b, torch.float32, 1.0, seed)
@@ -91,8 +91,8 @@ def test_dtypes(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_other_sums(seed: int) -> None:
-    """Lists of the sum that no sum gave: gaps, strangers, repeats in one list alone."""
+def test_gradients_with_arbitrary_sum_indices(seed: int) -> None:
+    """Indices that no sum has: gaps, unknown entries, repeats in only one list."""
     a, b = entries(700, 2, 30, 1, "ascending"), entries(600, 2, 30, 2, "ascending")
     for total in (a, b[::2], entries(500, 2, 30, 3, "ascending"), entries(500, 2, 30, 3, "repeats"), a.flip(0)):
         compare_walks(a, b, total.contiguous(), torch.bfloat16, seed)
@@ -113,13 +113,13 @@ def test_no_dimensions() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_runs_of_equal_entries(seed: int) -> None:
-    """Longer than a block: the walk pairs the first with the first."""
+    """Longer than a block: equal entries are paired in order."""
     generator = torch.Generator().manual_seed(seed)
     a, b = (torch.randint(4, (n, 1), generator=generator).sort(0).values for n in (1400, 1100))
     compare_walks(a, b, sum_of(a, b, torch.float32, 0.5, seed), torch.float32, seed)
 
 
-def test_far_coordinates() -> None:
+def test_coordinates_near_the_int64_limits() -> None:
     ends = [-(2**63), -(2**63) + 1, -1, 0, 1, 2**63 - 2, 2**63 - 1]
     a = torch.tensor([[x, y] for x in ends for y in ends])
     compare_walks(a[::2], a[1::3].contiguous(), sum_of(a[::2], a[1::3], torch.int32, 3, 1), torch.int32, 1)
@@ -145,7 +145,7 @@ def test_thresholds_of_floats(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_thresholds_of_complex_numbers(dtype: torch.dtype) -> None:
-    """Thresholds that are the length of a sum, and its neighbours."""
+    """Thresholds equal to the absolute value of a sum, and their neighbours."""
     generator = torch.Generator().manual_seed(1)
     far = [1.0, 3e150, 1e-160, 1e300] if dtype == torch.complex128 else [1.0, 1e30, 1e-30]
     for scale in far:

@@ -1,4 +1,4 @@
-"""FillEmptyRows on the emulated device against the CPU kernel: bits, error classes, messages, positions."""
+"""FillEmptyRows on the emulated device compared with the CPU kernel: bits, error classes, messages, positions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NUMBERS = [dtype for name, dtype in DTYPE.items() if name != "bool"]
 INT64 = torch.int64
 
 
-def drawn(dtype: torch.dtype, size: int, seed: int) -> torch.Tensor:
-    """Numbers of any size whose sums depend on their order."""
+def numbers(dtype: torch.dtype, size: int, seed: int) -> torch.Tensor:
+    """Return numbers of very different sizes, so that sums depend on their order."""
     generator = torch.Generator().manual_seed(seed)
     if dtype == torch.bool:
         return torch.randint(2, (size,), generator=generator).bool()
@@ -32,7 +32,7 @@ def compare(op: str, arguments: dict[str, Any], seed: int) -> None:
         assert same_bits(got, expected), f"{op}\n{got}\n{expected}"
 
 
-def refused(run: Any, op: str, arguments: dict[str, Any]) -> tuple[type, str, int | None]:
+def facts_of(run: Any, op: str, arguments: dict[str, Any]) -> tuple[type, str, int | None]:
     with pytest.raises(OpError) as error:
         run(op, arguments)
     return type(error.value), error.value.message, error.value.position
@@ -43,10 +43,10 @@ def filling(columns: int, rows: int, size: int, order: str, dtype: torch.dtype, 
     indices = torch.randint(rows, (size, columns), generator=generator)
     if order == "sorted":
         indices[:, 0] = indices[:, 0].sort().values
-    if order == "few":  # long stretches of empty rows
+    if order == "few":  # long runs of empty rows
         indices[:, 0] = (indices[:, 0] % 3 * (rows // 3)).sort().values
-    default = drawn(dtype, 1, seed + 1)[0]
-    return {"indices": indices, "values": drawn(dtype, size, seed), "dense_shape": [rows] + [9] * (columns - 1),
+    default = numbers(dtype, 1, seed + 1)[0]
+    return {"indices": indices, "values": numbers(dtype, size, seed), "dense_shape": [rows] + [9] * (columns - 1),
             "default_value": default}  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_fill_dtypes(dtype: torch.dtype, order: str) -> None:
     )
 
 
-def test_fill_nothing() -> None:
+def test_fill_empty_inputs() -> None:
     compare("SparseFillEmptyRows", filling(2, 5, 0, "any", torch.int8, 1) | {"dense_shape": [0, 4]}, 1)
 
 
@@ -80,7 +80,7 @@ def test_fill_nothing() -> None:
 def test_fill_errors(bad: int, order: str) -> None:
     arguments = filling(2, 1000, 3001, order, torch.float32, 4)
     arguments["indices"][[1234, 2999], 0] = bad
-    assert refused(emulate, "SparseFillEmptyRows", arguments) == refused(on_cpu, "SparseFillEmptyRows", arguments)
+    assert facts_of(emulate, "SparseFillEmptyRows", arguments) == facts_of(on_cpu, "SparseFillEmptyRows", arguments)
 
 
 def index_map(kind: str, positions: int, size: int, seed: int) -> torch.Tensor:
@@ -96,17 +96,17 @@ def index_map(kind: str, positions: int, size: int, seed: int) -> torch.Tensor:
 def test_grad(dtype: torch.dtype, kind: str) -> None:
     for seed, (positions, size) in enumerate([(1, 1), (1, 0), (5000, 1200), (3001, 2990), (700, 700)]):
         found = index_map(kind, positions, size, seed)
-        grad = drawn(dtype, positions, seed)
+        grad = numbers(dtype, positions, seed)
         compare("SparseFillEmptyRowsGrad", {"reverse_index_map": found, "grad_values": grad}, seed)
         compare(
             "SparseFillEmptyRowsGradGrad",
-            {"reverse_index_map": found, "dd_values": drawn(dtype, size, seed + 9),
-             "dd_default_value": drawn(dtype, 1, seed)[0], "grad_values": grad},
+            {"reverse_index_map": found, "dd_values": numbers(dtype, size, seed + 9),
+             "dd_default_value": numbers(dtype, 1, seed)[0], "grad_values": grad},
             seed,
         )  # fmt: skip
 
 
-def test_grad_of_nothing() -> None:
+def test_grad_of_empty_inputs() -> None:
     nothing = torch.empty(0)
     compare("RaggedFillEmptyRowsGrad", {"reverse_index_map": torch.empty(0, dtype=INT64), "grad_values": nothing}, 1)
     compare("RaggedFillEmptyRowsGradGrad", {"reverse_index_map": torch.empty(0, dtype=INT64), "dd_values": nothing,
@@ -119,8 +119,8 @@ def test_special_values(value: float, dtype: torch.dtype) -> None:
     grad = torch.tensor([value, 1e-41, value, -0.0], dtype=dtype)
     found = torch.tensor([2])
     compare("SparseFillEmptyRowsGrad", {"reverse_index_map": found, "grad_values": grad}, 1)
-    for named in ([0, 2, 1], [0, 2, 2]):
-        compare("SparseFillEmptyRowsGradGrad", {"reverse_index_map": torch.tensor(named), "dd_values": grad[:3],
+    for index_map_ in ([0, 2, 1], [0, 2, 2]):
+        compare("SparseFillEmptyRowsGradGrad", {"reverse_index_map": torch.tensor(index_map_), "dd_values": grad[:3],
                 "dd_default_value": grad[0], "grad_values": grad}, 1)  # fmt: skip
 
 
@@ -132,4 +132,4 @@ def test_grad_errors(bad: int) -> None:
     first = {"reverse_index_map": found, "grad_values": grad}
     second = {"reverse_index_map": found, "dd_values": grad[:3000], "dd_default_value": grad[0], "grad_values": grad}
     for op, arguments in (("SparseFillEmptyRowsGrad", first), ("SparseFillEmptyRowsGradGrad", second)):
-        assert refused(emulate, op, arguments) == refused(on_cpu, op, arguments)
+        assert facts_of(emulate, op, arguments) == facts_of(on_cpu, op, arguments)

@@ -28,7 +28,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Emulated:
 
 
 class Batch:
-    """Ids of which a third name one row, their bags, weights if asked for, and the bags' gradient."""
+    """A batch: a third of its ids name one row, with bags, optional weights, and the bags' gradient."""
 
     def __init__(self, size: int, rows: int, bags: int, shape: Any, dtype: torch.dtype, n: int = 0) -> None:
         draw = torch.Generator().manual_seed(size + n)
@@ -41,37 +41,39 @@ class Batch:
         self.num_rows = rows
 
     def plan(self) -> Plan:
-        """As tensors."""
-        made = rg.Plan(self.indices, self.segment_ids, self.num_rows, len(self.grad))
-        return Plan.of(*(torch.as_tensor(getattr(made, name)) for name in PLAN[:-1]), self.num_rows)
+        """Return the plan with tensors for arrays."""
+        plan = rg.Plan(self.indices, self.segment_ids, self.num_rows, len(self.grad))
+        return Plan.of(*(torch.as_tensor(getattr(plan, name)) for name in PLAN[:-1]), self.num_rows)
 
 
-def lent(tensor: Tensor, name: str = "input") -> Any:
+def array_argument(tensor: Tensor, name: str = "input") -> Any:
     return memory_of(tensor, name, CPU)
 
 
-def step_there(rule: str, state: list[Tensor], batch: Batch, step: Step, plan: Any = None, **how: Any) -> list[Tensor]:
-    """The table and the slots after an update, in place."""
-    table, *slots = (lent(t) for t in state)
-    if how.pop("weighted", False):
-        how["weights"] = lent(batch.weights)
+def run_update(
+    rule: str, state: list[Tensor], batch: Batch, step: Step, plan: Any = None, **options: Any
+) -> list[Tensor]:
+    """Return table and slots after an update in place."""
+    table, *slots = (array_argument(t) for t in state)
+    if options.pop("weighted", False):
+        options["weights"] = array_argument(batch.weights)
     if plan is None:
-        named = lent(batch.indices), lent(batch.segment_ids)
-        apply_bags(rule, table, slots, lent(batch.grad), *named, step, **how)
+        ids = array_argument(batch.indices), array_argument(batch.segment_ids)
+        apply_bags(rule, table, slots, array_argument(batch.grad), *ids, step, **options)
     else:
-        of = Plan.of(*(lent(getattr(plan, name)) for name in PLAN[:-1]), plan.num_rows)
-        apply_planned(rule, table, slots, lent(batch.grad), of, step, **how)
+        of = Plan.of(*(array_argument(getattr(plan, name)) for name in PLAN[:-1]), plan.num_rows)
+        apply_planned(rule, table, slots, array_argument(batch.grad), of, step, **options)
     return state
 
 
-def check(device: Emulated, state: State, batch: Batch, step: Step, **how: Any) -> None:
-    """With ids and with a plan: every bit as on the CPU."""
-    expected = step_there(state.rule, [t.clone() for t in (state.table, *state.slots)], batch, step, **how)
+def check(device: Emulated, state: State, batch: Batch, step: Step, **options: Any) -> None:
+    """Check with ids and with a plan: every bit as on the CPU."""
+    expected = run_update(state.rule, [t.clone() for t in (state.table, *state.slots)], batch, step, **options)
     for plan in (None, batch.plan()):
         with device:
-            got = step_there(state.rule, [t.clone() for t in (state.table, *state.slots)], batch, step, plan, **how)
+            got = run_update(state.rule, [t.clone() for t in (state.table, *state.slots)], batch, step, plan, **options)
         for name, a, b in zip(("table", "slot 0", "slot 1"), got, expected, strict=False):
-            assert same_bits(a, b), f"{state.rule} {state.table.dtype} {how} {plan}: {name}"
+            assert same_bits(a, b), f"{state.rule} {state.table.dtype} {options} {plan}: {name}"
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -79,38 +81,38 @@ def check(device: Emulated, state: State, batch: Batch, step: Step, **how: Any) 
 def test_rules(device: Emulated, rule: str, dtype: torch.dtype) -> None:
     for n, (size, rows, cols) in enumerate([(1, 1, 1), (40, 61, 3), (900, 100, 8), (700, 30, 20), (300, 5000, 40)]):
         state = State(rule, drawn((rows, cols), dtype))
-        how = {
+        options = {
             "combiner": COMBINERS[n % 3], "order": ("sequential", "blocked")[n % 2], "weighted": n in (0, 2, 4),
             "accumulate": ("T", "float32")[n // 2 % 2],
         }  # fmt: skip
-        check(device, state, Batch(size, rows, 30, (cols,), dtype, n), STEPS[n % 4], **how)
+        check(device, state, Batch(size, rows, 30, (cols,), dtype, n), STEPS[n % 4], **options)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("combiner", COMBINERS)
 def test_every_combiner_order_and_accumulate(device: Emulated, combiner: str, weighted: bool) -> None:
-    """All there are; 16-bit sums are rounded where the CPU's are."""
+    """All combinations; 16-bit sums are rounded where the CPU rounds them."""
     for n, dtype in enumerate((torch.bfloat16, torch.float16, torch.float32)):
         state, batch = State("adam", drawn((90, 8), dtype)), Batch(1300, 90, 70, (8,), dtype, n)
         for accumulate in ("T", "float32"):
             for order in ("sequential", "blocked"):
-                how = {"combiner": combiner, "weighted": weighted, "accumulate": accumulate, "order": order}
-                check(device, state, batch, STEPS[2], **how)
+                options = {"combiner": combiner, "weighted": weighted, "accumulate": accumulate, "order": order}
+                check(device, state, batch, STEPS[2], **options)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("rule", RULES)
-def test_rows_of_many_ids(device: Emulated, rule: str, weighted: bool) -> None:
-    """In blocked order their runs are added up by several threads, and on two levels."""
+def test_rows_with_many_ids(device: Emulated, rule: str, weighted: bool) -> None:
+    """In blocked order, several threads sum such a row, on two levels."""
     for n, (dtype, cols, size) in enumerate(
         [(torch.float32, 1, 13000), (torch.bfloat16, 8, 9000), (torch.float64, 67, 700), (torch.float16, 272, 400)]
     ):
         batch = Batch(size, 6, 30, (cols,), dtype, n)
         for at, row in enumerate((0, 3, 5)):
-            batch.indices[at * 64 : at * 64 + 63 + at] = row  # runs that end with a row, and beside it
+            batch.indices[at * 64 : at * 64 + 63 + at] = row  # runs that end with a row, and one off
         state, accumulate = State(rule, drawn((6, cols), dtype)), ("T", "float32")[n // 2]
-        how = {"combiner": COMBINERS[n % 3], "weighted": weighted, "accumulate": accumulate}
-        check(device, state, batch, STEPS[n], order="blocked", **how)
+        options = {"combiner": COMBINERS[n % 3], "weighted": weighted, "accumulate": accumulate}
+        check(device, state, batch, STEPS[n], order="blocked", **options)
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 2, 3), (0, 3), (4, 0)])
@@ -124,26 +126,26 @@ def test_shapes(device: Emulated, rule: str, shape: tuple[int, ...]) -> None:
 
 
 def test_unaligned_table(device: Emulated) -> None:
-    """Its rows are then wider than a group of lanes, though those of the gradient are not."""
+    """The table's rows take more lanes than a group has, those of the gradient do not."""
     state, batch = State("row_wise_adagrad", drawn((300, 64), torch.float32)), Batch(200, 300, 30, (64,), torch.float32)
-    expected = step_there(state.rule, [t.clone() for t in (state.table, *state.slots)], batch, PLAIN)
+    expected = run_update(state.rule, [t.clone() for t in (state.table, *state.slots)], batch, PLAIN)
     table = torch.empty(300 * 64 + 1)[1:].view(300, 64).copy_(state.table)
     with device:
-        got = step_there(state.rule, [table, *(t.clone() for t in state.slots)], batch, PLAIN)
+        got = run_update(state.rule, [table, *(t.clone() for t in state.slots)], batch, PLAIN)
     assert all(map(same_bits, got, expected))
 
 
-def refused_alike(device: Emulated, state: State, batch: Batch, plan: Any = None, **how: Any) -> None:
-    """The CPU's refusal, and nothing is changed."""
+def check_same_error(device: Emulated, state: State, batch: Batch, plan: Any = None, **options: Any) -> None:
+    """Check that the CPU's error is raised and nothing is written."""
     before = [state.table, *state.slots]
     with pytest.raises(OpError) as expected:
-        step_there(state.rule, [t.clone() for t in before], batch, STEPS[2], plan, **how)
+        run_update(state.rule, [t.clone() for t in before], batch, STEPS[2], plan, **options)
     now = [t.clone() for t in before]
-    with device, pytest.raises(OpError) as refused:
-        step_there(state.rule, now, batch, STEPS[2], plan, **how)
-    assert type(refused.value) is type(expected.value)
+    with device, pytest.raises(OpError) as raised:
+        run_update(state.rule, now, batch, STEPS[2], plan, **options)
+    assert type(raised.value) is type(expected.value)
     for fact in FACTS:
-        assert getattr(refused.value, fact) == getattr(expected.value, fact), fact
+        assert getattr(raised.value, fact) == getattr(expected.value, fact), fact
     assert all(map(same_bits, now, before))
 
 
@@ -155,9 +157,9 @@ def test_bad_ids(device: Emulated, weighted: bool) -> None:
     ):
         batch = Batch(2100, 50, 40, (2,), torch.float32, n)
         getattr(batch, name)[at] = value
-        refused_alike(device, state, batch, weighted=weighted, combiner="mean")
+        check_same_error(device, state, batch, weighted=weighted, combiner="mean")
         batch.indices[3] = 50
-        refused_alike(device, state, batch, weighted=weighted)
+        check_same_error(device, state, batch, weighted=weighted)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -168,11 +170,11 @@ def test_bad_plans(device: Emulated, weighted: bool) -> None:
         plan = batch.plan()
         changed = {name: getattr(plan, name).clone() for name in PLAN[:-1]}
         changed[name][at] = value
-        refused_alike(device, state, batch, Plan.of(*changed.values(), 50), weighted=weighted)
-    refused_alike(device, State("sgd", drawn((49, 2), torch.float32)), batch, batch.plan(), weighted=weighted)
+        check_same_error(device, state, batch, Plan.of(*changed.values(), 50), weighted=weighted)
+    check_same_error(device, State("sgd", drawn((49, 2), torch.float32)), batch, batch.plan(), weighted=weighted)
     plan = batch.plan()
     batch.grad = batch.grad[:39].clone()
-    refused_alike(device, state, batch, plan, weighted=weighted)
+    check_same_error(device, state, batch, plan, weighted=weighted)
 
 
 def test_a_host_plan_is_rejected(device: Emulated) -> None:
@@ -184,7 +186,7 @@ def test_a_host_plan_is_rejected(device: Emulated) -> None:
 
 @pytest.mark.parametrize("make", [optim.SGD, optim.RowWiseAdagrad, optim.Adam])
 def test_optimizers(device: Emulated, make: Any) -> None:
-    """The real optimizers, with ids, with a plan, and with a gradient whose rows repeat."""
+    """The real optimizers, with ids, with a plan, and with a gradient with duplicate rows."""
     batch = Batch(200, 30, 12, (16,), torch.float32)
     plan, repeated = batch.plan(), drawn((200, 16), torch.float32, 3)
 
@@ -205,7 +207,7 @@ def test_optimizers(device: Emulated, make: Any) -> None:
 
 
 def test_a_step_does_not_wait(device: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many rows there are is not asked for."""
+    """The number of rows is not read back from the device."""
     state, batch = State("sgd", drawn((50, 4), torch.float32)), Batch(300, 50, 40, (4,), torch.float32)
     monkeypatch.setattr("rowgrad.cuda.call.Call.number", lambda *_: pytest.fail("it waits"))
     check(device, state, batch, PLAIN, combiner="mean")

@@ -15,7 +15,7 @@ from torch_arrays import to_numpy, to_torch
 
 
 def cases(kind: str) -> list[list[Case]]:
-    """Those of ops that have CUDA kernels."""
+    """Return the cases of ops with CUDA kernels, by op."""
     return [p for p in by_op(kind) if CATALOG[p.values[0][0].op].kernel in RUNNERS]
 
 
@@ -43,7 +43,7 @@ def test_errors(found: list[Case]) -> None:
         inputs = {name: to_torch(array) for name, array in case.inputs.items()}
         if any(v is None for v in inputs.values()) or "dtype" in case.tag:
             continue
-        with pytest.raises(OpError) as refused:
+        with pytest.raises(OpError) as raised:
             emulate(case.op, inputs, **case.attrs)
-        assert type(refused.value).__name__ == case.error["class"], f"{case}: {refused.value!r}"
-        assert refused.value.message == case.error["message"], f"{case}: {refused.value}"
+        assert type(raised.value).__name__ == case.error["class"], f"{case}: {raised.value!r}"
+        assert raised.value.message == case.error["message"], f"{case}: {raised.value}"

@@ -1,4 +1,4 @@
-"""Gradients with a plan on the emulated device, against the CPU kernels."""
+"""Gradients with a plan on the emulated device compared with the CPU kernels."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def plan_of(
     widths: tuple[torch.dtype, torch.dtype] = (torch.int64, torch.int32),
     often: int = 0,
 ) -> dict[str, Any]:
-    """A plan as arguments; `often` ids of the batch name one row."""
+    """Return a plan as arguments; `often` ids of the batch name one row."""
     draw = torch.Generator().manual_seed(size)
     ids = torch.randint(0, max(rows, 1), (size,), generator=draw).to(widths[0])
     ids[torch.randperm(size, generator=draw)[:often]] = rows // 2
-    of = torch.randint(0, max(bags, 1), (size,), generator=draw).to(widths[1])
-    made = on_cpu("RowPlan", {"indices": ids, "segment_ids": of, "num_rows": rows, "num_segments": bags})
-    return {**dict(zip(NAMES, made, strict=True)), "num_rows": rows}
+    segments = torch.randint(0, max(bags, 1), (size,), generator=draw).to(widths[1])
+    plan = on_cpu("RowPlan", {"indices": ids, "segment_ids": segments, "num_rows": rows, "num_segments": bags})
+    return {**dict(zip(NAMES, plan, strict=True)), "num_rows": rows}
 
 
-def drawn(shape: Any, dtype: torch.dtype, seed: int = 0) -> Tensor:
+def numbers(shape: Any, dtype: torch.dtype, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
@@ -43,43 +43,43 @@ def drawn(shape: Any, dtype: torch.dtype, seed: int = 0) -> Tensor:
 def test_dtypes(op: str, dtype: torch.dtype) -> None:
     for n, (size, rows, bags, cols) in enumerate([(1, 1, 1, 1), (70, 30, 9, 3), (1500, 200, 90, 8), (1100, 5, 3, 40)]):
         plan = plan_of(size, rows, bags, (WIDTHS[n % 2], WIDTHS[n // 2 % 2]), size // 3)
-        agree(op, n, grad=drawn((bags + n, cols), dtype), **plan, attrs={"order": ORDERS[n % 2]})
+        agree(op, n, grad=numbers((bags + n, cols), dtype), **plan, attrs={"order": ORDERS[n % 2]})
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("op", OPS[2:4])
 def test_sizes(op: str, order: str) -> None:
-    """Rows and entries that end where words and tiles do, and beside it."""
+    """Rows and entries that end at, before and after the ends of words and tiles."""
     for n, size in enumerate([0, 31, 32, 33, 64, 1023, 1024, 1025, 2048, 3000]):
         for rows, often in ((2000, 0), (1, 0), (40, size - size // 9)):
             plan = plan_of(size, rows, 50, often=often)
-            agree(op, n, grad=drawn((50, 2), torch.float32), **plan, attrs={"order": order})
+            agree(op, n, grad=numbers((50, 2), torch.float32), **plan, attrs={"order": order})
 
 
 @pytest.mark.parametrize("op", OPS[:2])
-def test_starts_on_edges(op: str) -> None:
-    """Rows that begin exactly with a tile, or with none at all."""
+def test_rows_that_start_with_a_tile(op: str) -> None:
+    """Rows that begin exactly with a tile, or without ids."""
     for starts in ([0], [0, 1024], [0, 1023], [0, 1025, 2048], [0, 1024, 1055, 1056, 2049], list(range(0, 2100, 32))):
         size, count = 2100, len(starts)
         plan = {
             "rows": torch.arange(count) * 3, "starts": torch.tensor(starts), "segments": torch.arange(size) % 13,
             "positions": torch.arange(size), "counts": torch.full((13,), 9), "num_rows": count * 3,
         }  # fmt: skip
-        agree(op, grad=drawn((13, 3), torch.float32), **plan)
-        agree(op, grad=drawn((13, 3), torch.float32), **plan, attrs={"order": "blocked"})
+        agree(op, grad=numbers((13, 3), torch.float32), **plan)
+        agree(op, grad=numbers((13, 3), torch.float32), **plan, attrs={"order": "blocked"})
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 3), (130,), (600,)])
 def test_shapes(shape: tuple[int, ...]) -> None:
     for op in OPS:
         for size in (0, 200):
-            agree(op, grad=drawn((20, *shape), torch.float32), **plan_of(size, 40, 20), attrs={"order": "blocked"})
+            agree(op, grad=numbers((20, *shape), torch.float32), **plan_of(size, 40, 20), attrs={"order": "blocked"})
 
 
-def test_plans_of_nothing() -> None:
+def test_empty_plans() -> None:
     for op in OPS:
-        agree(op, grad=drawn((0, 2), torch.float32), **plan_of(0, 0, 0))
-        agree(op, grad=drawn((3, 2), torch.float32), **plan_of(0, 4, 3))
+        agree(op, grad=numbers((0, 2), torch.float32), **plan_of(0, 0, 0))
+        agree(op, grad=numbers((3, 2), torch.float32), **plan_of(0, 4, 3))
 
 
 CHANGES = [
@@ -92,8 +92,8 @@ CHANGES = [
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("op", OPS[1:3])
 def test_invalid_plans(op: str, width: torch.dtype) -> None:
-    """What becomes an address is looked at, in order; what does not is taken at its word."""
-    good = {"grad": drawn((40, 2), torch.float32), **plan_of(1300, 50, 40, (width, width))}
+    """Values used as addresses are validated, in order; others are trusted."""
+    good = {"grad": numbers((40, 2), torch.float32), **plan_of(1300, 50, 40, (width, width))}
     for n, (name, at, value) in enumerate(CHANGES):
         bad = {**good, name: good[name].clone()}
         bad[name][at] = value
@@ -113,13 +113,13 @@ def test_invalid_small_plans(op: str) -> None:
     none, zero, grad = (
         torch.zeros(0, dtype=torch.int64),
         torch.zeros(1, dtype=torch.int64),
-        drawn((2, 1), torch.float32),
+        numbers((2, 1), torch.float32),
     )
-    for listed in (none, zero):
+    for row_ids in (none, zero):
         for entries in (none, zero):
             for counts in (none, zero):
                 agree(
-                    op, grad=grad, rows=listed, starts=listed, segments=entries, positions=entries, counts=counts,
+                    op, grad=grad, rows=row_ids, starts=row_ids, segments=entries, positions=entries, counts=counts,
                     num_rows=1,
                 )  # fmt: skip
 
@@ -130,18 +130,18 @@ def test_invalid_small_plans(op: str) -> None:
 def test_weights(op: str, dtype: torch.dtype, accumulate: str) -> None:
     for n, (size, rows, bags, cols) in enumerate([(0, 3, 2, 2), (1, 1, 1, 1), (70, 30, 9, 3), (1500, 200, 90, 8)]):
         plan = plan_of(size, rows, bags, (WIDTHS[n % 2], WIDTHS[n // 2 % 2]), size // 3)
-        weights = drawn((size,), DTYPES[(n + DTYPES.index(dtype)) % 4], n)
+        weights = numbers((size,), DTYPES[(n + DTYPES.index(dtype)) % 4], n)
         weights[::7] = 0
         for order in ORDERS:
             attrs = {"accumulate": accumulate, "order": order}
-            agree(op, n, grad=drawn((bags + n, cols), dtype), weights=weights, **plan, attrs=attrs)
+            agree(op, n, grad=numbers((bags + n, cols), dtype), weights=weights, **plan, attrs=attrs)
 
 
 @pytest.mark.parametrize("op", WEIGHTED)
 def test_weights_with_invalid_plans(op: str) -> None:
-    """Positions become addresses; that there is one of each is taken at its word."""
-    given = {"grad": drawn((40, 2), torch.float32), "weights": drawn((1300,), torch.float32)}
-    good = {**given, **plan_of(1300, 50, 40)}
+    """Positions are used as addresses and validated; that they are a permutation is trusted."""
+    inputs = {"grad": numbers((40, 2), torch.float32), "weights": numbers((1300,), torch.float32)}
+    good = {**inputs, **plan_of(1300, 50, 40)}
     twice = good["positions"].clone()
     twice[[700, 1200]] = twice[[3, 4]]
     agree(op, **{**good, "positions": twice})

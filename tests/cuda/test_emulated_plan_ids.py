@@ -1,4 +1,4 @@
-"""PlannedIds on the emulated device, against the CPU kernel."""
+"""PlannedIds on the emulated device compared with the CPU kernel."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NAMES = ("rows", "starts", "segments", "positions", "counts")
 
 
 def plan_of(indices: Tensor, segments: Tensor, num_rows: int, num_segments: int) -> dict[str, Any]:
-    """A plan as arguments."""
-    made = on_cpu(
+    """Return a plan as arguments."""
+    plan = on_cpu(
         "RowPlan",
         {"indices": indices, "segment_ids": segments, "num_rows": num_rows, "num_segments": num_segments},
     )
-    return {**dict(zip(NAMES, made, strict=True)), "num_rows": num_rows}
+    return {**dict(zip(NAMES, plan, strict=True)), "num_rows": num_rows}
 
 
 @pytest.mark.parametrize("indices", WIDTHS)
@@ -31,13 +31,13 @@ def plan_of(indices: Tensor, segments: Tensor, num_rows: int, num_segments: int)
 def test_plans(indices: torch.dtype, segments: torch.dtype, size: int, rows: int, bags: int) -> None:
     draw = torch.Generator().manual_seed(size)
     ids = torch.randint(0, max(rows, 1), (size,), generator=draw).to(indices)
-    of = torch.randint(0, max(bags, 1), (size,), generator=draw).to(segments)
-    plan = plan_of(ids, of, rows, bags)
+    segment_ids = torch.randint(0, max(bags, 1), (size,), generator=draw).to(segments)
+    plan = plan_of(ids, segment_ids, rows, bags)
     for seed in (0, 3):
         agree("PlannedIds", seed, **plan)
     back = emulate("PlannedIds", plan)
     assert torch.equal(back[0], ids)
-    assert torch.equal(back[1], of)
+    assert torch.equal(back[1], segment_ids)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -61,7 +61,7 @@ def test_invalid_plans(width: torch.dtype) -> None:
         other, where, what = changes[(n * 5 + 3) % len(changes)]
         bad[other] = bad[other].clone()
         bad[other][where] = what
-        agree("PlannedIds", n, **bad)  # of two faults the same one is named
+        agree("PlannedIds", n, **bad)  # with two faults, both name the same one
 
 
 def test_invalid_small_plans() -> None:

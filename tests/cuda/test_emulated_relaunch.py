@@ -1,4 +1,4 @@
-"""Launches that are queued again with other memory use that memory."""
+"""Launches that are queued again with other memory must use that memory."""
 
 from __future__ import annotations
 
@@ -17,35 +17,41 @@ SIZE, ROWS = 300, 40
 
 @pytest.fixture(autouse=True)
 def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All calls of a test are on the same device."""
+    """Make all calls of a test use the same device."""
     device = HostDevice()
     monkeypatch.setattr(emulated_call, "HostDevice", lambda seed: device)
 
 
-def check(op: str, **given: Any) -> None:
-    for got, expected in zip(emulate(op, given), on_cpu(op, given), strict=True):
+def check(op: str, **arguments: Any) -> None:
+    for got, expected in zip(emulate(op, arguments), on_cpu(op, arguments), strict=True):
         assert same_bits(got, expected)
 
 
 def lists(seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids, segments, and a buffer that holds both, overlapping."""
+    """Return ids, segments, and a buffer in which both overlap."""
     draw = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, ROWS, (SIZE,), generator=draw)
     return ids, torch.randint(0, ROWS, (SIZE,), generator=draw), torch.randint(0, ROWS, (SIZE + 8,), generator=draw)
 
 
 def test_inputs_that_share_memory() -> None:
-    """The first call has one list twice, the second two lists, the third two that overlap, and all over again."""
+    """One list twice, then two lists, then two joint lists, and again."""
     grad = torch.randn((ROWS, 4), generator=torch.Generator().manual_seed(1))
     for op in ("SparseSegmentSumGrad", "SparseSegmentMeanGrad"):
         for seed in range(2):
-            ids, segments, both = lists(seed)
-            for pair in ((ids, ids), (ids, segments), (both[:-8], both[8:]), (segments, ids), (both[8:], both[:-8])):
+            ids, segments, joint = lists(seed)
+            for pair in (
+                (ids, ids),
+                (ids, segments),
+                (joint[:-8], joint[8:]),
+                (segments, ids),
+                (joint[8:], joint[:-8]),
+            ):
                 check(op, grad=grad, indices=pair[0], segment_ids=pair[1], output_dim0=ROWS)
 
 
 def test_plans_that_share_memory() -> None:
-    """Arrays of a plan that are one, then two."""
+    """Plans with one array twice, then with two arrays."""
     grad = torch.randn((ROWS, 4), generator=torch.Generator().manual_seed(1))
     every, counts = torch.arange(ROWS), torch.ones(ROWS, dtype=torch.int64)
     for op in ("PlannedSparseSegmentMeanGrad", "PlannedSparseSegmentMeanGradV2"):
@@ -61,8 +67,8 @@ def test_plans_that_share_memory() -> None:
 
 @pytest.mark.parametrize("order", ["sequential", "blocked"])
 @pytest.mark.parametrize("op", ["PlannedSparseSegmentSumGrad", "PlannedSparseSegmentSqrtNGradV2"])
-def test_plans_again(op: str, order: str) -> None:
-    """Several plans of one shape, of which one is none: it is refused, and the next one is as good as ever."""
+def test_repeated_plans_of_one_shape(op: str, order: str) -> None:
+    """Several plans of one shape, one of them invalid: it raises, and the next one is unaffected."""
     starts, size = torch.tensor([0, 70, 71, 2000]), 2100
     for turn in range(4):
         draw = torch.Generator().manual_seed(turn)

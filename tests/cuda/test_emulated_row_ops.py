@@ -1,4 +1,4 @@
-"""RowDot, SparseSegmentDot and RowPositions on the emulated device, against the CPU kernels."""
+"""RowDot, SparseSegmentDot and RowPositions on the emulated device compared with the CPU kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTHS = (torch.int32, torch.int64)
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 0), (4,), (33, 7), (1, 8), (70, 3, 5), (701, 19), (3, 400)])
-def test_dots_of_rows(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def test_row_dots(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     draw = torch.Generator().manual_seed(len(shape))
     x, y = (torch.randn(shape, generator=draw, dtype=torch.float64).to(dtype) for _ in range(2))
     for seed in (0, 1):
@@ -20,7 +20,7 @@ def test_dots_of_rows(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_dots_of_subnormals(dtype: torch.dtype) -> None:
+def test_row_dots_of_subnormals(dtype: torch.dtype) -> None:
     draw = torch.Generator().manual_seed(8)
     x = torch.randn((40, 12), generator=draw, dtype=torch.float64).to(dtype) * torch.finfo(dtype).tiny
     y = torch.randn((40, 12), generator=draw, dtype=torch.float64).to(dtype)
@@ -31,7 +31,7 @@ def test_dots_of_subnormals(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("indices", WIDTHS)
 @pytest.mark.parametrize("segments", WIDTHS)
-def test_dots_by_ids(dtype: torch.dtype, indices: torch.dtype, segments: torch.dtype) -> None:
+def test_segment_dots(dtype: torch.dtype, indices: torch.dtype, segments: torch.dtype) -> None:
     draw = torch.Generator().manual_seed(5)
     grad, data = (torch.randn((rows, 13), generator=draw, dtype=torch.float64).to(dtype) for rows in (20, 50))
     for seed, size in enumerate((0, 1, 31, 900)):
@@ -43,7 +43,7 @@ def test_dots_by_ids(dtype: torch.dtype, indices: torch.dtype, segments: torch.d
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_rejected_ids_of_dots(width: torch.dtype) -> None:
+def test_segment_dots_with_bad_ids_raise(width: torch.dtype) -> None:
     grad, data = torch.ones(4, 2), torch.ones(6, 2)
     for faults in ([(700, 0, 6)], [(700, 1, 4)], [(900, 0, -1), (900, 1, -1)], [(3, 1, -7), (2, 0, 1 << 30)]):
         ids = torch.zeros(2, 1000, dtype=width)
@@ -66,7 +66,7 @@ def test_positions(listed: torch.dtype, width: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_ids_that_are_not_listed(width: torch.dtype) -> None:
+def test_ids_missing_from_the_sorted_list(width: torch.dtype) -> None:
     listed = torch.arange(0, 3000, 3).to(width)
     for changes in ([(0, 1)], [(999, 3000)], [(500, -1), (300, 4)]):
         ids = listed.flip(0).clone()
@@ -74,4 +74,4 @@ def test_ids_that_are_not_listed(width: torch.dtype) -> None:
             ids[at] = value
         agree("RowPositions", sorted_ids=listed, ids=ids)
     agree("RowPositions", sorted_ids=listed[:0], ids=listed)
-    agree("RowPositions", sorted_ids=listed.flip(0), ids=listed)  # not ascending: nothing is promised, nothing breaks
+    agree("RowPositions", sorted_ids=listed.flip(0), ids=listed)  # unsorted: results are undefined, but nothing crashes

@@ -1,4 +1,4 @@
-"""RowPlan on the emulated device, against the CPU kernel."""
+"""RowPlan on the emulated device compared with the CPU kernel."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ WIDTHS = (torch.int32, torch.int64)
 def batch(size: int, rows: int, bags: int, widths: tuple[torch.dtype, torch.dtype], seed: int = 0) -> dict[str, Any]:
     draw = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, max(rows, 1), (size,), generator=draw).to(widths[0])
-    of = torch.randint(0, max(bags, 1), (size,), generator=draw).to(widths[1])
-    return {"indices": ids, "segment_ids": of, "num_rows": rows, "num_segments": bags}
+    segments = torch.randint(0, max(bags, 1), (size,), generator=draw).to(widths[1])
+    return {"indices": ids, "segment_ids": segments, "num_rows": rows, "num_segments": bags}
 
 
 @pytest.mark.parametrize("indices", WIDTHS)
@@ -32,14 +32,14 @@ def test_plans(indices: torch.dtype, segments: torch.dtype, size: int, rows: int
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_one_row_has_all(width: torch.dtype) -> None:
+def test_one_row_with_all_ids(width: torch.dtype) -> None:
     ids = torch.full((3000,), 5, dtype=width)
     agree("RowPlan", indices=ids, segment_ids=torch.arange(3000).to(width) % 11, num_rows=6, num_segments=12)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_bad_ids(width: torch.dtype) -> None:
-    """Index and segment are looked at in turn."""
+    """Index and segment id are validated alternately."""
     good = batch(2600, 50, 40, (width, width))
     changes = [
         ("indices", 2599, 50), ("indices", 0, -1), ("segment_ids", 17, 40), ("segment_ids", 2400, -1),
@@ -52,6 +52,6 @@ def test_bad_ids(width: torch.dtype) -> None:
         other, where, what = changes[(n * 3 + 2) % len(changes)]
         bad[other] = bad[other].clone()
         bad[other][where] = what
-        agree("RowPlan", n, **bad)  # of two faults the same one is named
+        agree("RowPlan", n, **bad)  # with two faults, both name the same one
     agree("RowPlan", **{**good, "num_rows": 0})
     agree("RowPlan", **{**good, "num_segments": 0})

@@ -1,4 +1,4 @@
-"""ScatterRows on the emulated device, against the CPU kernel."""
+"""ScatterRows on the emulated device compared with the CPU kernel."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_dtypes(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("cols", [1, 40, 130])
-def test_a_row_that_many_ids_name(cols: int) -> None:
-    """They add up in input order, however many."""
+def test_a_row_with_many_ids(cols: int) -> None:
+    """They are summed in input order, however many."""
     ids = torch.where(torch.arange(3000) % 7 < 5, 2, torch.arange(3000) % 50)
     for seed in (0, 5):
         agree("ScatterRows", seed, grad=rows_of(torch.float32, (3000, cols)), indices=ids, num_rows=51)

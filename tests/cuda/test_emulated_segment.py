@@ -1,4 +1,4 @@
-"""Segment ops and their gradients on the emulated device, bit for bit against the CPU."""
+"""Segment ops and their gradients on the emulated device, bitwise equal to the CPU."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
 def batch(seed: int, size: int, rows: int, bags: int, columns: int, dtype: torch.dtype, hot: float) -> dict[str, Any]:
-    """Ids of which a part names one row, in bags."""
-    drawn = torch.Generator().manual_seed(seed)
-    ids = torch.randint(0, rows, (size,), generator=drawn, dtype=(torch.int32, torch.int64)[seed % 2])
-    ids[torch.rand(size, generator=drawn) < hot] = rows // 2
-    segments = torch.randint(0, bags, (size,), generator=drawn, dtype=(torch.int32, torch.int64)[seed // 2 % 2])
+    """Return ids of which a share `hot` names one row, with bags."""
+    draw = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, rows, (size,), generator=draw, dtype=(torch.int32, torch.int64)[seed % 2])
+    ids[torch.rand(size, generator=draw) < hot] = rows // 2
+    segments = torch.randint(0, bags, (size,), generator=draw, dtype=(torch.int32, torch.int64)[seed // 2 % 2])
     return {
-        "grad": torch.randn(bags, columns, generator=drawn).to(dtype),
+        "grad": torch.randn(bags, columns, generator=draw).to(dtype),
         "indices": ids,
-        "segment_ids": segments.sort().values if seed % 3 else segments,  # gradients take any order
+        "segment_ids": segments.sort().values if seed % 3 else segments,  # gradients accept any order
         "rows": rows,
     }
 
 
 SHAPES = [  # size, rows, bags, columns, hot
     (1, 1, 1, 1, 0.0),
-    (64, 1, 3, 4, 0.0),  # one run exactly
+    (64, 1, 3, 4, 0.0),  # exactly one run
     (65, 1, 3, 4, 0.0),
     (128, 2, 50, 8, 1.0),
-    (700, 11, 90, 3, 0.0),  # rows end where runs would
+    (700, 11, 90, 3, 0.0),  # rows end where runs end
     (5000, 300, 400, 8, 0.3),
     (5000, 70_000, 400, 5, 0.5),
     (9000, 3, 50, 12, 0.0),  # more than 64 runs
@@ -52,11 +52,11 @@ SHAPES = [  # size, rows, bags, columns, hot
 def test_gradients(shape: tuple[Any, ...], order: str) -> None:
     for number, dtype in enumerate(FLOATS):
         size, rows, bags, columns, hot = shape
-        given = batch(number + size, size, rows, bags, columns, dtype, hot)
-        total = given.pop("rows")
+        inputs = batch(number + size, size, rows, bags, columns, dtype, hot)
+        total = inputs.pop("rows")
         reduce = ("Sum", "Mean", "SqrtN")[(number + size) % 3]
         for name, argument in (("Grad", "output_dim0"), ("GradV2", "dense_output_dim0")):
-            arguments = {**given, argument: total}
+            arguments = {**inputs, argument: total}
             op = f"SparseSegment{reduce}{name}"
             for ours, theirs in zip(
                 emulate(op, arguments, seed=number, order=order), on_cpu(op, arguments, order=order), strict=True
@@ -65,33 +65,33 @@ def test_gradients(shape: tuple[Any, ...], order: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[3], SHAPES[4], SHAPES[5]], ids=str)
-def test_gradients_in_a_given_number_of_rows(shape: tuple[Any, ...]) -> None:
-    """Exactly as many as are named, one more, many more than ids, too few; and where nothing is looked at."""
+def test_padded_gradients(shape: tuple[Any, ...]) -> None:
+    """Size equal to the number of unique rows, one more, many more than ids, too few; and empty inputs."""
     for number, dtype in enumerate(FLOATS):
         size, rows, bags, columns, hot = shape
-        given = batch(number + size, size, rows, bags, columns, dtype, hot)
-        total, named = given.pop("rows"), len(given["indices"].unique())
+        inputs = batch(number + size, size, rows, bags, columns, dtype, hot)
+        total, unique = inputs.pop("rows"), len(inputs["indices"].unique())
         op = f"PaddedSparseSegment{('Sum', 'Mean', 'SqrtN')[number % 3]}GradV2"
-        for room in (named, named + 1, size + 900, named - 1):
-            sizes = {"dense_output_dim0": total, "size": room, "fill_id": total + number}
-            agree(op, number, attrs={"order": ("blocked", "sequential")[number % 2]}, **given, **sizes)
-    nothing = {name: values[:0] for name, values in given.items() if name != "grad"}
-    agree(op, **nothing, grad=given["grad"], dense_output_dim0=total, size=3, fill_id=total)
-    agree(op, **given, dense_output_dim0=0, size=2, fill_id=0)
-    bad = {**given, "indices": given["indices"].clone()}
+        for padded in (unique, unique + 1, size + 900, unique - 1):
+            sizes = {"dense_output_dim0": total, "size": padded, "fill_id": total + number}
+            agree(op, number, attrs={"order": ("blocked", "sequential")[number % 2]}, **inputs, **sizes)
+    nothing = {name: values[:0] for name, values in inputs.items() if name != "grad"}
+    agree(op, **nothing, grad=inputs["grad"], dense_output_dim0=total, size=3, fill_id=total)
+    agree(op, **inputs, dense_output_dim0=0, size=2, fill_id=0)
+    bad = {**inputs, "indices": inputs["indices"].clone()}
     bad["indices"][-1] = total
     agree(op, **bad, dense_output_dim0=total, size=size, fill_id=total)
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 17, 300, 5000])
 @pytest.mark.parametrize("columns", [1, 4, 7, 130])
-def test_forwards(size: int, columns: int) -> None:
+def test_forward_ops(size: int, columns: int) -> None:
     for number, dtype in enumerate([*FLOATS, torch.int32, torch.uint8]):
-        drawn = torch.Generator().manual_seed(size + number)
+        draw = torch.Generator().manual_seed(size + number)
         bags = max(size // (3, 20, 600, 1)[number % 4], 1) + 3
-        data = (torch.randn(50, columns, generator=drawn) * 9).to(dtype)
-        segments = torch.randint(0, bags, (size,), generator=drawn).sort().values
-        ids = torch.randint(0, 50, (size,), generator=drawn, dtype=(torch.int32, torch.int64)[number % 2])
+        data = (torch.randn(50, columns, generator=draw) * 9).to(dtype)
+        segments = torch.randint(0, bags, (size,), generator=draw).sort().values
+        ids = torch.randint(0, 50, (size,), generator=draw, dtype=(torch.int32, torch.int64)[number % 2])
         reduce = "Sum" if not dtype.is_floating_point else ("Sum", "Mean", "SqrtN")[(number + size) % 3]
         arguments = {"data": data, "indices": ids, "segment_ids": segments}
         for name, more in (("", {}), ("WithNumSegments", {"num_segments": bags + 40})):
@@ -100,9 +100,9 @@ def test_forwards(size: int, columns: int) -> None:
             assert same_bits(ours, theirs), (op, dtype)
         if dtype.is_floating_point:
             op = f"SparseSegment{reduce}GradGrad"
-            shuffled = arguments | {"segment_ids": segments[torch.randperm(size, generator=drawn)]}
-            given = shuffled | {"num_segments": bags}
-            assert same_bits(emulate(op, given, seed=number)[0], on_cpu(op, given)[0]), (op, dtype)
+            shuffled = arguments | {"segment_ids": segments[torch.randperm(size, generator=draw)]}
+            more_arguments = shuffled | {"num_segments": bags}
+            assert same_bits(emulate(op, more_arguments, seed=number)[0], on_cpu(op, more_arguments)[0]), (op, dtype)
 
 
 BAD = [
@@ -113,15 +113,15 @@ BAD = [
 
 @pytest.mark.parametrize("op", ["SparseSegmentMeanGrad", "SparseSegmentSumGrad", "SparseSegmentMeanGradV2",
                                 "SparseSegmentMeanWithNumSegments", "SparseSegmentSqrtNGradGrad"])  # fmt: skip
-@pytest.mark.parametrize("several", [1, 3])
-def test_bad_ids(op: str, several: int) -> None:
-    """The error of the CPU: class, message, position."""
+@pytest.mark.parametrize("faults", [1, 3])
+def test_bad_ids(op: str, faults: int) -> None:
+    """The CPU's error: class, message, position."""
     for first in range(len(BAD)):
-        drawn = torch.Generator().manual_seed(first)
-        ids = torch.randint(0, 30, (1000,), generator=drawn, dtype=torch.int32)
-        segments = torch.randint(0, 40, (1000,), generator=drawn, dtype=torch.int32).sort().values
+        draw = torch.Generator().manual_seed(first)
+        ids = torch.randint(0, 30, (1000,), generator=draw, dtype=torch.int32)
+        segments = torch.randint(0, 40, (1000,), generator=draw, dtype=torch.int32).sort().values
         lists = {"indices": ids, "segment_ids": segments}
-        for argument, position, value in (BAD * 2)[first : first + several]:
+        for argument, position, value in (BAD * 2)[first : first + faults]:
             lists[argument][position] = value
         forward = "Grad" not in op or "GradGrad" in op
         arguments: dict[str, Any] = {("data" if forward else "grad"): torch.ones(30 if forward else 40, 2), **lists}
@@ -137,27 +137,27 @@ def test_bad_ids(op: str, several: int) -> None:
         )  # fmt: skip
 
 
-def test_launches_are_queued_again_with_other_memory() -> None:
+def test_repeated_launches_use_the_new_memory() -> None:
     device = HostDevice(5)
     for number in range(3):
-        given = batch(12, 900, 40, 60, 4, torch.float32, 0.3)
-        given["grad"] = given["grad"] + number
+        inputs = batch(12, 900, 40, 60, 4, torch.float32, 0.3)
+        inputs["grad"] = inputs["grad"] + number
         for unique in (False, True):
-            report = {"fault": device.ledger.take(_Named(), False), "alarm": device.ledger.alarm}
-            made = Gradient(device, given["grad"], given["indices"], given["segment_ids"], 40, reduce=1, unique=unique,
-                            report=report)  # fmt: skip
-            made.run()
-            made.run()
+            report = {"fault": device.ledger.take(_FakeOp(), False), "alarm": device.ledger.alarm}
+            arrays = (inputs[k] for k in ("grad", "indices", "segment_ids"))
+            built = Gradient(device, *arrays, 40, reduce=1, unique=unique, report=report)
+            built.run()
+            built.run()
             op = "SparseSegmentMeanGradV2" if unique else "SparseSegmentMeanGrad"
-            arguments = {k: given[k] for k in ("grad", "indices", "segment_ids")}
+            arguments = {k: inputs[k] for k in ("grad", "indices", "segment_ids")}
             arguments["dense_output_dim0" if unique else "output_dim0"] = 40
             theirs = on_cpu(op, arguments, order="blocked")
-            count = int(made.total())
-            assert same_bits(made.out[:count] if unique else made.out, theirs[0])
+            count = int(built.total())
+            assert same_bits(built.out[:count] if unique else built.out, theirs[0])
     device.ledger.raise_reported()
 
 
-def test_a_chain_knows_all_its_memory() -> None:
+def test_recording_rejects_unknown_memory() -> None:
     device = HostDevice()
     hidden = torch.zeros(8)
     with pytest.raises(NotImplementedError, match="zero_on_side_stream"):
@@ -166,7 +166,7 @@ def test_a_chain_knows_all_its_memory() -> None:
         record(device, [torch.zeros(3)], 0, lambda d: d.zero(hidden))
 
 
-class _Named:
+class _FakeOp:
     name = "Named"
     input_names = ("grad",)
 
@@ -174,7 +174,7 @@ class _Named:
 @pytest.mark.parametrize(
     ("rows", "digits"), [(0, (1, 1)), (1, (1, 1)), (2, (1, 1)), (1024, (1, 10)), (1025, (2, 6)), (2**31, (4, 8))]
 )
-def test_digits(rows: int, digits: tuple[int, int]) -> None:
+def test_radix_sort_passes_and_bits(rows: int, digits: tuple[int, int]) -> None:
     found = Digits.of(rows)
     assert (found.passes, found.bits) == digits
     assert 2 ** (found.passes * found.bits) >= rows

@@ -1,4 +1,4 @@
-"""SegmentSum on the emulated device, against the CPU kernel."""
+"""SegmentSum on the emulated device compared with the CPU kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTHS = (torch.int32, torch.int64)
 
 
 def numbers(draw: torch.Generator, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Any of this dtype, of sizes apart."""
+    """Return random numbers of this dtype and of very different sizes."""
     if dtype in COMPLEX:
         return torch.complex(*(torch.randn(shape, generator=draw, dtype=torch.float64) for _ in range(2))).to(dtype)
     if dtype in FLOATS:
@@ -25,7 +25,7 @@ def numbers(draw: torch.Generator, shape: tuple[int, ...], dtype: torch.dtype) -
 
 
 def segments_of(counts: list[int]) -> Tensor:
-    """Sorted ids of segments with so many rows each."""
+    """Return sorted segment ids with these numbers of rows."""
     return torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
 
 
@@ -42,7 +42,7 @@ def test_sums(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *COMPLEX, torch.uint8, torch.int64])
 def test_long_segments(dtype: torch.dtype) -> None:
-    """Those that blocks of their own take, among others."""
+    """Segments long enough for a block each, among short ones."""
     draw = torch.Generator().manual_seed(7)
     ids = segments_of([256, 3, 257, 0, 1, 702, 299])
     for seed, cols in enumerate((1, 11, 70, 136)):
@@ -52,7 +52,7 @@ def test_long_segments(dtype: torch.dtype) -> None:
 
 
 def test_unaligned_memory() -> None:
-    """Rows that could be read by sixteen bytes, but begin between them."""
+    """Rows of a multiple of 16 bytes that do not start at one."""
     ids = segments_of([20, 3, 1])
     data = torch.randn(24 * 8 + 1, generator=torch.Generator().manual_seed(1))[1:].view(24, 8)
     agree("SegmentSum", data=data, segment_ids=ids)
@@ -77,7 +77,7 @@ def test_sizes(width: torch.dtype) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("cols", [0, 2])
-def test_rejected_segments(width: torch.dtype, cols: int) -> None:
+def test_invalid_segment_ids_raise(width: torch.dtype, cols: int) -> None:
     limit = torch.iinfo(width).max
     lists = [[-1], [0, -3], [1, 0, 2], [0, 3, 2], [-1, 2], [0, 5, 1, 2], [5, 7, 3], [0, 9, 9, 4]]
     if width == torch.int64:

@@ -1,4 +1,4 @@
-"""The torch runner on a device: CPU tensors stand in for GPU tensors, and the CUDA kernels run on the host."""
+"""The torch runner on a GPU: CPU tensors are treated as GPU tensors, and the CUDA kernels run on the host."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 @contextmanager
 def on_gpu(device: HostDevice | None = None, mode: str = "async") -> Iterator[HostDevice]:
-    """In here every CPU tensor lies on the device. Faults that are left are raised at the end."""
-    made = device or HostDevice()
+    """Treat every CPU tensor as being on the device; raise pending faults at the end."""
+    host = device or HostDevice()
     before = rgt.validate(mode)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(devices, "device_for", lambda tensor: made if tensor.is_cpu else None)
+        patch.setattr(devices, "device_for", lambda tensor: host if tensor.is_cpu else None)
         patch.setattr(devices, "is_on_gpu", lambda tensor: True)
-        patch.setattr(devices, "_DEVICES", {0: made})
+        patch.setattr(devices, "_DEVICES", {0: host})
         patch.setattr(devices, "_wait", lambda index: None)
         try:
-            yield made
+            yield host
             rgt.synchronize()
         finally:
             rgt.validate(before)
@@ -52,14 +52,14 @@ def on_gpu(device: HostDevice | None = None, mode: str = "async") -> Iterator[Ho
 
 @contextmanager
 def on_cpu_as_gpu() -> Iterator[None]:
-    """In here CPU kernels run, with the defaults of a GPU."""
+    """Run CPU kernels with the defaults of a GPU."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(devices, "is_on_gpu", lambda tensor: True)
         yield
 
 
 def batch(seed: int, dtype: torch.dtype = torch.float32, ids: int = 300, rows: int = 7) -> tuple[Tensor, ...]:
-    """A table, ids of which many name one row, and their bags."""
+    """Return a table, ids most of which name one row, and segment ids."""
     draw = torch.Generator().manual_seed(seed)
     table = torch.randn(rows, 5, generator=draw).to(dtype)
     indices = torch.randint(0, rows, (ids,), generator=draw)
@@ -85,7 +85,7 @@ WAYS = (through_raw_ops, through_torch_ops)
 
 
 def golden(kind: str, every: int) -> list[Any]:
-    """Some cases of every op that has CUDA kernels; one way and the other in turn."""
+    """Return some cases of every op with CUDA kernels."""
     return [
         pytest.param(p.values[0][::every], id=p.id) for p in by_op(kind) if CATALOG[p.values[0][0].op].kernel in RUNNERS
     ]
@@ -95,7 +95,7 @@ def arguments(case: Case) -> tuple[dict[str, Any], dict[str, Any]] | None:
     inputs = {name: to_torch(array) for name, array in case.inputs.items()}
     if any(v is None for v in inputs.values()):
         return None
-    # TensorFlow's order is not the default on a GPU.
+    # On a GPU, TensorFlow's order is not the default.
     return inputs, {**({"order": "sequential"} if "order" in CATALOG[case.op].attrs else {}), **case.attrs}
 
 
@@ -103,10 +103,10 @@ def arguments(case: Case) -> tuple[dict[str, Any], dict[str, Any]] | None:
 def test_golden_bits(found: list[Case]) -> None:
     with on_gpu() as device:
         for turn, case in enumerate(found):
-            given = arguments(case)
-            if given is None:
+            call = arguments(case)
+            if call is None:
                 continue
-            result = WAYS[turn % 2](case, *given)
+            result = WAYS[turn % 2](case, *call)
             for expected, got in zip(
                 case.outputs.values(), result if isinstance(result, tuple) else (result,), strict=True
             ):
@@ -120,29 +120,29 @@ def test_golden_bits(found: list[Case]) -> None:
 def test_golden_errors(found: list[Case]) -> None:
     with on_gpu(mode="sync"):
         for case in found:
-            given = arguments(case)
-            if given is None or "dtype" in case.tag:
+            call = arguments(case)
+            if call is None or "dtype" in case.tag:
                 continue
-            with pytest.raises(OpError) as refused:
-                through_raw_ops(case, *given)
-            assert type(refused.value).__name__ == case.error["class"], f"{case}: {refused.value!r}"
-            assert refused.value.message == case.error["message"], f"{case}: {refused.value}"
-            assert refused.value.op == case.op
+            with pytest.raises(OpError) as raised:
+                through_raw_ops(case, *call)
+            assert type(raised.value).__name__ == case.error["class"], f"{case}: {raised.value!r}"
+            assert raised.value.message == case.error["message"], f"{case}: {raised.value}"
+            assert raised.value.op == case.op
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_call_like_an_earlier_one_sees_its_own_data() -> None:
+def test_repeated_calls_use_their_own_data() -> None:
     _, indices, segments = batch(0)
     grads = [torch.randn(40, 5) for _ in range(3)]
-    wanted = [rg.raw_ops.SparseSegmentMeanGrad(g, indices, segments, 7, order="blocked") for g in grads]
+    on_cpu = [rg.raw_ops.SparseSegmentMeanGrad(g, indices, segments, 7, order="blocked") for g in grads]
     with on_gpu():
         for _ in range(2):
-            for grad, expected in zip(grads, wanted, strict=True):
+            for grad, expected in zip(grads, on_cpu, strict=True):
                 assert same_bits(rg.raw_ops.SparseSegmentMeanGrad(grad, indices, segments, 7), expected)
         assert len(launch._DEVICE_CALLS) == 1
-        bad = rg.raw_ops.SparseSegmentMeanGrad  # another number of rows is another kind of call
+        bad = rg.raw_ops.SparseSegmentMeanGrad  # another number of rows takes another cache entry
         assert bad(grads[0], indices, segments, 9).shape == (9, 5)
         with pytest.raises(InvalidArgumentError):
             bad(grads[0], indices[1:], segments, 9)
@@ -159,27 +159,27 @@ def test_inputs_need_not_be_contiguous() -> None:
         table.conj().imag,
     )
     for view in views:
-        wanted = rg.raw_ops.GatherRows(view, indices)
+        expected = rg.raw_ops.GatherRows(view, indices)
         with on_gpu():
-            assert same_bits(rg.raw_ops.GatherRows(view, indices), wanted)
-    wanted = rg.raw_ops.SparseSegmentSum(table.real, indices[::3], segments[::3])
+            assert same_bits(rg.raw_ops.GatherRows(view, indices), expected)
+    expected = rg.raw_ops.SparseSegmentSum(table.real, indices[::3], segments[::3])
     with on_gpu():
-        assert same_bits(rg.raw_ops.SparseSegmentSum(table.real, indices[::3], segments[::3]), wanted)
+        assert same_bits(rg.raw_ops.SparseSegmentSum(table.real, indices[::3], segments[::3]), expected)
 
 
 def test_lists_numbers_and_arrays_mixed_with_tensors() -> None:
     table = torch.arange(12.0).reshape(4, 3)
-    asked: list[Callable[[], Tensor]] = [
+    calls: list[Callable[[], Tensor]] = [
         lambda: rg.raw_ops.SparseSegmentSumWithNumSegments(table, [3, 1], [0, 2], 4),
         lambda: rg.raw_ops.SparseSegmentSumWithNumSegments(table, np.array([3, 1]), (0, 2), np.int32(4)),
         lambda: rg.raw_ops.SparseSegmentSumWithNumSegments(table, torch.tensor([3, 1]), [0, 2], torch.tensor(4)),
         lambda: rg.raw_ops.SparseFillEmptyRows([[0, 0]], torch.tensor([2.5]), [3, 1], 1.5).output_values,
     ]  # fmt: skip
-    wanted = [ask() for ask in asked]
+    on_cpu = [call() for call in calls]
     with on_gpu() as device:
-        for ask, expected in zip(asked, wanted, strict=True):
+        for call, expected in zip(calls, on_cpu, strict=True):
             device.launched.clear()
-            assert same_bits(ask(), expected)
+            assert same_bits(call(), expected)
             assert device.launched
 
 
@@ -188,14 +188,14 @@ def test_tensors_on_two_devices_are_rejected() -> None:
     for odd, name in ((indices, "indices"), (segments, "segment_ids")):
         with on_gpu() as device, pytest.MonkeyPatch.context() as patch:
             patch.setattr(devices, "device_for", lambda t, odd=odd, device=device: None if t is odd else device)
-            with pytest.raises(InvalidArgumentError, match="but an argument before it is on") as refused:
+            with pytest.raises(InvalidArgumentError, match="but an argument before it is on") as raised:
                 rg.raw_ops.SparseSegmentSum(table, indices, segments)
-            assert refused.value.argument == name
-    with on_gpu() as device, pytest.MonkeyPatch.context() as patch:  # the first is on the CPU, the others are not
+            assert raised.value.argument == name
+    with on_gpu() as device, pytest.MonkeyPatch.context() as patch:  # only the first is on the CPU
         patch.setattr(devices, "device_for", lambda t: None if t is table else device)
-        with pytest.raises(InvalidArgumentError) as refused:
+        with pytest.raises(InvalidArgumentError) as raised:
             rg.raw_ops.SparseSegmentSum(table, indices, segments)
-        assert refused.value.argument == "indices"
+        assert raised.value.argument == "indices"
 
 
 def test_failed_allocation_raises_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ def test_failed_allocation_raises_a_clear_error(monkeypatch: pytest.MonkeyPatch)
     with on_gpu() as device:
 
         def full(shape: Any, dtype: Any) -> Tensor:
-            raise torch.OutOfMemoryError("none left")
+            raise torch.OutOfMemoryError("out of memory")
 
         usual = device.empty
         monkeypatch.setattr(device, "memory", 1 << 30, raising=False)
@@ -232,23 +232,23 @@ def test_a_fake_call_returns_tensors_on_the_device_of_its_inputs() -> None:
 def test_gradients_are_blocked_by_default(dtype: torch.dtype) -> None:
     _, indices, segments = batch(4)
     grad = torch.randn(40, 5).to(dtype)
-    given = (grad, indices, segments, 7)
+    arguments = (grad, indices, segments, 7)
     op, by_torch = rg.raw_ops.SparseSegmentSqrtNGrad, torch.ops.rowgrad.SparseSegmentSqrtNGrad
-    blocked, sequential = (op(*given, order=order) for order in ("blocked", "sequential"))
-    if dtype.itemsize > 2:  # two bytes hide the difference
+    blocked, sequential = (op(*arguments, order=order) for order in ("blocked", "sequential"))
+    if dtype.itemsize > 2:  # two bytes are too coarse to show the difference
         assert not same_bits(blocked, sequential)
-    assert same_bits(op(*given), sequential)
+    assert same_bits(op(*arguments), sequential)
     with on_gpu():
-        assert same_bits(op(*given), blocked)
+        assert same_bits(op(*arguments), blocked)
         assert same_bits(op(grad=grad, indices=indices, segment_ids=segments, output_dim0=7, name="n"), blocked)
-        assert same_bits(op(*given, order="blocked"), blocked)
-        assert same_bits(op(*given, order="sequential"), sequential)
-        assert same_bits(by_torch(*given), sequential)  # a torch operator's default is what its schema says
-        assert same_bits(by_torch(*given, order="blocked"), blocked)
+        assert same_bits(op(*arguments, order="blocked"), blocked)
+        assert same_bits(op(*arguments, order="sequential"), sequential)
+        assert same_bits(by_torch(*arguments), sequential)  # the default of a torch operator is that of its schema
+        assert same_bits(by_torch(*arguments, order="blocked"), blocked)
 
 
-class Seen(TorchDispatchMode):
-    """Which operators of rowgrad were called with which attributes."""
+class RecordedOps(TorchDispatchMode):
+    """Record which operators of rowgrad were called with which attributes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -263,23 +263,23 @@ class Seen(TorchDispatchMode):
 
 @pytest.mark.parametrize(("place", "attrs"), [("cuda", ("blocked",)), ("cpu", ())])
 def test_traced_calls_use_the_order_of_the_device(place: str, attrs: tuple[str, ...]) -> None:
-    with FakeTensorMode(), Seen() as seen:
+    with FakeTensorMode(), RecordedOps() as recorded:
         grad, ids = torch.empty(4, 3, device=place), torch.empty(9, dtype=torch.int64, device=place)
         rg.raw_ops.SparseSegmentSumGrad(grad, ids, ids, 7)
-        for table in (autograd.TABLE, autograd._LIBRARY_TABLE):  # as backward passes call it
+        for table in (autograd.TABLE, autograd._LIBRARY_TABLE):  # the tables that backward passes call
             table["SparseSegmentSumGrad"](grad, ids, ids, 7)
             table["WeightedSparseSegmentSumGrad"](grad, ids, ids, grad.new_empty(9), 7, accumulate="T")
-    orders = [given[-1:] for name, given in seen.calls if name == "SparseSegmentSumGrad"]
+    orders = [attributes[-1:] for name, attributes in recorded.calls if name == "SparseSegmentSumGrad"]
     assert orders == [attrs] * 3
-    orders = [given[1:] for name, given in seen.calls if name == "WeightedSparseSegmentSumGrad"]
+    orders = [attributes[1:] for name, attributes in recorded.calls if name == "WeightedSparseSegmentSumGrad"]
     assert orders == [attrs] * 2
 
 
 # -- autograd and modules ---------------------------------------------------------------------------------------------
 
 
-def trained(make: Callable[[], tuple[Tensor, list[Tensor]]]) -> tuple[list[Tensor], list[Tensor]]:
-    """What a forward pass gives and all gradients, dense or by rows: on the CPU and on the device."""
+def results_on_both(make: Callable[[], tuple[Tensor, list[Tensor]]]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return outputs and all gradients, dense or by rows, from the CPU and from the device."""
     results = []
     for where in (on_cpu_as_gpu, on_gpu):
         with where():
@@ -296,8 +296,8 @@ def trained(make: Callable[[], tuple[Tensor, list[Tensor]]]) -> tuple[list[Tenso
     return results[0], results[1]
 
 
-def assert_trained_alike(make: Callable[[], tuple[Tensor, list[Tensor]]]) -> None:
-    expected, got = trained(make)
+def check_training(make: Callable[[], tuple[Tensor, list[Tensor]]]) -> None:
+    expected, got = results_on_both(make)
     assert len(expected) == len(got)
     assert all(map(same_bits, got, expected)), (expected, got)
 
@@ -313,7 +313,7 @@ def test_autograd_of_lookups(kind: str, rows: bool, dtype: torch.dtype) -> None:
         op = getattr(rg.raw_ops, f"SparseSegment{kind}WithNumSegments")
         return op(leaf, indices, segments, 41, sparse_gradient=rows), [leaf]
 
-    assert_trained_alike(make)
+    check_training(make)
 
 
 @pytest.mark.parametrize("grad", ["dense", "rows"])
@@ -326,10 +326,10 @@ def test_embedding_bag(combiner: str, grad: str) -> None:
         bag = rgt.nn.EmbeddingBag(7, 5, combiner=combiner, grad=grad, default_id=2, _weight=table.clone())
         return bag(indices, offsets), [bag.weight]
 
-    assert_trained_alike(make)
+    check_training(make)
 
 
-def test_many_tables() -> None:
+def test_embeddings() -> None:
     tables = [rgt.nn.Table("user", 20, 4), rgt.nn.Table("item", 10, 4, features=("seen", "bought"))]
     torch.manual_seed(0)
     module = rgt.nn.Embeddings(tables, output="stacked", include_last_offset=False)
@@ -338,12 +338,12 @@ def test_many_tables() -> None:
     def make() -> tuple[Tensor, list[Tensor]]:
         return module(dict.fromkeys(("user", "seen", "bought"), (ids, offsets))), list(module.parameters())
 
-    assert_trained_alike(make)
+    check_training(make)
 
 
 @pytest.mark.skipif(not RUNNERS.keys() >= WEIGHTED, reason="needs kernels of weighted gradients")
 @pytest.mark.parametrize("grad", ["dense", "rows"])
-def test_weights_have_gradients(grad: str) -> None:
+def test_gradients_of_weights(grad: str) -> None:
     table, indices, segments = batch(7)
     weights = torch.rand(300)
 
@@ -352,10 +352,10 @@ def test_weights_have_gradients(grad: str) -> None:
         bag = rgt.nn.EmbeddingBag(7, 5, combiner="mean", grad=grad, _weight=table.clone())
         return bag(indices, per_sample_weights=leaf, segment_ids=segments, num_bags=40), [bag.weight, leaf]
 
-    assert_trained_alike(make)
+    check_training(make)
 
 
-def test_a_lookup_with_ids_of_numpy() -> None:
+def test_a_lookup_with_numpy_ids() -> None:
     table, indices, segments = batch(8)
     places = np.stack([segments.numpy(), np.arange(300)], 1)
     ids = rg.SparseTensor(places, indices.numpy(), (40, 300))
@@ -364,7 +364,7 @@ def test_a_lookup_with_ids_of_numpy() -> None:
         leaf = table.clone().requires_grad_()
         return rg.embedding_lookup_sparse(leaf, ids, None, combiner="sum", allow_fast_lookup=True), [leaf]
 
-    assert_trained_alike(make)
+    check_training(make)
 
 
 def test_vmap_is_one_call_on_the_device() -> None:
@@ -381,7 +381,7 @@ def test_vmap_is_one_call_on_the_device() -> None:
 
 
 @pytest.mark.skipif(not RUNNERS.keys() >= PLANNED, reason="needs kernels of plans")
-def test_a_plan_is_made_and_used_on_the_device() -> None:
+def test_a_plan_is_built_and_used_on_the_device() -> None:
     _, indices, segments = batch(12)
     grad = torch.randn(40, 5)
     expected = rg.raw_ops.SparseSegmentMeanGradV2(grad, indices, segments, 7, order="blocked")
@@ -403,8 +403,8 @@ def test_an_optimizer_steps_on_the_device() -> None:
             optimizer.zero_grad()
             bag(indices, segment_ids=segments, num_bags=40).square().sum().backward()
             optimizer.step()
-        kept = optimizer.state[bag.weight].values()
-        return [bag.weight.detach(), *(v for v in kept if isinstance(v, Tensor))]
+        state = optimizer.state[bag.weight].values()
+        return [bag.weight.detach(), *(v for v in state if isinstance(v, Tensor))]
 
     with on_cpu_as_gpu():
         expected = make()
@@ -438,10 +438,10 @@ def test_a_fused_update_has_the_bits_of_two_steps(planned: bool) -> None:
 BAD = torch.tensor([0, 9, 8])
 
 
-def refusal(run: Callable[[], Any]) -> OpError:
-    with pytest.raises(OpError) as refused:
+def error_of(run: Callable[[], Any]) -> OpError:
+    with pytest.raises(OpError) as raised:
         run()
-    return refused.value
+    return raised.value
 
 
 def facts(error: OpError) -> tuple[Any, ...]:
@@ -453,30 +453,30 @@ def table() -> Tensor:
     return torch.ones(4, 2)
 
 
-def test_async_the_next_call_raises(table: Tensor) -> None:
-    expected = refusal(lambda: rg.raw_ops.GatherRows(table, BAD))
+def test_async_mode_raises_in_the_next_call(table: Tensor) -> None:
+    expected = error_of(lambda: rg.raw_ops.GatherRows(table, BAD))
     with on_gpu():
         rg.raw_ops.GatherRows(table, BAD)
-        error = refusal(lambda: rg.raw_ops.SparseSegmentSumWithNumSegments(table, [0], [0], 1))
+        error = error_of(lambda: rg.raw_ops.SparseSegmentSumWithNumSegments(table, [0], [0], 1))
         assert facts(error) == facts(expected)
         assert "an earlier call on a CUDA device" in str(error)
         rg.raw_ops.GatherRows(table, BAD)
-        error = refusal(rgt.synchronize)
+        error = error_of(rgt.synchronize)
         assert facts(error) == facts(expected)
         rgt.synchronize()  # an error is raised once
         assert rg.raw_ops.GatherRows(table, [3]).tolist() == [[1.0, 1.0]]
 
 
-def test_sync_the_call_itself_raises(table: Tensor) -> None:
-    expected = refusal(lambda: rg.raw_ops.GatherRows(table, BAD, name="mine"))
+def test_sync_mode_raises_in_the_call(table: Tensor) -> None:
+    expected = error_of(lambda: rg.raw_ops.GatherRows(table, BAD, name="mine"))
     with on_gpu(mode="sync"):
-        error = refusal(lambda: rg.raw_ops.GatherRows(table, BAD, name="mine"))
+        error = error_of(lambda: rg.raw_ops.GatherRows(table, BAD, name="mine"))
         assert facts(error) == facts(expected)
         assert str(error) == str(expected)
         rg.raw_ops.GatherRows(table, [3])
 
 
-def test_mode_off_raises_nothing(table: Tensor) -> None:
+def test_off_mode_raises_nothing(table: Tensor) -> None:
     with on_gpu(mode="off"):
         rg.raw_ops.GatherRows(table, BAD)
         rg.raw_ops.GatherRows(table, [3])
@@ -486,7 +486,7 @@ def test_mode_off_raises_nothing(table: Tensor) -> None:
 def test_shape_errors_are_raised_immediately(table: Tensor) -> None:
     for mode in ("sync", "async", "off"):
         with on_gpu(mode=mode):
-            assert isinstance(refusal(lambda: rg.raw_ops.SparseSegmentSum(table, BAD, BAD[1:])), InvalidArgumentError)
+            assert isinstance(error_of(lambda: rg.raw_ops.SparseSegmentSum(table, BAD, BAD[1:])), InvalidArgumentError)
 
 
 def test_modes_are_returned_and_validated() -> None:
@@ -498,26 +498,26 @@ def test_modes_are_returned_and_validated() -> None:
 
 def test_the_oldest_of_two_faults_is_raised(table: Tensor) -> None:
     with on_gpu() as device:
-        with pytest.MonkeyPatch.context() as patch:  # as if both calls were queued before either had run
+        with pytest.MonkeyPatch.context() as patch:  # as if both calls were queued before either ran
             patch.setattr(device.ledger, "raise_reported", lambda own=0: None)
             rg.raw_ops.SparseSegmentSumWithNumSegments(table, [7], [0], 1)
             rg.raw_ops.GatherRows(table, BAD)
-        error = refusal(lambda: rg.raw_ops.GatherRows(table, [0]))
+        error = error_of(lambda: rg.raw_ops.GatherRows(table, [0]))
         assert (error.op, error.value) == ("SparseSegmentSumWithNumSegments", 7)
-        rgt.synchronize()  # the other one went with it
+        rgt.synchronize()  # the other one was dropped
 
 
-def test_a_gradient_of_a_gradient() -> None:
+def test_second_order_gradients() -> None:
     _, indices, segments = batch(11)
 
     def make() -> tuple[Tensor, list[Tensor]]:
         leaf = torch.linspace(-1, 1, 200).reshape(40, 5).requires_grad_()
         return rg.raw_ops.SparseSegmentMeanGrad(leaf, indices, segments, 7), [leaf]
 
-    assert_trained_alike(make)
+    check_training(make)
 
 
-def test_a_captured_call_keeps_its_slot(table: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_captured_call_keeps_its_fault_slot(table: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     with on_gpu() as device:
         rg.raw_ops.GatherRows(table, [1])
         assert not device.ledger._captured

@@ -34,13 +34,13 @@ STEPS = [
 
 
 class Emulated:
-    """While it lasts, tensors are for the CUDA kernels on the host, and faults are raised at once."""
+    """A context in which the CUDA kernels run on the host, and faults are raised at once."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.patch, self.device = patch, HostDevice()
 
     def __enter__(self) -> HostDevice:
-        self.device.seed += 1  # threads in another order every time
+        self.device.seed += 1  # shuffle threads differently every time
         self.device.launched = []
         self.patch.setattr(devices, "device_for", lambda tensor: self.device)
         self.before = validate("sync")
@@ -61,7 +61,7 @@ def drawn(shape: Any, dtype: torch.dtype, seed: int = 0) -> Tensor:
 
 
 class State:
-    """A table and its slots, of which every use takes a copy."""
+    """A table and its slots; every use takes a copy."""
 
     def __init__(self, rule: str, table: Tensor) -> None:
         self.rule, self.table = rule, table
@@ -69,7 +69,7 @@ class State:
         self.slots = [drawn(shape, dtype, 9 + i).abs() for i, shape in enumerate(slot_shapes(rule, table.shape))]
 
     def after(self, function: Any, *inputs: Tensor, step: Step) -> list[Tensor]:
-        """The table and the slots after an update."""
+        """Return table and slots after an update."""
         state = [t.clone() for t in (self.table, *self.slots)]
         self.update(function, state, *inputs, step=step)
         return state
@@ -120,24 +120,23 @@ def test_shapes(emulated: Emulated, rule: str, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(("case", "arrays"), CASES)
-def test_tensorflows_steps(
+def test_recorded_tensorflow_steps(
     case: dict[str, Any], arrays: dict[str, Any], emulated: Emulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The recorded cases, step by step."""
 
-    def apply_there(rule: str, table: Any, slots: list[Any], grad: Any, ids: Any, step: Step) -> None:
+    def apply_emulated(rule: str, table: Any, slots: list[Any], grad: Any, ids: Any, step: Step) -> None:
         memories = [memory_of(torch.from_numpy(array), "array", CPU) for array in (table, *slots, grad, ids)]
         apply_rows(rule, memories[0], memories[1:-2], *memories[-2:], step)
 
     with emulated as device:
-        monkeypatch.setattr(updates, "apply_rows", apply_there)
+        monkeypatch.setattr(updates, "apply_rows", apply_emulated)
         step_by_step(case, arrays)
     assert "check_row_ids" in device.launched
 
 
 @pytest.mark.parametrize("rule", ["row_wise_adagrad", "adamw"])
 def test_more_rows_than_threads(emulated: Emulated, rule: str) -> None:
-    """So many that every thread takes several."""
+    """So many that every thread has several."""
     rows = 40_000
     state = State(rule, drawn((rows, 1), torch.float32))
     ids = some_ids(rows, 30_001, torch.int32)
@@ -147,7 +146,7 @@ def test_more_rows_than_threads(emulated: Emulated, rule: str) -> None:
 @pytest.mark.parametrize("off", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
 @pytest.mark.parametrize("rule", RULES)
 def test_unaligned_memory(emulated: Emulated, rule: str, off: tuple[int, int, int]) -> None:
-    """Rows that are a multiple of sixteen bytes, but begin anywhere: those of the table, the slots or the gradient."""
+    """Rows of a multiple of 16 bytes that do not start at one: of the table, the slots or the gradient."""
     state = State(rule, drawn((6, 8), torch.float32))
     grad = moved(drawn((6, 8), torch.float32, 1), off[2])
     here, there = ([moved(state.table, off[0]), *(moved(s, off[1]) for s in state.slots)] for _ in range(2))
@@ -160,7 +159,7 @@ def test_unaligned_memory(emulated: Emulated, rule: str, off: tuple[int, int, in
 
 
 def moved(tensor: Tensor, by: int) -> Tensor:
-    """A copy that begins so many elements after an address that is aligned."""
+    """Return a copy that starts this many elements after an aligned address."""
     return torch.empty(tensor.numel() + by, dtype=tensor.dtype)[by:].view(tensor.shape).copy_(tensor)
 
 
@@ -183,7 +182,7 @@ def test_extremes(emulated: Emulated, rule: str, dtype: torch.dtype) -> None:
 
 
 def test_stochastic_rounding_rounds_both_ways(emulated: Emulated) -> None:
-    """The test of bits above would also pass if neither side rounded by chance."""
+    """The bitwise tests would also pass if neither side rounded randomly."""
     for dtype in DTYPES[:2]:
         state = State("sgd", torch.ones((64, 16), dtype=dtype))
         grad = torch.full((64, 16), 1.5 * 2.0**-3, dtype=dtype)
@@ -201,7 +200,7 @@ def test_stochastic_rounding_rounds_both_ways(emulated: Emulated) -> None:
     "bad", [{0: -1}, {2999: 5000}, {100: 99}, {7: 7, 8: 7}, {2000: -(2**31)}, {500: 2**31 - 1, 20: 5}, {0: 4999}]
 )
 def test_bad_row_ids(emulated: Emulated, bad: dict[int, int], dtype: torch.dtype) -> None:
-    """The first of them is named as on the CPU, and nothing is changed."""
+    """The error names the first bad id as on the CPU, and nothing is written."""
     ids = torch.arange(3000, dtype=dtype)
     for at, value in bad.items():
         ids[at] = value
@@ -210,11 +209,11 @@ def test_bad_row_ids(emulated: Emulated, bad: dict[int, int], dtype: torch.dtype
     with pytest.raises(InvalidArgumentError) as expected:
         state.after(apply_rows, grad, ids, step=STEPS[2])
     now = [t.clone() for t in (state.table, *state.slots)]
-    with emulated, pytest.raises(OpError) as refused:
+    with emulated, pytest.raises(OpError) as raised:
         state.update(apply_rows, now, grad, ids, step=STEPS[2])
-    assert type(refused.value) is type(expected.value)
+    assert type(raised.value) is type(expected.value)
     for fact in ("message", "argument", "position", "value", "bound", "op"):
-        assert getattr(refused.value, fact) == getattr(expected.value, fact), fact
+        assert getattr(raised.value, fact) == getattr(expected.value, fact), fact
     assert all(map(same_bits, now, (state.table, *state.slots)))
 
 
@@ -232,21 +231,21 @@ def test_a_fault_is_raised_by_the_next_update(emulated: Emulated) -> None:
 
 
 def test_errors_before_any_kernel_runs(emulated: Emulated) -> None:
-    """As on the CPU."""
+    """The same errors as on the CPU."""
     state = State("adagrad", drawn((4, 2), torch.float32))
     ids, grad = torch.tensor([0, 3]), drawn((2, 2), torch.float32)
-    refusals = [
+    invalid_calls = [
         (apply_rows, grad[:1], ids),
         (apply_rows, grad.double(), ids),
         (apply_rows, drawn((2, 3), torch.float32), ids),
         (apply_all, grad),
     ]
-    for function, *inputs in refusals:
+    for function, *inputs in invalid_calls:
         with pytest.raises(OpError) as expected:
             state.after(function, *inputs, step=PLAIN)
-        with emulated as device, pytest.raises(OpError) as refused:
+        with emulated as device, pytest.raises(OpError) as raised:
             state.after(function, *inputs, step=PLAIN)
-        assert str(refused.value).partition(";")[0] == str(expected.value).partition(";")[0]
+        assert str(raised.value).partition(";")[0] == str(expected.value).partition(";")[0]
         assert not device.launched
     with emulated, pytest.raises(InvalidArgumentError, match="table"):
         state.update(apply_all, [state.table, *state.slots], state.table, step=PLAIN)
@@ -270,28 +269,28 @@ def test_an_update_without_a_kernel_is_rejected(emulated: Emulated, monkeypatch:
 
 
 def trained(make: Any, dtype: torch.dtype, **options: Any) -> list[Tensor]:
-    """A table, a matrix that is not contiguous, a vector and a scalar, after some steps; then their state."""
+    """Return a table, a noncontiguous matrix, a vector and a scalar after some steps; then their state."""
     table = torch.nn.Parameter(drawn((30, 16), dtype))
-    rest = [
+    dense_params = [
         torch.nn.Parameter(drawn((7, 5), dtype, 1).T),
         *(torch.nn.Parameter(drawn(s, dtype, 2)) for s in ((9,), ())),
     ]
-    optimizer = make([table, *rest], lr=0.05, **options)
+    optimizer = make([table, *dense_params], lr=0.05, **options)
     for t in range(3):
         ids = some_ids(30, 11, torch.int64, t)
         values = drawn((11, 16), dtype, t)
         table.grad = torch.sparse_coo_tensor(ids[None], values, (30, 16), is_coalesced=True, check_invariants=False)
-        for param in rest:
+        for param in dense_params:
             param.grad = drawn(param.shape, dtype, t + 5)
         optimizer.step()
     slots = (v for state in optimizer.state.values() for v in state.values() if isinstance(v, Tensor))
-    return [*(p.detach() for p in (table, *rest)), *slots]
+    return [*(p.detach() for p in (table, *dense_params)), *slots]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("make", CLASSES)
 def test_optimizers(emulated: Emulated, make: Any, dtype: torch.dtype) -> None:
-    """The real optimizers: every parameter and every slot as with the CPU's kernels."""
+    """The real optimizers: every parameter and slot as with the CPU kernels."""
     options = {"weight_decay": 0.01, "stochastic_rounding": True, "seed": 5}
     if make in (optim.Adam, optim.AdamW):
         options["lazy"] = dtype != torch.bfloat16

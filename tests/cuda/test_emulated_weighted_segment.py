@@ -1,4 +1,4 @@
-"""Weighted bags and their row gradients on the emulated device, against the CPU kernels."""
+"""Weighted bags and their row gradients on the emulated device compared with the CPU kernels."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def numbers(draw: torch.Generator, shape: tuple[int, ...], dtype: torch.dtype) -
 
 
 def batch(draw: torch.Generator, rows: int, counts: list[int], weights: torch.dtype) -> dict[str, Tensor]:
-    """Ids, segments and weights of bags with so many ids each; some bags' weights are zeros."""
+    """Return ids, segment ids and weights of bags with these numbers of ids; some bags' weights are zero."""
     segments = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
-    given = numbers(draw, (len(segments),), weights)
-    given[segments % 5 == 3] = 0
+    weight_values = numbers(draw, (len(segments),), weights)
+    weight_values[segments % 5 == 3] = 0
     return {
         "indices": torch.randint(0, rows, (len(segments),), generator=draw),
         "segment_ids": segments,
-        "weights": given,
+        "weights": weight_values,
     }
 
 
@@ -46,7 +46,7 @@ def test_bags(kind: str, dtype: torch.dtype, weights: torch.dtype) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_long_bags(kind: str, dtype: torch.dtype) -> None:
-    """Those that blocks of their own take, among others."""
+    """Bags long enough for a block each, among short ones."""
     draw = torch.Generator().manual_seed(8)
     ids = batch(draw, 40, [256, 3, 257, 300, 0, 1, 1023], dtype)
     for seed, cols in enumerate((1, 11, 72)):
@@ -56,7 +56,7 @@ def test_long_bags(kind: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("weights", FLOATS)
-def test_rows_of_gradients(kind: str, dtype: torch.dtype, weights: torch.dtype) -> None:
+def test_row_gradients(kind: str, dtype: torch.dtype, weights: torch.dtype) -> None:
     draw = torch.Generator().manual_seed(2)
     ids = batch(draw, 1, COUNTS, weights)
     del ids["indices"]
@@ -75,16 +75,16 @@ def test_widths_and_sizes(kind: str, indices: torch.dtype, segments: torch.dtype
         data = numbers(draw, (50, cols), torch.float32)
         agree(f"WeightedSparseSegment{kind}", seed, data=data, **ids)
         agree(f"WeightedSparseSegment{kind}GradGrad", seed, data=data, **ids, num_segments=len(counts) + 2)
-        of_rows = {name: ids[name] for name in ("segment_ids", "weights")}
+        row_arguments = {name: ids[name] for name in ("segment_ids", "weights")}
         grad = numbers(draw, (len(counts) + 2, cols), torch.float32)
-        agree(f"WeightedSparseSegment{kind}GradRows", seed, grad=grad, **of_rows)
+        agree(f"WeightedSparseSegment{kind}GradRows", seed, grad=grad, **row_arguments)
 
 
 @pytest.mark.parametrize("kind", ["Mean", "SqrtN"])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("weights", FLOATS)
 def test_small_and_large_numbers(kind: str, dtype: torch.dtype, weights: torch.dtype) -> None:
-    """Subnormals on either side, weights too small or too large for the accumulator, zeros with a sign, infinities."""
+    """Subnormals on either side, weights beyond the accumulator's range, signed zeros, infinities."""
     draw = torch.Generator().manual_seed(4)
     ids = batch(draw, 40, COUNTS, torch.float64)
     data = numbers(draw, (40, 9), torch.float64)
@@ -92,15 +92,15 @@ def test_small_and_large_numbers(kind: str, dtype: torch.dtype, weights: torch.d
         small = torch.finfo(tiny).tiny
         scale = torch.tensor([1.0, small, small * 2.0**-3, -0.0, huge], dtype=torch.float64)
         chosen = scale[torch.randint(0, 5, ids["weights"].shape, generator=draw)]
-        given = {**ids, "weights": (ids["weights"] * chosen).to(weights)}
+        inputs = {**ids, "weights": (ids["weights"] * chosen).to(weights)}
         few = (data * scale[torch.randint(0, 4, data.shape, generator=draw)]).to(dtype)
-        agree(f"WeightedSparseSegment{kind}", data=few, **given)
-        del given["indices"]
-        agree(f"WeightedSparseSegment{kind}GradRows", grad=few, **given)
+        agree(f"WeightedSparseSegment{kind}", data=few, **inputs)
+        del inputs["indices"]
+        agree(f"WeightedSparseSegment{kind}GradRows", grad=few, **inputs)
 
 
-def test_weights_next_to_the_least_float() -> None:
-    """A double is too small for float32 if it is so after rounding to 24 bits."""
+def test_weights_near_the_smallest_float() -> None:
+    """Whether a double is too small for float32 is decided after rounding to 24 bits."""
     least = torch.tensor(2.0**-126, dtype=torch.float64)
     off = torch.tensor([-(2.0**-23), -(2.0**-24), -(2.0**-25), -(2.0**-25) - 2.0**-40, 0, 2.0**-30]).double()
     weights = torch.cat([least * (1 + off), -least * (1 + off)])
@@ -111,7 +111,7 @@ def test_weights_next_to_the_least_float() -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("cols", [0, 3])
-def test_rejected_ids(width: torch.dtype, cols: int) -> None:
+def test_bad_ids_raise(width: torch.dtype, cols: int) -> None:
     data = torch.ones(6, cols)
     good = torch.arange(1000) // 10
     changes: list[list[tuple[str, int, int]]] = [
@@ -140,25 +140,25 @@ def test_rejected_ids(width: torch.dtype, cols: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("weights", [torch.bfloat16, torch.float64])
-def test_segments_in_any_order(kind: str, dtype: torch.dtype, weights: torch.dtype) -> None:
+def test_unsorted_segments(kind: str, dtype: torch.dtype, weights: torch.dtype) -> None:
     draw = torch.Generator().manual_seed(6)
     ids = batch(draw, 40, COUNTS, weights)
     shuffled = {name: values[torch.randperm(len(values), generator=draw)] for name, values in ids.items()}
     data = numbers(draw, (40, 8), dtype)
     for seed, (index, segment) in enumerate(((0, 1), (1, 0))):
-        given = {
+        inputs = {
             "indices": shuffled["indices"].to(WIDTHS[index]),
             "segment_ids": shuffled["segment_ids"].to(WIDTHS[segment]),
             "weights": shuffled["weights"],
         }
-        agree(f"WeightedSparseSegment{kind}GradGrad", seed, data=data, **given, num_segments=15)
-        del given["indices"]
-        agree(f"WeightedSparseSegment{kind}GradRows", seed, grad=data, **given)
+        agree(f"WeightedSparseSegment{kind}GradGrad", seed, data=data, **inputs, num_segments=15)
+        del inputs["indices"]
+        agree(f"WeightedSparseSegment{kind}GradRows", seed, grad=data, **inputs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_while_a_graph_is_recorded(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing waits, so segments are sorted whether they need it or not."""
+def test_graph_capture(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capture cannot synchronize, so segments are always sorted."""
     monkeypatch.setattr(weighted_segment, "_may_wait", lambda _: False)
     draw = torch.Generator().manual_seed(10)
     ids = batch(draw, 40, COUNTS, torch.float32)
@@ -171,11 +171,11 @@ def test_while_a_graph_is_recorded(kind: str, monkeypatch: pytest.MonkeyPatch) -
         agree(f"WeightedSparseSegment{kind}WithNumSegments", data=data, **bad, num_segments=15)
 
 
-def test_many_segments_in_any_order() -> None:
+def test_many_unsorted_segments() -> None:
     draw = torch.Generator().manual_seed(9)
     segments = torch.randint(0, 2000, (3000,), generator=draw)
-    given = {"segment_ids": segments, "weights": numbers(draw, (3000,), torch.float32)}
+    inputs = {"segment_ids": segments, "weights": numbers(draw, (3000,), torch.float32)}
     data = numbers(draw, (50, 5), torch.float32)
     indices = torch.randint(0, 50, (3000,), generator=draw)
-    agree("WeightedSparseSegmentMeanWithNumSegments", data=data, indices=indices, **given, num_segments=2000)
-    agree("WeightedSparseSegmentSqrtNGradRows", grad=numbers(draw, (2000, 3), torch.float32), **given)
+    agree("WeightedSparseSegmentMeanWithNumSegments", data=data, indices=indices, **inputs, num_segments=2000)
+    agree("WeightedSparseSegmentSqrtNGradRows", grad=numbers(draw, (2000, 3), torch.float32), **inputs)

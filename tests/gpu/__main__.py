@@ -1,7 +1,7 @@
 """Run the tests of this folder with pytest, or without it if pytest is not installed.
 
 PYTHONPATH=src python3 tests/gpu                      all tests
-PYTHONPATH=src python3 tests/gpu streams golden       files with these words in their names
+PYTHONPATH=src python3 tests/gpu streams golden       files whose names contain these words
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from unittest import SkipTest
 HERE = Path(__file__).resolve().parent
 
 
-def chosen(words: list[str]) -> list[Path]:
-    """The requested files."""
-    return [p for p in sorted(HERE.glob("test_*.py")) if not words or any(w in p.stem for w in words)]
+def chosen(patterns: list[str]) -> list[Path]:
+    """Return the requested files."""
+    return [p for p in sorted(HERE.glob("test_*.py")) if not patterns or any(w in p.stem for w in patterns)]
 
 
 def run_plainly(files: list[Path]) -> int:
@@ -52,7 +52,7 @@ def run_plainly(files: list[Path]) -> int:
 
 
 def main() -> int:
-    """The exit status: 0 when tests ran and none failed; where there is no device, nothing was tested."""
+    """Return the exit status: 0 if tests ran and none failed; without a device, nothing was tested."""
     files = chosen(sys.argv[1:])
     if not files:
         print(f"no file has a name with {' or '.join(sys.argv[1:])}")
@@ -61,7 +61,7 @@ def main() -> int:
         return run_plainly(files)
     import pytest
 
-    # Warnings of whatever torch is here are no failures of ours.
+    # Warnings of the installed torch version are not failures.
     return int(pytest.main(["-v", "-p", "no:cacheprovider", "-W", "default", *map(str, files)]))
 
 

@@ -38,27 +38,27 @@ def need_streams() -> None:
 
 
 def on_device(op: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors on the device, except for host inputs, which stay numbers."""
+    """Return the inputs as tensors on the device; host inputs stay numbers."""
     host = {a.name for a in CATALOG[op].inputs if a.host}
     return {k: v.to(DEVICE) if isinstance(v, Tensor) and k not in host else v for k, v in inputs.items()}
 
 
 def call(op: str, inputs: Mapping[str, Any], **attrs: Any) -> tuple[Any, ...]:
-    """The op by its public name."""
+    """Call the op by its public name."""
     result = getattr(rg.raw_ops, op)(**inputs, **attrs)
     return tuple(result) if isinstance(result, tuple) else (result,)
 
 
 def device_call(op: str, inputs: Mapping[str, Any], **attrs: Any) -> tuple[Tensor, ...]:
-    """The same on the device; the results must be on it."""
+    """Call the op on the device and check that the results are on it."""
     outputs = call(op, on_device(op, inputs), **attrs)
     for output in outputs:
-        assert output.device.type == torch.device(DEVICE).type, f"{op} gave a tensor on {output.device}"
+        assert output.device.type == torch.device(DEVICE).type, f"{op} returned a tensor on {output.device}"
     return tuple(o.cpu() for o in outputs)
 
 
-def refusal_of(run: Any, *args: Any, **kwargs: Any) -> tuple[Any, OpError | None]:
-    """The result of a call, or the error that it raises."""
+def result_or_error(run: Any, *args: Any, **kwargs: Any) -> tuple[Any, OpError | None]:
+    """Return the result of a call and the error it raised; one of them is None."""
     try:
         return run(*args, **kwargs), None
     except OpError as error:
@@ -67,7 +67,7 @@ def refusal_of(run: Any, *args: Any, **kwargs: Any) -> tuple[Any, OpError | None
 
 @contextmanager
 def validating(mode: str) -> Iterator[None]:
-    """Set the validation mode for a while."""
+    """Set the validation mode temporarily."""
     if DEVICE == "cpu":
         yield
         return
@@ -81,7 +81,7 @@ def validating(mode: str) -> Iterator[None]:
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Equal to the last bit; a NaN is a NaN."""
+    """Return whether both are equal to the last bit; any NaN equals any NaN."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.dtype.is_complex:
@@ -92,7 +92,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     return bool(((a.view(width) == b.view(width)) | (a.isnan() & b.isnan())).all())
 
 
-def none_of(failures: list[str], tried: int, heading: str = "") -> None:
+def fail_if_any(failures: list[str], tried: int, heading: str = "") -> None:
     """Fail with the first few failures."""
     shown = heading + "\n".join(failures[:12])
     assert not failures, f"{len(failures)} of {tried} failed, such as:\n{shown}"

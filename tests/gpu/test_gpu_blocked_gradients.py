@@ -1,4 +1,4 @@
-"""Gradients with order="blocked": random batches against the CPU, and the same bits in every run."""
+"""Gradients with order="blocked": random batches compared with the CPU, and the same bits in every run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ import random
 from typing import Any
 
 import torch
-from gpu_calls import FLOATS, call, device_call, need_device, none_of, on_device, refusal_of, same_bits, validating
+from gpu_calls import (
+    FLOATS,
+    call,
+    device_call,
+    fail_if_any,
+    need_device,
+    on_device,
+    result_or_error,
+    same_bits,
+    validating,
+)
 from torch import Tensor
 
 need_device()
@@ -15,17 +25,17 @@ need_device()
 CASES = int(os.environ.get("ROWGRAD_GPU_TEST_CASES", "1000"))
 REPEATS = 100
 OPS = tuple(
-    f"{weighted}SparseSegment{kind}{form}"
-    for weighted, forms in (("", ("Grad", "GradV2")), ("Weighted", ("Grad",)))
+    f"{weighted}SparseSegment{kind}{suffix}"
+    for weighted, suffixes in (("", ("Grad", "GradV2")), ("Weighted", ("Grad",)))
     for kind in ("Sum", "Mean", "SqrtN")
-    for form in forms
+    for suffix in suffixes
 )
 COLUMNS = (1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 32, 33, 64, 100, 127, 128, 129, 256, 300)
 ODD = (0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-40, -1e-40, 6e-8, 5e-324, 65504.0)
 
 
 def batch(draw: random.Random, op: str, dtype: torch.dtype) -> tuple[dict[str, Any], dict[str, str]]:
-    """Inputs and attributes of one call: skewed or even ids, sorted or unsorted segments, both widths of ids."""
+    """Return inputs and attributes of one call: skewed or even ids, sorted or unsorted segments, both id widths."""
     seeded = torch.Generator().manual_seed(draw.getrandbits(40))
     rows, bags = int(10 ** draw.uniform(0, 4)), int(10 ** draw.uniform(0, 3.5))
     ids, columns = int(10 ** draw.uniform(0, 4.3)) - 1, draw.choice(COLUMNS)
@@ -57,17 +67,17 @@ def test_random_batches_have_the_bits_of_the_cpu() -> None:
             op, dtype = OPS[number % len(OPS)], FLOATS[number // len(OPS) % len(FLOATS)]
             inputs, attrs = batch(draw, op, dtype)
             expected = call(op, inputs, **attrs)
-            got, error = refusal_of(device_call, op, inputs, **attrs)
+            got, error = result_or_error(device_call, op, inputs, **attrs)
             shapes = {k: tuple(v.shape) if isinstance(v, Tensor) else v for k, v in inputs.items()}
             if error is not None:
                 failures.append(f"{number} {op} {dtype} {shapes} {attrs}: {error}")
             elif not all(map(same_bits, got, expected)):
                 failures.append(f"{number} {op} {dtype} {shapes} {attrs}: {difference(got, expected)}")
-    none_of(failures, CASES)
+    fail_if_any(failures, CASES)
 
 
 def difference(got: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> str:
-    """Where outputs differ, as one line."""
+    """Describe in one line where outputs differ."""
     for at, (a, b) in enumerate(zip(got, expected, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
             return f"output {at} is {a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}"
@@ -81,7 +91,7 @@ def difference(got: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> str:
 
 
 def test_a_hot_row_of_many_levels() -> None:
-    """Rows that 300,000 ids name: three levels of the tree."""
+    """Rows with 300,000 ids: three levels of the tree."""
     ids = 300_000
     for op in ("SparseSegmentMeanGrad", "SparseSegmentSumGradV2"):
         for dtype in FLOATS:

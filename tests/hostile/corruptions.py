@@ -1,8 +1,8 @@
 """Corruptions of one argument of a call, for any op; the op's record says what the argument is.
 
-`FORMS` are disguises that keep the values, so the result must not change. `corruptions_of` has everything else: wrong
-ranks and lengths, numbers out of bounds, unsupported dtypes, and objects that are not arrays. `LISTS` corrupt a list of
-arrays as a list; `ATTRIBUTES` are values for an attribute.
+`VARIANTS` keep the values, so the result must not change. `corruptions_of` has everything else: wrong ranks and
+lengths, numbers out of bounds, unsupported dtypes, and objects that are not arrays. `LISTS` corrupt a list of arrays
+as a list; `ATTRIBUTES` are values for an attribute.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rowgrad._catalog.spec import Arg
 Array = np.ndarray[Any, Any]
 Corruption = Callable[[Array, Arg], Any]
 
-# -- the same values in another form ---------------------------------------------------------------------------------
+# -- the same values, stored differently -----------------------------------------------------------------------------
 
 
 def unaligned(x: Array) -> Array:
@@ -34,25 +34,25 @@ def read_only(x: Array) -> Array:
 
 
 def mapped(x: Array) -> Array:
-    """In a file, where it has elements to be written there."""
+    """Return the array in a memory-mapped file, if it has elements."""
     if x.ndim == 0 or x.size == 0 or x.dtype.hasobject:
         return x
     with tempfile.TemporaryFile() as file:
-        made = np.memmap(file, x.dtype, "w+", shape=x.shape)
-    made[...] = x
-    return made
+        copy = np.memmap(file, x.dtype, "w+", shape=x.shape)
+    copy[...] = x
+    return copy
 
 
-class Touchy(np.ndarray):
-    """An array that lets nobody compute with it."""
+class RejectsNumpyFunctions(np.ndarray):
+    """An array that raises in every NumPy function."""
 
     __array_ufunc__ = None
 
     def __array_function__(self, *args: Any, **more: Any) -> Any:
-        raise RuntimeError("not with this one")
+        raise RuntimeError("NumPy functions are not supported")
 
 
-FORMS: dict[str, Callable[[Array], Array]] = {
+VARIANTS: dict[str, Callable[[Array], Array]] = {
     "strided": lambda x: np.repeat(x, 2, axis=-1)[..., ::2] if x.ndim else x,
     "fortran": lambda x: np.asarray(x, order="F"),
     "reversed_twice": lambda x: x[::-1].copy()[::-1] if x.ndim else x,
@@ -62,7 +62,7 @@ FORMS: dict[str, Callable[[Array], Array]] = {
     "read_only": read_only,
     "matrix": lambda x: x.view(np.matrix) if x.ndim == 2 else x,
     "memory_mapped": mapped,
-    "subclass": lambda x: x.view(Touchy),
+    "subclass": lambda x: x.view(RejectsNumpyFunctions),
 }
 
 # -- numbers out of bounds -------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ DTYPES: dict[str, Corruption] = {
     "qint8": lambda x, arg: np.zeros(x.shape, [("qint8", "i1")]),
 }  # fmt: skip
 
-# -- things that are no arrays ---------------------------------------------------------------------------------------
+# -- objects that are not arrays -------------------------------------------------------------------------------------
 
 
 def _deep(depth: int) -> list[Any]:
@@ -165,18 +165,18 @@ class InconsistentObject:
     dtype, shape, ndim = np.dtype(np.float32), (2, 2), 2
 
     def __array__(self, *args: Any, **more: Any) -> Any:
-        raise RuntimeError("no array after all")
+        raise RuntimeError("not an array")
 
 
 class ChangingObject:
-    """Converts to another array each time."""
+    """Converts to a different array each time."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.reads = 0
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        self.asked += 1
-        return np.zeros(self.asked, np.int64)
+        self.reads += 1
+        return np.zeros(self.reads, np.int64)
 
 
 THINGS: dict[str, Callable[[], Any]] = {
@@ -270,10 +270,10 @@ LISTS: dict[str, Callable[[list[Any]], Any]] = {
 
 # -- attributes ------------------------------------------------------------------------------------------------------
 
-_GIVEN: dict[str, Any] = {str(n): n for n in (0, 2, 3, -2, -3, 7, *NUMBERS[5:], 2**63)} | {
+_ATTRIBUTE_VALUES: dict[str, Any] = {str(n): n for n in (0, 2, 3, -2, -3, 7, *NUMBERS[5:], 2**63)} | {
     repr(n): n for n in (0.0, -0.0, 0.5, 2.0, -1.5, 1e-310, 1e39, 1e308)
 }
-_GIVEN |= {
+_ATTRIBUTE_VALUES |= {
     "enormous_integer": 10**5000,
     "false": False,
     "numpy_integer": np.int64(0),
@@ -301,11 +301,11 @@ _GIVEN |= {
     "tuple_of_numpy": (np.int64(-1),),
 }
 ATTRIBUTES: dict[str, Callable[[], Any]] = {f"thing_{k}": v for k, v in THINGS.items()}
-ATTRIBUTES |= {f"given_{k}": (lambda v=v: v) for k, v in _GIVEN.items()}  # type: ignore[misc]
+ATTRIBUTES |= {f"given_{k}": (lambda v=v: v) for k, v in _ATTRIBUTE_VALUES.items()}  # type: ignore[misc]
 
 
 def corruptions_of(arg: Arg, value: Array) -> dict[str, Corruption]:
-    """What can be done to an argument."""
+    """Return all corruptions that apply to an argument."""
     if value.dtype.kind in "iu":
         return ALWAYS | INTEGERS
     return ALWAYS | (FLOATS if value.dtype.kind in "fc" else {})

@@ -15,7 +15,7 @@ from rowgrad._core import memory_limit
 
 IAE, OOM = "InvalidArgumentError", "ResourceExhaustedError"
 
-# The lists, written down: a case for every one of them is demanded by test_cve_list.py.
+# The published lists; test_cve_list.py requires a case for every entry.
 OUR_OPERATORS = (
     "CVE-2020-15194", "CVE-2020-15195", "CVE-2021-29565", "CVE-2021-37676", "CVE-2021-41224", "CVE-2022-41898",
     "CVE-2021-41195", "CVE-2019-16778", "CVE-2020-15212", "CVE-2020-15213", "CVE-2020-15214", "CVE-2021-29607",
@@ -31,14 +31,14 @@ SAME_FAMILY = (
 )  # fmt: skip
 CRASH_ISSUES = (
     "tf#46897", "tf#59364", "tf#59086", "tf#104261", "tf#59201", "tf#118200", "tf#59928",
-    # of GPUs, and the inputs that crashed there
+    # entries about GPUs, with the inputs that crashed there
     "tf#50256", "tf#50700", "tf#93136", "tf#93159", "tf#113146", "tf#127480", "tf#59161", "tf#57765", "tf#59393",
 )  # fmt: skip
 NUMBERS = (*OUR_OPERATORS, *SAME_FAMILY, *CRASH_ISSUES)
 
 
 class Case(NamedTuple):
-    """One call, and what comes of it: (class, words), or the outputs as lists."""
+    """One call and its expected outcome: (class, message), or the outputs as lists."""
 
     number: str
     what: str
@@ -48,19 +48,17 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its test."""
+        """Return the name of its test."""
         number = self.number.lower().replace("-", "_").replace("#", "_")
         return f"test_{number}_{self.what.replace(' ', '_')}"
 
 
 def _f(*values: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """Floats."""
     array = np.array(values, np.float32)
     return array if shape is None else array.reshape(shape)
 
 
 def _i(*values: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """Ids."""
     array = np.array(values, np.int64)
     return array if shape is None else array.reshape(shape)
 
@@ -70,7 +68,7 @@ def _zeros(*shape: int) -> np.ndarray:
 
 
 def _no(*shape: int) -> np.ndarray:
-    """Ids of a shape without any, or zeros."""
+    """Return empty ids, or zeros, of a shape."""
     return np.zeros(shape, np.int64)
 
 
@@ -99,10 +97,10 @@ def _slice(triple: Triple) -> dict[str, Any]:
 
 
 def _add(triple: Triple, other: Triple | None = None) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for side, (indices, values, shape) in (("a", triple), ("b", triple if other is None else other)):
-        made |= {f"{side}_indices": indices, f"{side}_values": values, f"{side}_shape": shape}
-    return made | {"thresh": _S}
+        arguments |= {f"{side}_indices": indices, f"{side}_values": values, f"{side}_shape": shape}
+    return arguments | {"thresh": _S}
 
 
 def _bags(data: np.ndarray, indices: np.ndarray, segments: np.ndarray, **more: Any) -> dict[str, Any]:
@@ -427,7 +425,7 @@ CASES: list[Case] = [
 
 
 def table() -> str:
-    """The rows of the list in docs/hostile_input.md."""
+    """Return the rows of the table in docs/hostile_input.md."""
     rows = [f"| {n} | {'<br>'.join(f'`{c.name}`' for c in CASES if c.number == n)} |" for n in NUMBERS]
     return "\n".join(rows)
 

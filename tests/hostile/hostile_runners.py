@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 import rowgrad.jax
-import rowgrad.torch  # noqa: F401  both runners are loaded before anything is timed
+import rowgrad.torch  # noqa: F401  both runners are loaded before any timing
 from jax_arrays import to_jax, x64
 from rowgrad import errors
 from rowgrad._catalog.spec import CATALOG, Op
@@ -38,8 +38,8 @@ Arguments = dict[str, Any]
 _THE_BLOCK = "the_block"
 
 
-class Refusal(NamedTuple):
-    """An error of the library: its class and words, and the op and argument it names."""
+class Rejection(NamedTuple):
+    """An error of the library: its class and message, and the op and argument it names."""
 
     kind: str
     message: str
@@ -50,67 +50,67 @@ class Refusal(NamedTuple):
         return f"{self.kind}: {self.message}"
 
 
-Outcome = tuple[np.ndarray, ...] | Refusal
+Outcome = tuple[np.ndarray, ...] | Rejection
 
 
 class Runner(NamedTuple):
-    """How a call is made. `speaks` says whether a call can be made there; its answer is as NumPy has it."""
+    """How a call is made. `supports` tells whether a call can be expressed; results are NumPy arrays."""
 
     name: str
     call: Callable[[Op, Arguments, Mapping[str, Any]], Outcome]
-    speaks: Callable[[Op, Arguments], bool]
+    supports: Callable[[Op, Arguments], bool]
 
 
 def outcome(runner: Runner, op: Op, arguments: Arguments, attrs: Mapping[str, Any] | None = None) -> Outcome | None:
-    """What comes of a call; None where it cannot be made there. Any other exception is a fault, and is raised."""
-    if not runner.speaks(op, arguments):
+    """Return the result or the error of a call; None if the runner cannot express it. Other exceptions are raised."""
+    if not runner.supports(op, arguments):
         return None
     try:
         return runner.call(op, arguments, attrs or {})
     except OpError as error:
-        return refusal_of(error)
+        return rejection_of(error)
     except (TypeError, ValueError) as error:
         if type(error) not in (TypeError, ValueError):
             raise
-        return Refusal(type(error).__name__, str(error), *_named(op, str(error)))
+        return Rejection(type(error).__name__, str(error), *_op_and_argument(op, str(error)))
 
 
-def refusal_of(error: OpError) -> Refusal:
-    return Refusal(type(error).__name__, error.message, error.op, error.argument)
+def rejection_of(error: OpError) -> Rejection:
+    return Rejection(type(error).__name__, error.message, error.op, error.argument)
 
 
-def _named(op: Op, text: str) -> tuple[str | None, str | None]:
-    """The op and the argument that a plain error's words name."""
+def _op_and_argument(op: Op, text: str) -> tuple[str | None, str | None]:
+    """Return the op and the argument that the text of a plain error names."""
     argument = next((a.name for a in op.inputs if re.search(rf"\b{a.name}\b", text)), None)
     return (op.name if op.name in text else None), argument
 
 
-def several(outputs: Any) -> tuple[Any, ...]:
+def as_tuple(outputs: Any) -> tuple[Any, ...]:
     return tuple(outputs) if isinstance(outputs, tuple) else (outputs,)
 
 
-def formed(op: Op, arguments: Arguments, form: Callable[[Any], Any]) -> Arguments:
-    """Every argument, or item of an argument that is a list of arrays, in another form."""
-    made = {}
+def converted(op: Op, arguments: Arguments, convert: Callable[[Any], Any]) -> Arguments:
+    """Return the arguments, and the items of lists of arrays, converted."""
+    arguments_ = {}
     for arg in op.inputs:
         value = arguments[arg.name]
         is_list = arg.many and isinstance(value, list | tuple)
-        made[arg.name] = [form(v) for v in value] if is_list else form(value)
-    return made
+        arguments_[arg.name] = [convert(v) for v in value] if is_list else convert(value)
+    return arguments_
 
 
 # -- NumPy -----------------------------------------------------------------------------------------------------------
 
 
 def _on_numpy(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
-    return several(OPS[op.name](**arguments, **attrs))
+    return as_tuple(OPS[op.name](**arguments, **attrs))
 
 
 # -- torch -----------------------------------------------------------------------------------------------------------
 
 
 def tensor_of(value: Any) -> Any:
-    """An array as a tensor on the same memory where torch can have it; anything else as it is."""
+    """Return an array as a tensor on the same memory if torch supports it; anything else unchanged."""
     if not isinstance(value, np.ndarray | np.generic) or isinstance(value, np.ma.MaskedArray):
         return value
     array = np.asarray(value)
@@ -118,7 +118,7 @@ def tensor_of(value: Any) -> Any:
         return torch.from_numpy(array.copy().view(np.uint16)).view(torch.bfloat16)
     try:
         return torch.from_numpy(array if array.flags.writeable else array.copy())
-    except (TypeError, ValueError):  # no such dtype, byte order or stride
+    except (TypeError, ValueError):  # unsupported dtype, byte order or stride
         return value
 
 
@@ -129,57 +129,59 @@ def from_tensor(tensor: torch.Tensor) -> np.ndarray:
     return tensor.numpy()
 
 
-def _has(kind: Any, form: Callable[[Any], Any]) -> Callable[[Op, Arguments], bool]:
-    """Whether an argument becomes a value of a kind: only then is the call that runner's."""
+def _has(kind: Any, convert: Callable[[Any], Any]) -> Callable[[Op, Arguments], bool]:
+    """Return a test whether any argument becomes a value of this kind: only then is the call the runner's."""
 
-    def speaks(op: Op, arguments: Arguments) -> bool:
-        made = formed(op, arguments, form)
+    def supports(op: Op, arguments: Arguments) -> bool:
+        values = converted(op, arguments, convert)
         lists = {a.name for a in op.inputs if a.many}
         return any(
-            isinstance(v, kind) for k, x in made.items() for v in (x if k in lists and isinstance(x, list) else [x])
+            isinstance(v, kind) for k, x in values.items() for v in (x if k in lists and isinstance(x, list) else [x])
         )
 
-    return speaks
+    return supports
 
 
 def _on_torch(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
-    given = formed(op, arguments, tensor_of)
-    return tuple(map(from_tensor, several(OPS[op.name](**given, **attrs))))
+    tensors = converted(op, arguments, tensor_of)
+    return tuple(map(from_tensor, as_tuple(OPS[op.name](**tensors, **attrs))))
 
 
-def _recorded_on_torch(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
-    """As above, with a gradient asked for of all that may have one; and the way back is gone, too."""
-    given = formed(op, arguments, tensor_of)
+def _on_torch_with_autograd(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+    """Call with autograd recording all differentiable arguments, then run the backward pass too."""
+    tensors = converted(op, arguments, tensor_of)
     leaves = []
     for name in op.differentiable:
-        listed = isinstance(given[name], list)
-        items = [_leaf(v) for v in (given[name] if listed else [given[name]])]
+        is_list = isinstance(tensors[name], list)
+        items = [_leaf(v) for v in (tensors[name] if is_list else [tensors[name]])]
         leaves += [v for v in items if isinstance(v, torch.Tensor) and v.requires_grad]
-        given[name] = items if listed else items[0]
-    outputs = several(OPS[op.name](**given, **attrs))
+        tensors[name] = items if is_list else items[0]
+    outputs = as_tuple(OPS[op.name](**tensors, **attrs))
     smooth = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     if leaves and smooth:
-        # The way back may refuse what the way there did not look at, such as a plan it had no use for.
+        # The backward pass may reject what the forward pass did not read, such as an unused plan.
         with suppress(OpError):
             torch.autograd.grad(smooth, leaves, [torch.ones_like(o) for o in smooth], allow_unused=True)
     return tuple(map(from_tensor, outputs))
 
 
 def _on_meta(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
-    """On meta tensors: the shapes and dtypes that torch infers for the results, as arrays of zeros."""
-    outputs = several(OPS[op.name](**_without_elements(op, arguments), **attrs))
+    """Call on meta tensors; return the inferred shapes and dtypes as arrays of zeros."""
+    outputs = as_tuple(OPS[op.name](**_without_elements(op, arguments), **attrs))
     assert all(o.is_meta for o in outputs)
     return tuple(np.broadcast_to(np.zeros((), NUMPY_DTYPE[NAME[o.dtype]]), tuple(o.shape)) for o in outputs)
 
 
 def _without_elements(op: Op, arguments: Arguments) -> Arguments:
     hosts = {a.name: arguments[a.name] for a in op.inputs if a.host}
-    return formed(op, arguments, lambda v: v.to("meta") if isinstance(v := tensor_of(v), torch.Tensor) else v) | hosts
+    return (
+        converted(op, arguments, lambda v: v.to("meta") if isinstance(v := tensor_of(v), torch.Tensor) else v) | hosts
+    )
 
 
 def _has_meta(op: Op, arguments: Arguments) -> bool:
-    made = _without_elements(op, arguments)
-    return any(isinstance(v, torch.Tensor) and v.is_meta for x in made.values() for v in _items(x))
+    values = _without_elements(op, arguments)
+    return any(isinstance(v, torch.Tensor) and v.is_meta for x in values.values() for v in _items(x))
 
 
 def _items(value: Any) -> Any:
@@ -196,7 +198,7 @@ def _leaf(value: Any) -> Any:
 
 
 def jax_of(value: Any) -> Any:
-    """An array as JAX's where JAX can have it; anything else as it is."""
+    """Return an array as a JAX array if JAX supports it; anything else unchanged."""
     if not isinstance(value, np.ndarray | np.generic) or isinstance(value, np.ma.MaskedArray):
         return value
     array = np.asarray(value)
@@ -204,15 +206,15 @@ def jax_of(value: Any) -> Any:
         return value
     try:
         made = to_jax(array)
-    except TypeError:  # no such dtype
+    except TypeError:  # unsupported dtype
         return value
     return value if made is None else made
 
 
 def _on_jax(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
     with x64():
-        given = formed(op, arguments, jax_of)
-        return tuple(map(np.asarray, several(OPS[op.name](**given, **attrs))))
+        arrays = converted(op, arguments, jax_of)
+        return tuple(map(np.asarray, as_tuple(OPS[op.name](**arrays, **attrs))))
 
 
 _XLA_TEXT = re.compile(r"(\w+Error): (\w+): (.*)\nin (\w+)\(")
@@ -224,7 +226,7 @@ _KERNEL_MESSAGES = {
 
 
 def _split(op: Op, text: str) -> tuple[str, str | None]:
-    """The message at the start of the text of a kernel's error, and the argument, which the text must name."""
+    """Return the message at the start of a kernel's error text, and the argument, which the text must name."""
     found = {key: match[0] for key, pattern in _KERNEL_MESSAGES.items() if (match := pattern.match(text))}
     key = max(found, key=lambda k: len(found[k]))
     argument = next((a for a in errors.MESSAGES[key].arguments if a in op.input_names), None)
@@ -233,15 +235,15 @@ def _split(op: Op, text: str) -> tuple[str, str | None]:
 
 
 def _in_jit(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
-    """Compiled: sizes are known, all else is traced. What XLA reports is read back from its words."""
+    """Call compiled, with sizes static and arrays traced. XLA's errors are parsed from their text."""
     with x64():
         traced, others = _to_trace(op, arguments, attrs)
         try:
-            outputs = jax.jit(lambda given: several(OPS[op.name](**given, **others)))(traced)
+            outputs = jax.jit(lambda arrays: as_tuple(OPS[op.name](**arrays, **others)))(traced)
             return tuple(map(np.asarray, jax.block_until_ready(outputs)))
         except jax.errors.JaxRuntimeError as error:
-            if str(error).startswith("RESOURCE_EXHAUSTED"):  # XLA finds memory for results before a kernel looks
-                return Refusal("ResourceExhaustedError", str(error), op.name)
+            if str(error).startswith("RESOURCE_EXHAUSTED"):  # XLA allocates results before a kernel runs
+                return Rejection("ResourceExhaustedError", str(error), op.name)
             found = _XLA_TEXT.search(str(error))
             if found is None:
                 raise
@@ -249,18 +251,18 @@ def _in_jit(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
             assert issubclass(getattr(errors, kind), OpError)
             assert noted == name
             message, argument = _split(op, text)
-            return Refusal(kind, message, name, argument)
+            return Rejection(kind, message, name, argument)
 
 
 def _to_trace(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> tuple[Arguments, Arguments]:
-    """The arrays that JAX traces, and all else."""
+    """Return the arrays that JAX traces, and all other arguments."""
     arrays = {a.name: jax_of(arguments[a.name]) for a in op.inputs if not a.host and not a.many}
     traced = {k: v for k, v in arrays.items() if isinstance(v, jax.Array)}
     return traced, {k: v for k, v in arguments.items() if k not in traced} | dict(attrs)
 
 
 def _traced(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
-    """Traced only: the shapes and dtypes that a compiler infers for the results, as arrays of zeros.
+    """Only trace the call; return the inferred shapes and dtypes as arrays of zeros.
 
     Tracers have no values, so calls that differ only in values are traced once.
     """
@@ -275,7 +277,7 @@ def _traced(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
             try:
                 _TRACES[key] = _shapes_of(op, shapes, others)
             except OpError as error:
-                _TRACES[key] = refusal_of(error)
+                _TRACES[key] = rejection_of(error)
         return _TRACES[key]
 
 
@@ -283,12 +285,12 @@ _TRACES: dict[Any, Outcome] = {}
 
 
 def _shapes_of(op: Op, shapes: Arguments, others: Arguments) -> Outcome:
-    outputs = jax.eval_shape(lambda given: several(OPS[op.name](**given, **others)), shapes)
+    outputs = jax.eval_shape(lambda arrays: as_tuple(OPS[op.name](**arrays, **others)), shapes)
     return tuple(np.broadcast_to(np.zeros((), o.dtype), o.shape) for o in outputs)
 
 
 def _frozen(value: Any) -> Any:
-    """A value that is equal to another only if no op can tell them apart; a TypeError where nobody can say."""
+    """Return a hashable key, equal only for values that no op can tell apart; raise TypeError if unknown."""
     if type(value) is np.ndarray and not value.dtype.hasobject:
         return value.dtype.str, value.shape, value.tobytes()
     if type(value) in (list, tuple):
@@ -300,7 +302,7 @@ def _frozen(value: Any) -> Any:
 
 def _on_jax_32(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
     with x64(False):
-        return tuple(map(np.asarray, several(OPS[op.name](**formed(op, arguments, jax_of), **attrs))))
+        return tuple(map(np.asarray, as_tuple(OPS[op.name](**converted(op, arguments, jax_of), **attrs))))
 
 
 def _compiles(op: Op, arguments: Arguments) -> bool:
@@ -308,7 +310,7 @@ def _compiles(op: Op, arguments: Arguments) -> bool:
         return any(isinstance(jax_of(arguments[a.name]), jax.Array) for a in op.inputs if not a.host and not a.many)
 
 
-def _speaks_jax(op: Op, arguments: Arguments) -> bool:
+def _supports_jax(op: Op, arguments: Arguments) -> bool:
     with x64():
         return _has(jax.Array, jax_of)(op, arguments)
 
@@ -321,7 +323,7 @@ def _compiles_kernel(op: Op, arguments: Arguments) -> bool:
 
 
 def page_of(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Page:
-    """A page with the op's block, its arguments typed in, and a block that runs it."""
+    """Return a page with the op's block, its arguments typed in, and a block that runs it."""
     block = Block(_THE_BLOCK, op.name, dict(arguments), attrs=dict(attrs))
     wires = {"fetch_outputs": [End(_THE_BLOCK, o.name) for o in op.outputs]}
     return Page("hostile", [block, Block("run", "ClientSession", wires=wires)])
@@ -335,12 +337,12 @@ def _on_a_page(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcom
     return tuple(values.values())
 
 
-def _fed(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
-    """The arrays come by placeholders that say nothing of their shapes, so that only the run can judge them."""
+def _on_a_page_with_feeds(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
+    """Feed the arrays through placeholders of unknown shape, so that they are validated only at run time."""
     blocks, wires, feeds = [], {}, {}
     for arg in op.inputs:
         value = arguments[arg.name]
-        dtype = None if arg.many else _dtype_fed(value)
+        dtype = None if arg.many else _placeholder_dtype(value)
         if dtype is not None:
             blocks.append(Block(f"in_{arg.name}", "Placeholder", attrs={"dtype": dtype}))
             wires[arg.name] = [End(f"in_{arg.name}", "output")]
@@ -354,8 +356,8 @@ def _fed(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
     return tuple(ClientSession(checked.scope).run_block("run", feeds).values())
 
 
-def _dtype_fed(value: Any) -> str | None:
-    """What a placeholder for an array says; None for all that none takes."""
+def _placeholder_dtype(value: Any) -> str | None:
+    """Return the dtype of a placeholder for this array; None if a placeholder cannot take it."""
     if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
         return None
     try:
@@ -364,35 +366,35 @@ def _dtype_fed(value: Any) -> str | None:
         return None
 
 
-def _pinned(op: Op, arguments: Arguments) -> bool:
-    """A pin that is given None is given nothing; one that takes a list and is given one thing has a list of one."""
+def _fits_pins(op: Op, arguments: Arguments) -> bool:
+    """Return whether pins can express the arguments: not None, and lists where a pin takes a list."""
     lists = (arguments[a.name] for a in op.inputs if a.many)
     return all(v is not None for v in arguments.values()) and all(isinstance(v, list | tuple) for v in lists)
 
 
 class StudioDesk:
-    """A studio in a folder of its own; pages are put there, run and looked at by its verbs."""
+    """A studio in a temporary folder, driven by its verbs."""
 
     def __init__(self, root: Path) -> None:
         self.studio = Studio(root)
         self.count = 0
 
-    def ask(self, verb: str, **given: Any) -> Any:
-        return verbs.answer(self.studio, verb, given)
+    def send(self, verb: str, **arguments: Any) -> Any:
+        return verbs.answer(self.studio, verb, arguments)
 
     def call(self, op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Outcome:
-        """Saved as a browser saves, run as it runs; the answer is what the session holds for the page's windows."""
+        """Save and run a page as a browser does; return the results of its session."""
         self.count += 1
         name = f"page{self.count}"
-        self.ask("new", name=name, page=self.studio.pool.write_page(page_of(op, arguments, attrs)))
-        state = self.ask("run", name=name)
+        self.send("new", name=name, page=self.studio.pool.write_page(page_of(op, arguments, attrs)))
+        state = self.send("run", name=name)
         while state["phase"] == "running":
-            state = self.ask("state", name=name)
+            state = self.send("state", name=name)
         error = state["error"]
         if error is not None:
             assert error["block"] == _THE_BLOCK, error
-            named = re.match(r"\w+", error["text"])
-            return Refusal(error["kind"], error["message"], named[0] if named else None, error["pin"])
+            name_match = re.match(r"\w+", error["text"])
+            return Rejection(error["kind"], error["message"], name_match[0] if name_match else None, error["pin"])
         session = self.studio.runs.session_of(name)
         assert session is not None
         return tuple(session.result(_THE_BLOCK, o.name) for o in op.outputs)
@@ -403,21 +405,21 @@ def studio_runner() -> Iterator[Runner]:
     with tempfile.TemporaryDirectory() as folder:
         desk = StudioDesk(Path(folder))
         try:
-            yield Runner("studio", desk.call, _pinned)
+            yield Runner("studio", desk.call, _fits_pins)
         finally:
             desk.studio.close()
 
 
 NUMPY = Runner("numpy", _on_numpy, lambda op, arguments: True)
 TORCH = Runner("torch", _on_torch, _has(torch.Tensor, tensor_of))
-TORCH_RECORDED = Runner("torch_autograd", _recorded_on_torch, _has(torch.Tensor, tensor_of))
+TORCH_RECORDED = Runner("torch_autograd", _on_torch_with_autograd, _has(torch.Tensor, tensor_of))
 TORCH_META = Runner("torch_meta", _on_meta, _has_meta)
-JAX = Runner("jax", _on_jax, _speaks_jax)
+JAX = Runner("jax", _on_jax, _supports_jax)
 JAX_JIT = Runner("jax_jit", _in_jit, _compiles_kernel)
 JAX_TRACED = Runner("jax_traced", _traced, _compiles)
-JAX_32 = Runner("jax_32", _on_jax_32, _speaks_jax)
-PAGE = Runner("page", _on_a_page, _pinned)
-FED = Runner("page_fed", _fed, _pinned)
+JAX_32 = Runner("jax_32", _on_jax_32, _supports_jax)
+PAGE = Runner("page", _on_a_page, _fits_pins)
+FED = Runner("page_fed", _on_a_page_with_feeds, _fits_pins)
 IN_PROCESS = (NUMPY, TORCH, TORCH_RECORDED, JAX, PAGE, FED)
 
 

@@ -1,8 +1,8 @@
 """Random calls with objects whose attributes are inconsistent, or that change while they are read.
 
 Every call must return or raise, and must not touch memory outside of its arrays. Guard bytes surround the arrays that
-calls write to, and valid calls in between must keep their bits. Under the address sanitizer every access outside of an
-array is found:
+calls write to, and valid calls in between must keep their bits. The address sanitizer finds every access outside of an
+array:
 
     export LD_PRELOAD=$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0
     python tests/hostile/inconsistent_objects.py 100000
@@ -49,7 +49,7 @@ def _larger(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class InconsistentArray(np.ndarray):
-    """Its reads are counted, so that later ones can differ from earlier ones."""
+    """Counts its reads, so that later ones can differ from earlier ones."""
 
     reads = 0
 
@@ -86,7 +86,7 @@ class InconsistentDtype(InconsistentArray):
 
 
 class GoodFlags:
-    """Claims everything."""
+    """Claims that every flag is set."""
 
     carray = c_contiguous = aligned = writeable = owndata = True
 
@@ -152,16 +152,16 @@ SUBCLASSES: list[type[InconsistentArray]] = [
 ]  # fmt: skip
 
 
-def of_class(kind: type[InconsistentArray], x: Array) -> Array:
-    """A view of this class."""
+def as_class(kind: type[InconsistentArray], x: Array) -> Array:
+    """Return a view of this class."""
     FinalizeRaises.armed = False
-    made = np.ndarray.view(x, kind)
+    view = np.ndarray.view(x, kind)
     FinalizeRaises.armed = True
-    return made
+    return view
 
 
 def owning(kind: type[InconsistentArray], x: Array) -> Array:
-    """A copy of this class that owns its memory: it can be resized, and no view of ours is in the way."""
+    """Return a copy of this class that owns its memory and has no views, so that it can be resized."""
     FinalizeRaises.armed = False
     made = np.ndarray.__new__(kind, x.shape, x.dtype)
     np.ndarray.view(made, np.ndarray)[...] = x
@@ -173,7 +173,7 @@ def owning(kind: type[InconsistentArray], x: Array) -> Array:
 
 
 class Converted:
-    """Its `__array__` does something to another argument of the call before it returns an array."""
+    """Its `__array__` changes another argument of the call before it returns an array."""
 
     def __init__(self, x: Array, act: Callable[[], Any]) -> None:
         self.x, self.act, self.reads = x, act, 0
@@ -215,7 +215,7 @@ class InconsistentInt(int):
 
 
 class Indexed:
-    """No int, but it can be made one, another one each time."""
+    """Not an int, but converts to one, a different one each time."""
 
     reads = 0
 
@@ -241,7 +241,7 @@ class InconsistentList(list[Any]):
 
 
 class Item:
-    """An item of a list that acts when it is read."""
+    """A list item that acts when it is read."""
 
     def __init__(self, value: Any, act: Callable[[], Any]) -> None:
         self.value, self.act = value, act
@@ -267,7 +267,7 @@ class DlpackOnly:
 
 
 def acts_on(victim: Any, choice: random.Random) -> Callable[[], Any]:
-    """Something done to another array while arguments are read."""
+    """Return an action on another array that runs while arguments are read."""
 
     def resize() -> None:
         shape = np.ndarray.shape.__get__(victim)  # type: ignore[attr-defined]
@@ -287,7 +287,7 @@ def acts_on(victim: Any, choice: random.Random) -> Callable[[], Any]:
 
     def restride() -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPy's: it may go
+            warnings.simplefilter("ignore")  # NumPy deprecates setting strides
             victim.strides = tuple(0 for _ in victim.shape)
 
     chosen = choice.choice([resize, resize, flatten, recast, lock, fail, restride])
@@ -303,26 +303,26 @@ def acts_on(victim: Any, choice: random.Random) -> Callable[[], Any]:
 
 
 def buffered(x: Array, choice: random.Random) -> Any:
-    """The array's bytes in memory that somebody else holds."""
+    """Return the array's bytes in memory that another object owns."""
     data = x.tobytes() or b"\0" * 16
     kind = choice.randrange(4)
     if kind == 0:
-        held: Any = bytearray(data)
+        owner: Any = bytearray(data)
     elif kind == 1:
-        held = array.array("b", data)
+        owner = array.array("b", data)
     elif kind == 2:
-        held = mmap.mmap(-1, len(data))
-        held[:] = data
+        owner = mmap.mmap(-1, len(data))
+        owner[:] = data
     else:
         return memoryview(data)
     try:
-        return np.frombuffer(held, x.dtype, x.size).reshape(x.shape)
+        return np.frombuffer(owner, x.dtype, x.size).reshape(x.shape)
     except ValueError:
-        return held
+        return owner
 
 
 def inconsistent(x: Any, victims: list[Any], choice: random.Random) -> Any:
-    """Something in place of an argument."""
+    """Return an inconsistent object to pass instead of an argument."""
     victim = choice.choice(victims) if victims else None
     if isinstance(x, np.ndarray):
         kind = choice.randrange(12)
@@ -331,8 +331,8 @@ def inconsistent(x: Any, victims: list[Any], choice: random.Random) -> Any:
         if kind == 4:
             return choice.choice([Converted, ConvertedDifferently, ClaimsToBeAnArray])(x, acts_on(victim, choice))
         if kind == 5:
-            # A copy: NumPy itself makes a view of what `__array__` returns here, and no view outlives a forced resize.
-            return Converted(of_class(choice.choice(SUBCLASSES), x.copy()), acts_on(victim, choice))
+            # A copy: NumPy makes a view of what `__array__` returns here, which a forced resize would leave dangling.
+            return Converted(as_class(choice.choice(SUBCLASSES), x.copy()), acts_on(victim, choice))
         if kind == 6:
             return buffered(x, choice) if x.dtype != object else x
         if kind == 7:
@@ -362,7 +362,7 @@ def inconsistent(x: Any, victims: list[Any], choice: random.Random) -> Any:
 
 
 class ChangingPlan:
-    """A plan whose arrays are other ones at every second read."""
+    """A plan whose arrays differ at every second read."""
 
     def __init__(self, plan: rg.Plan, choice: random.Random) -> None:
         self._plan, self._choice = plan, choice
@@ -397,7 +397,7 @@ GUARD = 4096
 
 
 class Guarded:
-    """Arrays whose surroundings must stay as they are."""
+    """Arrays surrounded by guard bytes that must not change."""
 
     def __init__(self) -> None:
         self.blocks: list[tuple[Array, int]] = []
@@ -425,30 +425,30 @@ def own(x: Any) -> Any:
 
 
 def call_op(choice: random.Random, guarded: Guarded) -> None:
-    """An op with some inconsistent arguments, perhaps with an inconsistent `out`."""
+    """Call an op with some inconsistent arguments, perhaps with an inconsistent `out`."""
     name = choice.choice(KERNELS if choice.random() < 0.8 else NAMES)
-    honest = {k: own(v) for k, v in sample(name, np.random.default_rng(choice.randrange(50)), np.float32).items()}
-    given = dict(honest)
+    valid = {k: own(v) for k, v in sample(name, np.random.default_rng(choice.randrange(50)), np.float32).items()}
+    arguments = dict(valid)
     for _ in range(choice.randrange(0, 3)):
-        k = choice.choice(list(given))
-        given[k] = inconsistent(honest[k], [v for n, v in given.items() if n != k], choice)
+        k = choice.choice(list(arguments))
+        arguments[k] = inconsistent(valid[k], [v for n, v in arguments.items() if n != k], choice)
     more: dict[str, Any] = {}
     if choice.random() < 0.5:
-        results = OPS[name](**{k: own(v) for k, v in honest.items()})
+        results = OPS[name](**{k: own(v) for k, v in valid.items()})
         results = results if isinstance(results, tuple) else (results,)
         out: list[Any] = [guarded.like(r) if r.dtype != object else r.copy() for r in results]
         k = choice.randrange(len(out))
         kind = choice.randrange(6)
         if kind < 4:
-            out[k] = of_class(
+            out[k] = as_class(
                 choice.choice(SUBCLASSES), guarded.like(out[k][: choice.randrange(2)] if out[k].ndim else out[k])
             )
         elif kind == 4:
-            out[k] = choice.choice([*given.values(), None, object(), bytearray(64), InconsistentList([1])])
+            out[k] = choice.choice([*arguments.values(), None, object(), bytearray(64), InconsistentList([1])])
         more["out"] = tuple(out) if len(out) > 1 or choice.random() < 0.5 else out[0]
         if choice.random() < 0.1:
             more["out"] = InconsistentList(out)
-    OPS[name](**given, **more)
+    OPS[name](**arguments, **more)
 
 
 def batch(choice: random.Random) -> tuple[Array, Array, Array]:
@@ -461,7 +461,7 @@ def batch(choice: random.Random) -> tuple[Array, Array, Array]:
 def call_planned(choice: random.Random, guarded: Guarded) -> None:
     grad, ids, segments = batch(choice)
     plan: Any = rg.Plan(ids, segments, 6, 4)
-    if choice.random() < 0.2:  # an instance that was changed
+    if choice.random() < 0.2:  # an instance changed after validation
         object.__setattr__(plan, choice.choice(PLAN), choice.choice([np.arange(3), np.arange(99), 7, None]))
     else:
         plan = ChangingPlan(plan, choice)
@@ -477,7 +477,7 @@ def call_buffer(choice: random.Random, guarded: Guarded) -> None:
     buffer = ChangingBuffer((6, 3), np.float32)
     OPS["SparseSegmentSumGrad"](grad, ids, segments, 6, out=rg.GradBuffer((6, 3), np.float32))
     if choice.random() < 0.3:
-        buffer._array = of_class(
+        buffer._array = as_class(
             choice.choice(SUBCLASSES), guarded.like(np.zeros((choice.randrange(1, 7), 3), np.float32))
         )
     if choice.random() < 0.3:
@@ -490,7 +490,7 @@ def call_buffer(choice: random.Random, guarded: Guarded) -> None:
 
 
 def call_update(choice: random.Random, guarded: Guarded) -> None:
-    """An optimizer step with an inconsistent table, slots, gradient or ids."""
+    """Do an optimizer step with an inconsistent table, slots, gradient or ids."""
     grad, ids, segments = batch(choice)
     rule = choice.choice(list(optim.RULES))
     table: Any = np.ones((6, 3), np.float32) if choice.random() < 0.5 else guarded.like(np.ones((6, 3), np.float32))
@@ -500,9 +500,9 @@ def call_update(choice: random.Random, guarded: Guarded) -> None:
     if choice.random() < 0.4:
         kind = choice.choice(SUBCLASSES)
         small = guarded.like(np.ones((choice.randrange(1, 6), 3), np.float32))
-        table = of_class(kind, small) if choice.random() < 0.7 else owning(kind, table)
+        table = as_class(kind, small) if choice.random() < 0.7 else owning(kind, table)
     if slots and choice.random() < 0.4:
-        slots[0] = of_class(choice.choice(SUBCLASSES), guarded.like(slots[0][:1]))
+        slots[0] = as_class(choice.choice(SUBCLASSES), guarded.like(slots[0][:1]))
     victims = [table, *slots, grad, ids, segments, rows, row_grad]
     held: Any = InconsistentList(slots) if choice.random() < 0.1 else tuple(slots)
     step = optim.Step(lr=0.1)
@@ -529,7 +529,7 @@ def call_update(choice: random.Random, guarded: Guarded) -> None:
 def call_sparse(choice: random.Random, guarded: Guarded) -> None:
     del guarded
     indices, values, shape = np.array([[0, 1], [1, 0]]), np.ones(2, np.float32), np.array([2, 3])
-    # What a SparseTensor holds may be a view, which no forced resize leaves alive: others act on copies.
+    # A SparseTensor may hold views, which a forced resize would leave dangling: actions get copies.
     victims = [indices.copy(), values.copy(), shape.copy()]
     parts = (indices, values, shape)
     made = rg.SparseTensor(*(inconsistent(x, victims, choice) if choice.random() < 0.4 else x for x in parts))
@@ -545,7 +545,7 @@ CALLS = [call_op, call_op, call_op, call_update, call_update, call_planned, call
 
 
 def valid_call_bits() -> list[bytes]:
-    """The bits of the results of valid calls."""
+    """Return the bits of the results of valid calls."""
     found = []
     for name in KERNELS:
         results = OPS[name](**sample(name, np.random.default_rng(3), np.float32))
@@ -555,8 +555,8 @@ def valid_call_bits() -> list[bytes]:
 
 
 def run(calls: int, seed: int = 0) -> tuple[int, int]:
-    """Make calls; how many ended in a result and how many in an exception."""
-    wanted = valid_call_bits()
+    """Make calls; return how many returned and how many raised."""
+    expected = valid_call_bits()
     done = failed = 0
     for k in range(calls):
         choice = random.Random(f"{seed} {k}")
@@ -572,8 +572,8 @@ def run(calls: int, seed: int = 0) -> tuple[int, int]:
         assert " at 0x" not in message, f"call {seed} {k} prints an address: {message}"
         assert guarded.are_intact(), f"call {seed} {k} wrote outside of its arrays"
         if k % 5000 == 4999:
-            assert valid_call_bits() == wanted, f"after call {seed} {k} honest calls give other results"
-    assert valid_call_bits() == wanted
+            assert valid_call_bits() == expected, f"after call {seed} {k} valid calls return other results"
+    assert valid_call_bits() == expected
     return done, failed
 
 

@@ -35,7 +35,7 @@ quiet_fork = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 def large_calls() -> list[Callable[[], tuple[Any, ...]]]:
-    """Calls whose work is shared among threads."""
+    """Return calls whose work is shared among threads."""
     rng = np.random.default_rng(7)
     n, rows, bags = 60_000, 4_000, 2_000
     table, grad = rng.normal(size=(rows, 9)).astype(np.float32), rng.normal(size=(bags, 9)).astype(np.float32)
@@ -43,9 +43,9 @@ def large_calls() -> list[Callable[[], tuple[Any, ...]]]:
     segments[-1] = bags - 1
 
     def step() -> tuple[Any, ...]:
-        fresh, slots = table.copy(), optim.new_slots("adam", table)
-        optim.apply_bags("adam", fresh, slots, grad, ids, segments, optim.Step(lr=0.1), combiner="mean")
-        return (fresh, *slots)
+        table_copy, slots = table.copy(), optim.new_slots("adam", table)
+        optim.apply_bags("adam", table_copy, slots, grad, ids, segments, optim.Step(lr=0.1), combiner="mean")
+        return (table_copy, *slots)
 
     return [
         lambda: (OPS["SparseSegmentMean"](table, ids, segments),),
@@ -57,7 +57,7 @@ def large_calls() -> list[Callable[[], tuple[Any, ...]]]:
 
 
 def outcome(call: Callable[[], Any]) -> tuple[Any, ...]:
-    """What a call gives: its arrays, or the words of its refusal."""
+    """Return the arrays of a call, or the message of its error."""
     try:
         result = call()
     except rg.errors.OpError as error:
@@ -66,7 +66,7 @@ def outcome(call: Callable[[], Any]) -> tuple[Any, ...]:
 
 
 def small_calls() -> list[Callable[[], tuple[Any, ...]]]:
-    """Every op of the catalogue, with good input and with too much of it."""
+    """Return a call of every op of the catalogue, and calls beyond available memory."""
     calls: list[Callable[[], tuple[Any, ...]]] = []
     for op in CATALOG.values():
         if op.layer == "graph":
@@ -77,7 +77,7 @@ def small_calls() -> list[Callable[[], tuple[Any, ...]]]:
     x = sample("SparseSegmentSumGrad", np.random.default_rng(5))
     calls.append(lambda: outcome(lambda: OPS["SparseSegmentSumGrad"](**{**x, "output_dim0": 1})))
     place, value = np.zeros((1, 1), np.int64), np.ones(1)
-    calls.append(lambda: outcome(lambda: OPS["SparseFillEmptyRows"](place, value, [2**60], 1.0)))  # no memory for it
+    calls.append(lambda: outcome(lambda: OPS["SparseFillEmptyRows"](place, value, [2**60], 1.0)))  # too large
     return calls
 
 
@@ -88,8 +88,8 @@ def equal(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
 
 
 @contextmanager
-def resized() -> Iterator[None]:
-    """Another thread changes the number of threads all the time."""
+def resizing_the_pool() -> Iterator[None]:
+    """Keep changing the number of threads in another thread."""
     done = threading.Event()
 
     def resize() -> None:
@@ -110,54 +110,58 @@ def resized() -> Iterator[None]:
 def call_from_many_threads(threads: int, calls: int, one_large_in: int) -> None:
     rg.set_num_threads(1)
     small, large = small_calls(), large_calls()
-    wanted_small, wanted_large = [c() for c in small], [c() for c in large]
-    wrong: list[str] = []
+    expected_small, expected_large = [c() for c in small], [c() for c in large]
+    failures: list[str] = []
 
     def work(seed: int) -> None:
         choice = random.Random(seed)
         try:
             for k in range(calls):
-                of, wanted = (large, wanted_large) if k % one_large_in == seed % one_large_in else (small, wanted_small)
-                i = choice.randrange(len(of))
-                if not equal(of[i](), wanted[i]):
-                    wrong.append(f"thread {seed}, call {k}: {'large' if of is large else 'small'} call {i} differs")
+                group, expected = (
+                    (large, expected_large) if k % one_large_in == seed % one_large_in else (small, expected_small)
+                )
+                i = choice.randrange(len(group))
+                if not equal(group[i](), expected[i]):
+                    failures.append(
+                        f"thread {seed}, call {k}: {'large' if group is large else 'small'} call {i} differs"
+                    )
         except BaseException as error:
-            wrong.append(f"thread {seed}: {error!r}")
+            failures.append(f"thread {seed}: {error!r}")
 
     workers = [threading.Thread(target=work, args=(seed,)) for seed in range(threads)]
-    with resized():
+    with resizing_the_pool():
         for w in workers:
             w.start()
         for w in workers:
             w.join()
-    assert wrong == []
+    assert failures == []
 
 
-def test_mixed_calls_of_many_threads() -> None:
+def test_mixed_calls_from_many_threads() -> None:
     call_from_many_threads(8, 300, 50)
 
 
 @pytest.mark.slow
-def test_ten_thousand_mixed_calls_of_sixty_four_threads() -> None:
+def test_ten_thousand_mixed_calls_from_64_threads() -> None:
     call_from_many_threads(64, 10_000, 500)
 
 
 # -- forks ------------------------------------------------------------------------------------------------------------
 
 
-def is_right(large: list[Callable[[], Any]], wanted: list[tuple[Any, ...]]) -> bool:
-    return all(equal(call(), w) for call, w in zip(large, wanted, strict=True))
+def is_right(large: list[Callable[[], Any]], expected: list[tuple[Any, ...]]) -> bool:
+    return all(equal(call(), w) for call, w in zip(large, expected, strict=True))
 
 
 @contextmanager
-def busy_threads(count: int, large: list[Callable[[], Any]], wanted: list[tuple[Any, ...]]) -> Iterator[None]:
-    """Threads that call all the time; they must be right to the end."""
+def busy_threads(count: int, large: list[Callable[[], Any]], expected: list[tuple[Any, ...]]) -> Iterator[None]:
+    """Keep calling in other threads; all their results must be correct."""
     done, wrong = threading.Event(), []
 
     def work(k: int) -> None:
         while not done.is_set():
             i = k % len(large)
-            if not equal(large[i](), wanted[i]):
+            if not equal(large[i](), expected[i]):
                 wrong.append(i)
             k += 1
 
@@ -175,22 +179,22 @@ def busy_threads(count: int, large: list[Callable[[], Any]], wanted: list[tuple[
 
 @needs_fork
 @quiet_fork
-def test_fork_while_others_call() -> None:
+def test_fork_while_other_threads_call() -> None:
     rg.set_num_threads(3)
     large = large_calls()
-    wanted = [c() for c in large]
-    with busy_threads(4, large, wanted):
+    expected = [c() for c in large]
+    with busy_threads(4, large, expected):
         for _ in range(8):
             child = os.fork()
             if child == 0:
                 signal.alarm(100)  # a child that waits for threads it does not have is killed
                 status = 1
                 try:
-                    status = 0 if rg.num_threads() == 3 and is_right(large, wanted) else 2
+                    status = 0 if rg.num_threads() == 3 and is_right(large, expected) else 2
                 finally:
                     os._exit(status)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert is_right(large, wanted)
+    assert is_right(large, expected)
 
 
 def _answer(k: int) -> bytes:
@@ -199,36 +203,36 @@ def _answer(k: int) -> bytes:
 
 @needs_fork
 @quiet_fork
-def test_forked_workers_while_others_call() -> None:
+def test_forked_workers_while_other_threads_call() -> None:
     rg.set_num_threads(3)
     large = large_calls()
-    wanted = [c() for c in large]
-    with busy_threads(2, large, wanted), multiprocessing.get_context("fork").Pool(2) as pool:
+    expected = [c() for c in large]
+    with busy_threads(2, large, expected), multiprocessing.get_context("fork").Pool(2) as pool:
         answers = pool.map_async(_answer, range(len(large))).get(timeout=100)
-    assert answers == [b"".join(a.tobytes() for a in w) for w in wanted]
+    assert answers == [b"".join(a.tobytes() for a in w) for w in expected]
 
 
 @needs_fork
 @quiet_fork
-def test_loader_workers_while_others_call() -> None:
+def test_loader_workers_while_other_threads_call() -> None:
     data = pytest.importorskip("torch.utils.data")
     large = large_calls()
-    wanted = [c() for c in large]
+    expected = [c() for c in large]
 
     class Answers(data.Dataset):  # type: ignore[misc, name-defined]
         def __len__(self) -> int:
             return len(large)
 
         def __getitem__(self, k: int) -> bool:
-            return equal(large[k](), wanted[k])
+            return equal(large[k](), expected[k])
 
     rg.set_num_threads(3)
-    with busy_threads(2, large, wanted):
+    with busy_threads(2, large, expected):
         loader = data.DataLoader(Answers(), None, num_workers=2, multiprocessing_context="fork", timeout=100)
         assert list(loader) == [True] * len(large)
 
 
-# -- programs of their own ---------------------------------------------------------------------------------------------
+# -- separate processes ------------------------------------------------------------------------------------------------
 
 PROLOGUE = """
 import os, signal, sys, threading, time
@@ -251,8 +255,8 @@ def program(text: str, **more: Any) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("ids", [1_000, 1_500_000])
-def test_interpreter_ends_while_threads_call(ids: int) -> None:
-    """Calls that come back to an interpreter that is being torn down, and calls that are still at it then."""
+def test_interpreter_exit_while_threads_call(ids: int) -> None:
+    """Calls that return during finalization, and calls that are still running then."""
     done = program(f"""
         x = batch({ids})
         begun = threading.Semaphore(0)
@@ -270,16 +274,16 @@ def test_interpreter_ends_while_threads_call(ids: int) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
-def test_interpreter_ends_after_all_was_used() -> None:
-    """The pool's threads wait, arrays are referred to, a refusal's traceback holds its call: nothing is reported."""
+def test_interpreter_exit_after_everything_was_used() -> None:
+    """With an idle pool, live arrays and a traceback that refers to a call, nothing is reported at exit."""
     done = program("""
         rg.set_num_threads(4)
         x = batch(200_000)
-        kept = OPS["SparseSegmentSumGradV2"](*x), rg.Plan(x[1], x[2], num_rows=x[3]), rg.GradBuffer((9, 2))
+        alive = OPS["SparseSegmentSumGradV2"](*x), rg.Plan(x[1], x[2], num_rows=x[3]), rg.GradBuffer((9, 2))
         try:
             OPS["SparseSegmentSumGrad"](*x[:3], 1)
         except ValueError as error:
-            refusal = error
+            rejection = error
         print("end")
     """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
@@ -287,7 +291,7 @@ def test_interpreter_ends_after_all_was_used() -> None:
 
 @needs_fork
 def test_interrupts_are_raised_after_the_current_step() -> None:
-    """Ctrl-C ends a loop of updates between two of them: the table is that of whole steps."""
+    """Ctrl-C ends a loop of updates between two of them: the table never has a partial step."""
     done = program("""
         signal.signal(signal.SIGINT, signal.default_int_handler)
         grad, ids, segments, rows = batch(400_000)
@@ -308,19 +312,19 @@ def test_interrupts_are_raised_after_the_current_step() -> None:
                 steps += 1
         except KeyboardInterrupt:
             pass
-        seen = table.copy()
+        final = table.copy()
         table, slots = np.zeros_like(table), optim.new_slots("adagrad", table)
         whole = False
         for k in range(steps + 1):  # the interrupt may have come before the last was counted
             take(table)
-            whole |= k + 1 >= steps and (table.tobytes() == seen.tobytes())
+            whole |= k + 1 >= steps and (table.tobytes() == final.tobytes())
         print(steps > 0 and whole)
     """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
-def longest_silence(call: Callable[[], object]) -> tuple[float, float]:
-    """How long a call took, and the longest time in it during which another Python thread got nowhere."""
+def longest_stall(call: Callable[[], object]) -> tuple[float, float]:
+    """Return how long a call took, and the longest time in it without progress of another Python thread."""
     ticks, done = [0.0], threading.Event()
 
     def tick() -> None:
@@ -348,8 +352,8 @@ def test_other_threads_continue_during_a_call() -> None:
     ids = rng.integers(0, 200_000, 1_500_000)
     grad, segments = np.ones((1000, 16), np.float32), np.sort(rng.integers(0, 1000, len(ids)))
     shares = []
-    for _ in range(100):  # other programs may have the processor for a while
-        took, silent = longest_silence(lambda: OPS["SparseSegmentSumGrad"](grad, ids, segments, 200_000))
+    for _ in range(100):  # other programs may occupy the processor for a while
+        took, silent = longest_stall(lambda: OPS["SparseSegmentSumGrad"](grad, ids, segments, 200_000))
         shares.append(silent / took)
         if shares[-1] < 0.5:
             return

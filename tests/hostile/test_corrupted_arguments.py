@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from corruptions import ATTRIBUTES, DTYPES, FLOATS, FORMS, INTEGERS, LISTS, SHAPES, corruptions_of
+from corruptions import ATTRIBUTES, DTYPES, FLOATS, INTEGERS, LISTS, SHAPES, VARIANTS, corruptions_of
 from hostile_runners import (
     FED,
     JAX,
@@ -28,7 +28,7 @@ from hostile_runners import (
     TORCH_META,
     TORCH_RECORDED,
     Outcome,
-    Refusal,
+    Rejection,
     Runner,
     computed_ops,
     outcome,
@@ -47,19 +47,19 @@ from rowgrad.raw_ops import OPS as RAW
 OPS = computed_ops()
 KERNEL_OPS = [op for op in OPS if op.kernel is not None]
 ACROSS = (TORCH, TORCH_RECORDED, TORCH_META, JAX, JAX_TRACED, JAX_32, PAGE, FED)
-TRACED = (TORCH_META, JAX_TRACED)  # these see shapes, and no elements
-# Words about dtypes name what a library has, and one that has no strings refuses them sooner.
+TRACED = (TORCH_META, JAX_TRACED)  # these see shapes but no elements
+# Messages about dtypes list what a library supports, and one without strings rejects them earlier.
 ABOUT_DTYPES = re.compile(r" must be one of | must contain values of | must be (u?int|float|complex|bool|string)")
 OTHER_ARRAY = re.compile(r"got (Tensor|ArrayImpl)$")
 FROM_DATA = ("the number of output rows depends on data", "determines a shape, so it must be a number")
-UNWRITTEN = ("given_half_a_character", "given_enormous_integer")  # a page refuses to be written with these
-LITTLE = 1 << 26  # bytes: results that would only take long are refused as too large ones are
+UNWRITTEN = ("given_half_a_character", "given_enormous_integer")  # these cannot be written to a page
+SMALL_MEMORY = 1 << 26  # bytes: results that would only be slow raise as too large ones do
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _little_memory() -> Iterator[None]:
+def _small_memory_limit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rowgrad._runtime.results, "memory_limit", lambda: LITTLE)
+        patch.setattr(rowgrad._runtime.results, "memory_limit", lambda: SMALL_MEMORY)
         yield
 
 
@@ -67,65 +67,68 @@ def _little_memory() -> Iterator[None]:
 
 
 class Corrupted(NamedTuple):
-    """One argument, the first item of a list of arrays, or an attribute, and what was done to it."""
+    """One corrupted argument, first item of a list of arrays, or attribute, and the name of the corruption."""
 
     argument: str
-    way: str
+    corruption: str
 
 
 def _array(value: Any) -> np.ndarray:
     return np.asarray(value[0] if isinstance(value, list) and isinstance(value[0], np.ndarray) else value)
 
 
-def ways_of(op: Op) -> tuple[Corrupted, ...]:
-    """All that can be done to a call."""
-    return _ways_of(op.name)
+def all_corruptions(op: Op) -> tuple[Corrupted, ...]:
+    """Return every corruption of a call of this op."""
+    return _all_corruptions(op.name)
 
 
 @cache
-def _ways_of(name: str) -> tuple[Corrupted, ...]:
+def _all_corruptions(name: str) -> tuple[Corrupted, ...]:
     op = CATALOG[name]
     arguments, _ = good_call(op)
     found = []
     for arg in op.inputs:
-        found += [Corrupted(arg.name, way) for way in (*FORMS, *corruptions_of(arg, _array(arguments[arg.name])))]
-        found += [Corrupted(arg.name, way) for way in (LISTS if arg.many else ())]
-    return (*found, *(Corrupted(name, way) for name in op.attrs for way in ATTRIBUTES))
+        found += [
+            Corrupted(arg.name, corruption)
+            for corruption in (*VARIANTS, *corruptions_of(arg, _array(arguments[arg.name])))
+        ]
+        found += [Corrupted(arg.name, corruption) for corruption in (LISTS if arg.many else ())]
+    return (*found, *(Corrupted(name, corruption) for name in op.attrs for corruption in ATTRIBUTES))
 
 
-def corrupted_call(op: Op, what: tuple[Corrupted, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments and attributes, made anew: some of the things in them change when they are looked at."""
+def corrupted_call(op: Op, corrupted: tuple[Corrupted, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return new arguments and attributes: some objects in them change when they are read."""
     arguments, attrs = map(dict, good_call(op))
-    for name, way in what:
+    for name, corruption in corrupted:
         if name in op.attrs:
-            attrs[name] = ATTRIBUTES[way]()
+            attrs[name] = ATTRIBUTES[corruption]()
             continue
         arg = next(a for a in op.inputs if a.name == name)
-        if way in LISTS:
-            arguments[name] = LISTS[way](arguments[name])
+        if corruption in LISTS:
+            arguments[name] = LISTS[corruption](arguments[name])
             continue
         x = _array(arguments[name])
-        bad = FORMS[way](x) if way in FORMS else corruptions_of(arg, x)[way](x, arg)
+        bad = VARIANTS[corruption](x) if corruption in VARIANTS else corruptions_of(arg, x)[corruption](x, arg)
         arguments[name] = [bad, *arguments[name][1:]] if arg.many else bad
     return arguments, attrs
 
 
 def strategy_of(op: Op) -> st.SearchStrategy[tuple[Corrupted, ...]]:
-    """One argument corrupted, or two of them."""
-    one = st.sampled_from(ways_of(op))
+    """Draw one corrupted argument, or two."""
+    one = st.sampled_from(all_corruptions(op))
     two = st.tuples(one, one).filter(lambda pair: pair[0].argument != pair[1].argument)
     return one.map(lambda w: (w,)) | two if len(op.inputs) + len(op.attrs) > 1 else one.map(lambda w: (w,))
 
 
-# -- judgement ---------------------------------------------------------------------------------------------------------
+# -- comparing runners -------------------------------------------------------------------------------------------------
 
 
 def snapshot(arguments: Mapping[str, Any]) -> dict[str, bytes]:
     return {k: v.tobytes() for k, v in arguments.items() if isinstance(v, np.ndarray) and v.dtype.kind not in "OT"}
 
 
-def is_foreign(op: Op, arguments: Mapping[str, Any]) -> bool:
-    """Whether a dtype is among the arguments that torch and JAX do not have."""
+def has_foreign_dtype(op: Op, arguments: Mapping[str, Any]) -> bool:
+    """Return whether an argument has a dtype that torch and JAX lack."""
     try:
         arrays = admit(op, arguments)
     except OpError:
@@ -136,25 +139,25 @@ def is_foreign(op: Op, arguments: Mapping[str, Any]) -> bool:
 
 
 def check_same(op: Op, arguments: Mapping[str, Any], runner: Runner, got: Outcome, want: Outcome) -> None:
-    """Two runners agree on a call."""
-    if isinstance(got, Refusal):
-        if got.kind == "ResourceExhaustedError" or any(words in got.message for words in FROM_DATA):
+    """Check that two runners agree on a call."""
+    if isinstance(got, Rejection):
+        if got.kind == "ResourceExhaustedError" or any(message in got.message for message in FROM_DATA):
             assert got.op == op.name
-            return  # another library needs more on the way; a compiler knows less
+            return  # another library may need more memory; a compiler knows less
         check_named(op, got)
-        if isinstance(want, Refusal):
+        if isinstance(want, Rejection):
             if (got.kind, OTHER_ARRAY.sub("got ndarray", got.message)) != (want.kind, want.message):
                 about_dtypes = ABOUT_DTYPES.search(got.message) and ABOUT_DTYPES.search(want.message)
-                # A compiler sees sizes and no ids, so an impossible size comes first; a kernel looks at the ids first.
+                # A compiler sees sizes but no ids, so it reports an impossible size first; a kernel reads ids first.
                 about_sizes = runner in (*TRACED, JAX_JIT) and got.message.startswith(SHARED)
-                assert about_dtypes or about_sizes or is_foreign(op, arguments), f"{got}\nNumPy: {want}"
+                assert about_dtypes or about_sizes or has_foreign_dtype(op, arguments), f"{got}\nNumPy: {want}"
         else:
-            assert is_foreign(op, arguments), f"refused by {runner.name} alone: {got}"
+            assert has_foreign_dtype(op, arguments), f"rejected only by {runner.name}: {got}"
         return
-    if isinstance(want, Refusal):
-        # Data come later; and XLA leaves out what has no elements, so that nobody looks at its ids.
+    if isinstance(want, Rejection):
+        # Traced runners see no data; and XLA drops computations without elements, so ids are not read.
         nothing = runner is JAX_JIT and not any(a.size for a in got)
-        assert runner in TRACED or nothing, f"answered by {runner.name} alone; NumPy: {want}"
+        assert runner in TRACED or nothing, f"accepted only by {runner.name}; NumPy: {want}"
         return
     assert [(a.shape, a.dtype) for a in got] == [(b.shape, b.dtype) for b in want]
     if runner not in TRACED:
@@ -162,17 +165,17 @@ def check_same(op: Op, arguments: Mapping[str, Any], runner: Runner, got: Outcom
             assert is_right(op, a, b), f"{a}\nNumPy: {b}"
 
 
-def judge(op: Op, what: tuple[Corrupted, ...], runners: tuple[Runner, ...]) -> Outcome:
-    """A corrupted call in NumPy's runner, whose outcome is given back, and in others."""
-    arguments, attrs = corrupted_call(op, what)
+def check_call(op: Op, corrupted: tuple[Corrupted, ...], runners: tuple[Runner, ...]) -> Outcome:
+    """Make a corrupted call in the NumPy runner and in others; compare, and return NumPy's outcome."""
+    arguments, attrs = corrupted_call(op, corrupted)
     before = snapshot(arguments)
     want = outcome(NUMPY, op, arguments, attrs)
     assert want is not None
     assert snapshot(arguments) == before
-    if isinstance(want, Refusal):
+    if isinstance(want, Rejection):
         check_named(op, want)
     for runner in runners:
-        again, attrs = corrupted_call(op, what)
+        again, attrs = corrupted_call(op, corrupted)
         if runner is JAX_JIT and _is_large(want):
             continue
         before = snapshot(again)
@@ -180,30 +183,30 @@ def judge(op: Op, what: tuple[Corrupted, ...], runners: tuple[Runner, ...]) -> O
         assert snapshot(again) == before, f"{runner.name} wrote into its arguments"
         if got is None:
             continue
-        if runner is JAX_32:  # other dtypes, so other answers
-            if isinstance(got, Refusal):
+        if runner is JAX_32:  # other dtypes, so other results
+            if isinstance(got, Rejection):
                 check_named(op, got)
             continue
-        check_same(op, corrupted_call(op, what)[0], runner, got, want)
+        check_same(op, corrupted_call(op, corrupted)[0], runner, got, want)
     return want
 
 
 def _is_large(want: Outcome) -> bool:
-    """XLA finds memory for results before a kernel can refuse anything."""
-    return isinstance(want, Refusal) and want.message.startswith(SHARED)
+    """Return whether the result is too large; XLA allocates it before a kernel can raise."""
+    return isinstance(want, Rejection) and want.message.startswith(SHARED)
 
 
 COMMON = {"deadline": None, "derandomize": True, "database": None, "phases": (Phase.explicit, Phase.generate)}
 HEALTH = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
-def drawn(op: Op, examples: int, runners: tuple[Runner, ...]) -> None:
-    """So many corrupted calls of an op."""
+def check_random_calls(op: Op, examples: int, runners: tuple[Runner, ...]) -> None:
+    """Check this many randomly corrupted calls of an op."""
 
     @settings(max_examples=examples, suppress_health_check=HEALTH, **COMMON)  # type: ignore[arg-type]
-    @given(what=strategy_of(op))
-    def run(what: tuple[Corrupted, ...]) -> None:
-        judge(op, what, runners)
+    @given(corrupted=strategy_of(op))
+    def run(corrupted: tuple[Corrupted, ...]) -> None:
+        check_call(op, corrupted, runners)
 
     run()
 
@@ -213,27 +216,27 @@ def by_name(op: Op) -> str:
 
 
 @pytest.mark.parametrize("op", OPS, ids=by_name)
-def test_every_way_for_numpy(op: Op) -> None:
-    """All of them, one by one; a disguise changes no bit, buffers for results are as they were after a refusal."""
+def test_every_corruption_in_numpy(op: Op) -> None:
+    """One by one; variants do not change a bit, and output buffers are unchanged after an error."""
     plain = outcome(NUMPY, op, *good_call(op)) or ()
-    for what in ways_of(op):
+    for corrupted in all_corruptions(op):
         try:
-            want = judge(op, (what,), ())
-            if what.way in FORMS and isinstance(good_call(op)[0][what.argument], np.ndarray | list):
-                assert not isinstance(want, Refusal)
+            want = check_call(op, (corrupted,), ())
+            if corrupted.corruption in VARIANTS and isinstance(good_call(op)[0][corrupted.argument], np.ndarray | list):
+                assert not isinstance(want, Rejection)
                 assert all(map(is_same, want, plain))
             buffers = tuple(np.full(o.shape, 1, o.dtype) for o in plain)
-            kept = [b.tobytes() for b in buffers]
-            arguments, attrs = corrupted_call(op, (what,))
+            contents = [b.tobytes() for b in buffers]
+            arguments, attrs = corrupted_call(op, (corrupted,))
             found = outcome(NUMPY, op, arguments, {**attrs, "out": buffers})
         except Exception as error:
-            error.add_note(f"{op.name}: {what}")
+            error.add_note(f"{op.name}: {corrupted}")
             raise
-        assert not isinstance(found, Refusal) or [b.tobytes() for b in buffers] == kept, what
+        assert not isinstance(found, Rejection) or [b.tobytes() for b in buffers] == contents, corrupted
 
 
-# Calls that some runner once answered wrongly, or refused by an error of somebody else's.
-ONCE_WRONG = [
+# Calls that a runner once computed wrongly, or rejected with an error of another library.
+REGRESSIONS = [
     ("Sub", "x", "thing_integer"),
     ("Concat", "values", "byte_swapped"),
     ("RaggedFillEmptyRows", "default_value", "thing_integer"),
@@ -267,22 +270,22 @@ ONCE_WRONG = [
 ]
 
 
-@pytest.mark.parametrize("once", ONCE_WRONG, ids="-".join)
-def test_regressions(once: tuple[str, str, str]) -> None:
-    name, argument, way = once
-    judge(CATALOG[name], (Corrupted(argument, way),), ACROSS)
+@pytest.mark.parametrize("regression", REGRESSIONS, ids="-".join)
+def test_regressions(regression: tuple[str, str, str]) -> None:
+    name, argument, corruption = regression
+    check_call(CATALOG[name], (Corrupted(argument, corruption),), ACROSS)
 
 
 def test_attributes_are_validated_before_arguments() -> None:
-    """Where both are wrong, every runner speaks of the same one."""
+    """If both are wrong, every runner reports the same one."""
     both = (Corrupted("indices", "thing_set"), Corrupted("sparse_gradient", "thing_none"))
-    found = judge(CATALOG["SparseSegmentSum"], both, ACROSS)
-    assert isinstance(found, Refusal)
+    found = check_call(CATALOG["SparseSegmentSum"], both, ACROSS)
+    assert isinstance(found, Rejection)
     assert found.argument == "sparse_gradient"
 
 
 def test_equal_attributes_of_other_types_are_validated_again() -> None:
-    """Calls like an earlier one skip its judgement; equal attributes and other orders in memory are not alike."""
+    """Repeated calls skip validation; attributes of other types or arrays of another memory order do not count."""
     x = np.zeros((2, 3), np.float32)
     for value in (0.0, -0.0, 0, -0.0):
         sign = np.signbit(np.float32(value))
@@ -292,12 +295,12 @@ def test_equal_attributes_of_other_types_are_validated_again() -> None:
         with pytest.raises(InvalidArgumentError, match="attribute index must be a whole number"):
             RAW["Column"](x, index=index)
     many = np.random.default_rng(0).standard_normal((64, 64, 3)).astype(np.float32)
-    sums = [RAW["Sum"](form, [0, 1]) for form in (np.asfortranarray(many), many, np.asfortranarray(many))]
+    sums = [RAW["Sum"](array, [0, 1]) for array in (np.asfortranarray(many), many, np.asfortranarray(many))]
     assert all(is_same(sums[0], other) for other in sums)
 
 
 def test_views_larger_than_memory_are_rejected() -> None:
-    """The same element over and over, which kernels cannot read in place."""
+    """One element repeated by strides of zero, which kernels cannot read in place."""
     for make, form in ((np.broadcast_to, np.float32(1)), (torch.broadcast_to, torch.ones(()))):
         with pytest.raises(ResourceExhaustedError, match="making data contiguous needs 13194139533312 bytes") as caught:
             RAW["SparseSegmentSum"](make(form, (2**40, 3)), [0], [0])
@@ -306,24 +309,24 @@ def test_views_larger_than_memory_are_rejected() -> None:
 
 @pytest.mark.parametrize("op", OPS, ids=by_name)
 def test_runners_agree(op: Op) -> None:
-    drawn(op, 9, ACROSS)
+    check_random_calls(op, 9, ACROSS)
 
 
 @pytest.mark.parametrize("op", KERNEL_OPS, ids=by_name)
 def test_compiled_calls_agree(op: Op) -> None:
-    drawn(op, 2, (JAX_JIT,))
+    check_random_calls(op, 2, (JAX_JIT,))
 
 
 @pytest.mark.parametrize("op", OPS, ids=by_name)
 @pytest.mark.slow
-def test_every_way_in_every_runner(op: Op) -> None:
-    """All that fail are shown, not only the first."""
+def test_every_corruption_in_every_runner(op: Op) -> None:
+    """Report all failures, not only the first."""
     failed = []
-    for what in ways_of(op):
+    for corrupted in all_corruptions(op):
         try:
-            judge(op, (what,), ACROSS)
+            check_call(op, (corrupted,), ACROSS)
         except Exception as error:
-            error.add_note(f"{op.name}: {what}")
+            error.add_note(f"{op.name}: {corrupted}")
             failed.append(error)
     if failed:
         raise ExceptionGroup(f"{len(failed)} ways of {op.name}", failed)
@@ -332,44 +335,44 @@ def test_every_way_in_every_runner(op: Op) -> None:
 @pytest.mark.parametrize("op", OPS, ids=by_name)
 @pytest.mark.slow
 def test_runners_agree_on_many(op: Op) -> None:
-    drawn(op, 400, ACROSS)
+    check_random_calls(op, 400, ACROSS)
     if op.kernel is not None:
-        drawn(op, 40, (JAX_JIT,))
+        check_random_calls(op, 40, (JAX_JIT,))
 
 
-# What a page can hold: arrays of a known dtype, and attributes that JSON can tell.
+# What a page can contain: arrays of a known dtype, and attributes that JSON can represent.
 TYPED = {
     *SHAPES, *INTEGERS, *FLOATS, *(d for d in DTYPES if d in NUMPY_DTYPE),
-    *(way for way, make in ATTRIBUTES.items() if type(make()) in (bool, int, float, str) and way not in UNWRITTEN),
+    *(k for k, make in ATTRIBUTES.items() if type(make()) in (bool, int, float, str) and k not in UNWRITTEN),
 }  # fmt: skip
 
 
-def ways_typed(op: Op) -> list[Corrupted]:
-    """What can be done to a call on a page that is saved."""
-    return [w for w in ways_of(op) if w.way in TYPED]
+def corruptions_on_pages(op: Op) -> list[Corrupted]:
+    """Return the corruptions that a saved page can represent."""
+    return [w for w in all_corruptions(op) if w.corruption in TYPED]
 
 
 def test_studio_agrees() -> None:
     """A page of every op, saved and run by Studio's verbs."""
     with studio_runner() as studio:
         for k, op in enumerate(OPS):
-            ways = ways_typed(op)
-            judge(op, (ways[k * 7919 % len(ways)],), (studio,))
+            corruptions = corruptions_on_pages(op)
+            check_call(op, (corruptions[k * 7919 % len(corruptions)],), (studio,))
 
 
 @pytest.mark.parametrize("op", OPS, ids=by_name)
 @pytest.mark.slow
 def test_studio_agrees_on_many(op: Op) -> None:
-    """Some of every argument's ways and of every attribute's, thirty and more in all."""
-    groups = [[w for w in ways_typed(op) if w.argument == name] for name in (*op.input_names, *op.attrs)]
+    """Some corruptions of every argument and attribute, at least thirty in all."""
+    groups = [[w for w in corruptions_on_pages(op) if w.argument == name] for name in (*op.input_names, *op.attrs)]
     each = -(-30 // len(groups))
     with studio_runner() as studio:
-        for k, ways in enumerate(groups):
+        for k, corruptions in enumerate(groups):
             for i in range(each):
-                judge(op, (ways[(k + i * len(ways) // each) % len(ways)],), (studio,))
+                check_call(op, (corruptions[(k + i * len(corruptions) // each) % len(corruptions)],), (studio,))
 
 
-def test_every_op_has_a_call_to_corrupt() -> None:
+def test_every_op_has_a_valid_call() -> None:
     assert len(OPS) >= 175
-    assert all(len({w.argument for w in ways_of(op)}) == len(op.inputs) + len(op.attrs) for op in OPS)
-    assert all(len(ways_of(op)) > 80 for op in OPS)
+    assert all(len({w.argument for w in all_corruptions(op)}) == len(op.inputs) + len(op.attrs) for op in OPS)
+    assert all(len(all_corruptions(op)) > 80 for op in OPS)

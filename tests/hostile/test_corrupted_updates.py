@@ -1,4 +1,4 @@
-"""Optimizer updates, plans and other state with every argument corrupted: the error names it, nothing is written."""
+"""Optimizer updates, plans and other state with every argument corrupted: errors name it, nothing is written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from corruptions import FORMS, corruptions_of
+from corruptions import VARIANTS, corruptions_of
 
 import rowgrad as rg
 import rowgrad._runtime.results
@@ -29,12 +29,12 @@ _STEP = optim.Step(lr=0.5)
 _PLAN = rg.Plan([3, 0, 3], [0, 0, 1], 4)
 
 
-# What lookups call their arguments; the words are TensorFlow's.
+# What TensorFlow's messages call the arguments of lookups.
 OUTSIDE = re.compile("params|embedding_weights|sp_ids|sparse_ids|sp_weights|sparse_weights|combiner|Dimensions|Shapes")
 
 
 class Subject(NamedTuple):
-    """A function, and good arguments for it; those of `updated` are what it writes."""
+    """A function and valid arguments for it; it writes those in `updated`."""
 
     name: str
     function: Callable[..., Any]
@@ -46,9 +46,9 @@ def _table() -> np.ndarray:
     return np.arange(1, 9, dtype=F).reshape(4, 2)
 
 
-def _planned(**given: Any) -> None:
-    plan = rg.Plan.of(*(given.pop(name) for name in PLAN))
-    optim.apply_planned("sgd", plan=plan, **given)
+def _planned(**arguments: Any) -> None:
+    plan = rg.Plan.of(*(arguments.pop(name) for name in PLAN))
+    optim.apply_planned("sgd", plan=plan, **arguments)
 
 
 def _own_parts(plan: rg.Plan) -> dict[str, Any]:
@@ -99,7 +99,7 @@ SUBJECTS = [
     Subject("Plan that counts", rg.Plan, lambda: {
         "indices": np.array([3, 0, 3]), "segment_ids": np.array([0, 0, 1]), "num_rows": 4}),
     Subject("SparseTensor", rg.SparseTensor, _sparse),
-    Subject("to_dense", lambda **given: rg.SparseTensor(**given).to_dense(), _sparse),
+    Subject("to_dense", lambda **arguments: rg.SparseTensor(**arguments).to_dense(), _sparse),
     *(Subject(f"lookup {library}", _lookup(False, library), _looked_up) for library in ("numpy", "torch", "jax")),
     *(Subject(f"safe lookup {library}", _lookup(True, library), lambda: _looked_up(default_id=1))
       for library in ("numpy", "torch", "jax")),
@@ -107,7 +107,7 @@ SUBJECTS = [
 
 
 @pytest.fixture(autouse=True)
-def _little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_memory_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rowgrad._runtime.results, "memory_limit", lambda: 1 << 26)
 
 
@@ -119,54 +119,57 @@ def _memory(arguments: dict[str, Any]) -> dict[str, bytes]:
     return found
 
 
-def _check_named(error: OpError, name: str, way: str) -> None:
-    shared = error.message.startswith(("OOM", "Encountered overflow", "Shape ["))  # no one argument is to blame
-    assert error.argument or shared, f"{name} {way}: {error!r}"
+def _check_named(error: OpError, name: str, corruption: str) -> None:
+    shared = error.message.startswith(("OOM", "Encountered overflow", "Shape ["))  # no single argument
+    assert error.argument or shared, f"{name} {corruption}: {error!r}"
 
 
-def _check_plain(error: Exception, name: str, way: str) -> None:
-    assert type(error) in (TypeError, ValueError), f"{name} {way}: {error!r}"
-    assert name in str(error) or OUTSIDE.search(str(error)), f"{name} {way}: {error!r}"
+def _check_plain(error: Exception, name: str, corruption: str) -> None:
+    assert type(error) in (TypeError, ValueError), f"{name} {corruption}: {error!r}"
+    assert name in str(error) or OUTSIDE.search(str(error)), f"{name} {corruption}: {error!r}"
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: s.name.replace(" ", "_"))
 def test_every_argument_corrupted(subject: Subject) -> None:
     subject.function(**subject.good())
-    refused = 0
+    rejected = 0
     for name, value in subject.good().items():
         plain = np.asarray(value) if isinstance(value, np.ndarray | list | int | float) else np.zeros(2)
-        ways = {**{k: (lambda x, arg, form=form: form(x)) for k, form in FORMS.items()}, **corruptions_of(_ANY, plain)}
-        for way, corrupt in ways.items():
-            given = {**subject.good(), name: corrupt(plain, _ANY)}
-            before = _memory(given)
+        corruptions = {
+            **{k: (lambda x, arg, variant=variant: variant(x)) for k, variant in VARIANTS.items()},
+            **corruptions_of(_ANY, plain),
+        }
+        for corruption, corrupt in corruptions.items():
+            arguments = {**subject.good(), name: corrupt(plain, _ANY)}
+            before = _memory(arguments)
             try:
-                subject.function(**given)
+                subject.function(**arguments)
             except OpError as error:
-                refused += 1
-                _check_named(error, name, way)
+                rejected += 1
+                _check_named(error, name, corruption)
             except (TypeError, ValueError) as error:
-                refused += 1
-                _check_plain(error, name, way)
+                rejected += 1
+                _check_plain(error, name, corruption)
             except Exception as error:
-                error.add_note(f"{subject.name}: {name} {way}")
+                error.add_note(f"{subject.name}: {name} {corruption}")
                 raise
             else:
                 before = {k: v for k, v in before.items() if k not in subject.updated and not k.startswith("slot")}
-            after = _memory(given)
-            assert {k: after[k] for k in before} == before, f"{name} {way}: written"
-    assert refused > 50
+            after = _memory(arguments)
+            assert {k: after[k] for k in before} == before, f"{name} {corruption}: written"
+    assert rejected > 50
 
 
 # -- tables of checkpoints ---------------------------------------------------------------------------------------------
 
 
 def test_every_byte_of_a_checkpoint_corrupted(tmp_path: Path) -> None:
-    """A table is read as it was written, or refused: there are checksums for all of it."""
+    """A table is read as it was written, or raises: checksums cover every byte."""
     table = _table()
     write_tensors(tmp_path / "model", {"table": table})
     files = sorted(tmp_path.iterdir())
     assert len(files) == 2
-    refused = unnamed = 0
+    rejected = unnamed = 0
     for path in files:
         good = path.read_bytes()
         corrupted = [good[:k] + bytes([good[k] ^ flip]) + good[k + 1 :] for k in range(len(good)) for flip in (1, 0xFF)]
@@ -175,10 +178,10 @@ def test_every_byte_of_a_checkpoint_corrupted(tmp_path: Path) -> None:
             try:
                 found = Checkpoint(tmp_path / "model")["table"]
             except OpError as error:
-                refused += str(tmp_path) in str(error)
+                rejected += str(tmp_path) in str(error)
                 unnamed += str(tmp_path) not in str(error)
             else:
                 assert np.array_equal(found, table)
         path.write_bytes(good)
-    assert refused > 200
+    assert rejected > 200
     assert unnamed == 0

@@ -20,7 +20,7 @@ from hostile_runners import (
     IN_PROCESS,
     JAX_JIT,
     NUMPY,
-    Refusal,
+    Rejection,
     Runner,
     outcome,
     studio_runner,
@@ -32,42 +32,42 @@ from rowgrad._catalog.spec import CATALOG
 from rowgrad._core import memory_limit
 
 PAGE = Path(__file__).parents[2] / "docs" / "hostile_input.md"
-# How a compiler says that it cannot know how many rows come out; then there is nothing to refuse yet.
+# Error messages that do not blame a single argument.
 NO_ONE_ARGUMENT = ("Encountered overflow", "Shape [", "Input indices should", "Input and output", "Expected ")
 SIZE_FROM_DATA = "the number of output rows depends on data"
 
 
 @pytest.fixture(scope="module")
 def studio() -> Iterator[Runner]:
-    with studio_runner() as made:
-        yield made
+    with studio_runner() as runner:
+        yield runner
 
 
-def held(case: Case, runner: Runner) -> None:
-    """What comes of a case in a runner is what the table says."""
+def check_case(case: Case, runner: Runner) -> None:
+    """Check that the outcome of a case in a runner is the one in the table."""
     op = CATALOG[case.op]
     before = {k: v.tobytes() for k, v in case.arguments.items() if isinstance(v, np.ndarray)}
     found = outcome(runner, op, dict(case.arguments))
     assert found is not None
     assert before == {k: v.tobytes() for k, v in case.arguments.items() if isinstance(v, np.ndarray)}
-    if runner is JAX_JIT and isinstance(found, Refusal) and found.message.startswith(SIZE_FROM_DATA):
-        assert any(None in o.shape for o in _known(case)), "its size is known, and still it was refused"
+    if runner is JAX_JIT and isinstance(found, Rejection) and found.message.startswith(SIZE_FROM_DATA):
+        assert any(None in o.shape for o in _inferred_outputs(case)), "raised although its size is static"
         return
-    if runner is JAX_JIT and isinstance(found, Refusal) and found.message.startswith("RESOURCE_EXHAUSTED"):
-        assert sum(prod(o.shape) for o in _known(case)) > memory_limit()
+    if runner is JAX_JIT and isinstance(found, Rejection) and found.message.startswith("RESOURCE_EXHAUSTED"):
+        assert sum(prod(o.shape) for o in _inferred_outputs(case)) > memory_limit()
         return
     if isinstance(case.expected, list):
-        assert not isinstance(found, Refusal), found
+        assert not isinstance(found, Rejection), found
         assert [x.tolist() for x in found] == case.expected
         return
-    assert isinstance(found, Refusal), found
+    assert isinstance(found, Rejection), found
     assert (found.kind, found.message) == case.expected
     assert found.op == case.op
     assert found.argument in op.input_names or found.kind == OOM or found.message.startswith(NO_ONE_ARGUMENT), found
 
 
-def _known(case: Case) -> Any:
-    """What is known of the outputs before data is seen; a refusal from shapes alone would have been a refusal."""
+def _inferred_outputs(case: Case) -> Any:
+    """Return the outputs inferred from shapes and sizes, before data is read."""
     from rowgrad._runtime.arrays import admit, avals_of, host_value
     from rowgrad._runtime.validation import infer
 
@@ -77,23 +77,23 @@ def _known(case: Case) -> Any:
     return infer(op, avals_of(op, arrays), host, dict(op.attrs))
 
 
-def _named(case: Case) -> Callable[..., None]:
-    runners = [r for r in (*IN_PROCESS, JAX_JIT) if r.speaks(CATALOG[case.op], case.arguments)]
+def _test_of(case: Case) -> Callable[..., None]:
+    runners = [r for r in (*IN_PROCESS, JAX_JIT) if r.supports(CATALOG[case.op], case.arguments)]
 
     @pytest.mark.parametrize("runner", [*runners, "studio"], ids=lambda r: r if isinstance(r, str) else r.name)
     def test(runner: Any, request: pytest.FixtureRequest) -> None:
-        held(case, request.getfixturevalue("studio") if runner == "studio" else runner)
+        check_case(case, request.getfixturevalue("studio") if runner == "studio" else runner)
 
     test.__doc__ = f"{case.number}: {case.what} ({case.op})"
     return test
 
 
 for _case in CASES:
-    assert _case.name not in globals(), f"two cases are called {_case.name}"
-    globals()[_case.name] = _named(_case)
+    assert _case.name not in globals(), f"two cases are named {_case.name}"
+    globals()[_case.name] = _test_of(_case)
 
 
-def test_every_number_of_the_lists_has_a_case() -> None:
+def test_every_published_entry_has_a_case() -> None:
     there = {case.number for case in CASES}
     assert set(NUMBERS) - there == set()
     assert there - set(NUMBERS) == set()
@@ -101,22 +101,21 @@ def test_every_number_of_the_lists_has_a_case() -> None:
 
 
 def test_most_cases_are_tested_in_every_runner() -> None:
-    asked = [r.name for case in CASES for r in (*IN_PROCESS, JAX_JIT) if r.speaks(CATALOG[case.op], case.arguments)]
+    tested = [r.name for case in CASES for r in (*IN_PROCESS, JAX_JIT) if r.supports(CATALOG[case.op], case.arguments)]
     for runner in (*IN_PROCESS, JAX_JIT):
-        assert asked.count(runner.name) == len(CASES), runner.name
+        assert tested.count(runner.name) == len(CASES), runner.name
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if not isinstance(c.expected, list)], ids=lambda c: c.name[5:])
-def test_buffers_are_as_they_were(case: Case) -> None:
-    """Outputs that were given are not written by a call that is refused."""
+def test_rejected_calls_do_not_write_output_buffers(case: Case) -> None:
     for shape in ((), (1,), (2, 2), (3, 2)):
         buffers = tuple(np.full(shape, 7, np.float32) for _ in CATALOG[case.op].outputs)
         found = outcome(NUMPY, CATALOG[case.op], {**case.arguments}, {"out": buffers})
-        assert isinstance(found, Refusal)
+        assert isinstance(found, Rejection)
         assert all((b == 7).all() for b in buffers)
 
 
-# -- lookups as people call them ---------------------------------------------------------------------------------------
+# -- public lookups ----------------------------------------------------------------------------------------------------
 
 TABLES = ("numpy", "torch", "jax")
 
@@ -138,10 +137,10 @@ MALFORMED: list[tuple[str, tuple[Any, Any, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("number", "parts", "argument", "words"), MALFORMED, ids=[m[0] for m in MALFORMED])
-def test_it_is_not_a_valid_sparse_tensor(number: str, parts: tuple[Any, Any, Any], argument: str, words: str) -> None:
+@pytest.mark.parametrize(("number", "parts", "argument", "message"), MALFORMED, ids=[m[0] for m in MALFORMED])
+def test_malformed_sparse_tensors_raise(number: str, parts: tuple[Any, Any, Any], argument: str, message: str) -> None:
     assert number in NUMBERS
-    with pytest.raises(rg.errors.InvalidArgumentError, match=re.escape(words)) as caught:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=re.escape(message)) as caught:
         rg.SparseTensor(*parts)
     assert caught.value.argument == argument
 
@@ -160,7 +159,7 @@ LOOKED_UP: list[tuple[str, tuple[Any, Any, Any], str]] = [
 
 @pytest.mark.parametrize("library", TABLES)
 @pytest.mark.parametrize(("number", "parts", "message"), LOOKED_UP, ids=[m[0] for m in LOOKED_UP])
-def test_lookups_reject_it(library: str, number: str, parts: tuple[Any, Any, Any], message: str) -> None:
+def test_lookups_reject_malformed_input(library: str, number: str, parts: tuple[Any, Any, Any], message: str) -> None:
     assert number in NUMBERS
     with pytest.raises(rg.errors.InvalidArgumentError) as caught:
         rg.safe_embedding_lookup_sparse(_table(library), rg.SparseTensor(*parts), combiner="sum")
@@ -184,8 +183,8 @@ def test_cve_2022_23560_dense_arrays_are_not_written_outside() -> None:
             dense()
 
 
-def test_the_page_has_the_list() -> None:
-    """docs/hostile_input.md names every number with its tests, in the table's order."""
+def test_docs_page_has_the_list() -> None:
+    """docs/hostile_input.md lists every entry with its tests, in the table's order."""
     text = PAGE.read_text(encoding="utf-8")
-    listed = [line for line in text.splitlines() if re.match(r"\| (CVE-|tf#)", line)]
-    assert listed == table().splitlines(), "write the table anew: python tests/hostile/cve_cases.py"
+    rows = [line for line in text.splitlines() if re.match(r"\| (CVE-|tf#)", line)]
+    assert rows == table().splitlines(), "update the table: python tests/hostile/cve_cases.py"

@@ -1,4 +1,4 @@
-"""The XLA target `rowgrad_kernel` called by hand: an invalid call raises before anything is read or written."""
+"""The XLA target `rowgrad_kernel` called directly: an invalid call raises before anything is read or written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOOD = [KERNEL["sparse_segment_grad"], 0, 4, F32, -1, I32, -1, I32, -1, I32, 0, 
 
 
 def good_script() -> list[int]:
-    """What `lower` writes for the call above."""
+    """Return the script that `lower` writes for the call above."""
     from rowgrad._catalog.spec import CATALOG
     from rowgrad._runtime.numpy_runner import constants_of
 
@@ -33,11 +33,11 @@ def good_script() -> list[int]:
 def call(script: Any, *arrays: Any, rows: tuple[int, ...] = (5, 3), dtype: Any = np.float32, results: int = 1) -> Any:
     out = tuple(jax.ShapeDtypeStruct(rows, dtype) for _ in range(results))
     run = jax.ffi.ffi_call("rowgrad_kernel", out)
-    words = np.asarray(script)
-    return jax.block_until_ready(jax.jit(lambda *x: run(*x, call=words, got="", op="SparseSegmentSumGrad"))(*arrays))
+    values = np.asarray(script)
+    return jax.block_until_ready(jax.jit(lambda *x: run(*x, call=values, got="", op="SparseSegmentSumGrad"))(*arrays))
 
 
-def test_a_call_that_an_op_makes_runs() -> None:
+def test_the_script_of_an_op_runs() -> None:
     (table,) = call(np.array(good_script(), np.int64), GRAD, IDS, SEGMENTS)
     assert np.asarray(table)[:, 0].tolist() == [1.0, 0.0, 0.0, 0.0, 2.0]
 
@@ -76,13 +76,13 @@ FORGED = {
 
 
 @pytest.mark.parametrize("case", FORGED)
-def test_a_forged_call_is_an_error(case: str) -> None:
+def test_forged_calls_raise(case: str) -> None:
     script, arrays, more = FORGED[case]
     with pytest.raises(Exception, match="rowgrad"):
         call(np.array(script, np.int64), *arrays, **more)
 
 
-def test_a_script_of_another_dtype_is_an_error() -> None:
+def test_scripts_of_other_dtypes_raise() -> None:
     with pytest.raises(Exception, match="rowgrad"):
         call(np.array(good_script(), np.int32), GRAD, IDS, SEGMENTS)
 

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.skipif(
     reason="no fork on this system, or a Python whose own dictionaries do not survive one while threads work",
 )
 
-# A process that has imported everything and called nothing forks a process per trial, which so makes its first call;
-# a thread of it makes that call, and the trial's child is forked at some moment of it.
+# A process that has imported everything but made no call forks one process per trial, so that each makes its first
+# call. A thread makes that call, and the trial's child is forked at some moment of it.
 TRIALS = """
 import os, random, signal, sys, threading, time, warnings
 import numpy as np
@@ -91,7 +91,7 @@ except ValueError as error:
 """
 
 # A child forked during torch's own first operations can hang inside torch (docs/threads_and_memory.md). They run before
-# the first fork, so that the trials test rowgrad's first calls alone.
+# the first fork, so that the trials test only rowgrad's first calls.
 TORCH = "import torch; torch.set_num_threads(1); torch.ones((4, 2))[:1].sum(); torch.tensor([0, 3])"
 TORCH_CALLS = """
 x = torch.ones((4, 2))
@@ -110,27 +110,27 @@ def run_trials(trials: int, imports: str, calls: str) -> None:
     assert (done.returncode, done.stdout) == (0, f"{trials} trials, 0 failed\n"), done.stderr
 
 
-def test_no_child_waits_for_an_import_of_its_parent() -> None:
+def test_children_do_not_wait_for_imports_of_their_parent() -> None:
     run_trials(40, "", NUMPY_CALLS)
 
 
-def test_no_child_waits_for_the_torch_runner() -> None:
+def test_children_do_not_wait_for_the_torch_runner() -> None:
     pytest.importorskip("torch")
     run_trials(10, TORCH, TORCH_CALLS)
 
 
 @pytest.mark.slow
-def test_a_thousand_forks_in_first_calls() -> None:
+def test_thousand_forks_in_first_calls() -> None:
     run_trials(1000, "", NUMPY_CALLS)
 
 
 @pytest.mark.slow
-def test_a_thousand_forks_in_first_calls_with_torch() -> None:
+def test_thousand_forks_in_first_calls_with_torch() -> None:
     pytest.importorskip("torch")
     run_trials(1000, TORCH, TORCH_CALLS)
 
 
-def test_first_calls_load_no_module_of_numpy() -> None:
+def test_first_calls_import_no_numpy_module() -> None:
     code = """
     import sys
     import numpy as np

@@ -1,4 +1,4 @@
-"""Many threads do the same thing at the same moment, especially for the first time: docs/threads_and_memory.md.
+"""Many threads do the same thing at the same time, especially for the first time: docs/threads_and_memory.md.
 
 What holds without a GIL also holds with one, so every Python runs these tests, with the shortest switch interval.
 """
@@ -26,7 +26,7 @@ THREADS = 32
 
 
 @pytest.fixture(autouse=True)
-def _switches_at_once() -> Iterator[None]:
+def _shortest_switch_interval() -> Iterator[None]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -34,7 +34,7 @@ def _switches_at_once() -> Iterator[None]:
 
 
 def at_once(work: Callable[[int], Any], threads: int = THREADS) -> list[Any]:
-    """What each of so many threads gives that begin together; raises what one of them raised."""
+    """Return the results of this many threads that start together; raise what one of them raised."""
     begin = threading.Barrier(threads)
     found: list[Any] = [None] * threads
     raised: list[BaseException] = []
@@ -56,7 +56,7 @@ def at_once(work: Callable[[int], Any], threads: int = THREADS) -> list[Any]:
     return found
 
 
-# -- the first time ----------------------------------------------------------------------------------------------------
+# -- first calls -------------------------------------------------------------------------------------------------------
 
 FIRST = """
 import hashlib, importlib, random, sys, threading
@@ -118,15 +118,15 @@ MODULES = ["rowgrad.graph", "rowgrad.graph.export", "rowgrad.graph.enuspace", "r
            "rowgrad.compat.v1", "rowgrad.cli", "rowgrad.tour", "samples"]  # fmt: skip
 
 
-def test_the_first_call_of_everything_by_all_threads() -> None:
-    """In a process of its own, threads import rowgrad and call every op, each in an order of its own."""
+def test_first_calls_of_every_op_from_all_threads() -> None:
+    """In a new process, threads import rowgrad and call every op, each in its own order."""
     code = FIRST.format(path=[str(Path(__file__).parents[1])], modules=MODULES)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
 def test_all_threads_get_the_same_function_for_an_op(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of results that are named tuples, two functions would make two types."""
+    """Two functions would create two types of named tuples."""
     for _ in range(20):
         monkeypatch.setattr(ops, "_FUNCTIONS", {})
         table = OpTable()
@@ -135,8 +135,8 @@ def test_all_threads_get_the_same_function_for_an_op(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python always has a GIL")
-def test_no_module_turns_the_gil_on() -> None:
-    """Python turns it on for a module that does not say it is safe without."""
+def test_no_module_enables_the_gil() -> None:
+    """Python enables it for a module that does not declare that it is safe without."""
     code = (
         f"import importlib, sys; [importlib.import_module(m) for m in {MODULES[:-1]!r}]; print(sys._is_gil_enabled())"
     )
@@ -149,14 +149,14 @@ def test_threads_that_read_the_same_arrays() -> None:
     table, ids = rng.normal(size=(50, 4)).astype(np.float32), rng.integers(0, 50, 200)
     segments = np.sort(rng.integers(0, 20, 200))
     plan = rg.Plan(ids, segments, num_rows=50, num_segments=20)
-    wanted = OPS["SparseSegmentMean"](table, ids, segments)
+    expected = OPS["SparseSegmentMean"](table, ids, segments)
     grad = rng.normal(size=(20, 4)).astype(np.float32)
     rows = OPS["SparseSegmentSumGradV2"](grad, ids, segments, 50)
 
     def work(k: int) -> bool:
         right = True
         for _ in range(60):
-            right &= same_bits(OPS["SparseSegmentMean"](table, ids, segments), wanted)
+            right &= same_bits(OPS["SparseSegmentMean"](table, ids, segments), expected)
             planned = OPS["SparseSegmentSumGradV2"](grad, plan=plan)
             right &= all(map(same_bits, planned, rows))
         return right
@@ -164,8 +164,8 @@ def test_threads_that_read_the_same_arrays() -> None:
     assert all(at_once(work))
 
 
-def test_validation_cache_evicted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each thread has shapes that others have, too; so few are remembered that all are forgotten all the time."""
+def test_validation_cache_evicted_by_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads share shapes, and the cache is so small that entries are evicted all the time."""
     monkeypatch.setattr(numpy_runner, "_MAX_PREPARED", 3)
     monkeypatch.setattr(numpy_dense, "_MAX_PREPARED", 3)
 
@@ -186,16 +186,16 @@ def test_validation_cache_evicted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_a_size_that_changes_after_validation(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
-    """The call has the size it was judged with, and so have later calls with that size: ids beyond it are refused."""
+    """The call, and later calls with that size, use the validated size: ids beyond it raise."""
     grad, ids, segments = np.ones((2, 4), np.float32), np.array([0, 2]), np.array([0, 1])
-    size, judge = np.array(3, dtype), numpy_runner.infer
+    size, original = np.array(3, dtype), numpy_runner.infer
 
     def infer(*args: Any) -> Any:
-        judged = judge(*args)
+        inferred = original(*args)
         change = threading.Thread(target=size.fill, args=(40,))
         change.start()
         change.join()
-        return judged
+        return inferred
 
     numpy_runner._PREPARED.clear()
     monkeypatch.setattr(numpy_runner, "infer", infer)
@@ -210,12 +210,12 @@ def test_a_size_that_changes_after_validation(monkeypatch: pytest.MonkeyPatch, d
 def test_sizes_of_a_dense_op_that_change_before_validation(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[list[int]], Any]
 ) -> None:
-    """What is remembered of a call is what was judged, not what the caller's sizes were a moment before."""
-    x, sizes, judge = np.arange(12.0), make([3, 4]), numpy_dense.admit
+    """The cache stores what was validated, not the caller's sizes a moment before."""
+    x, sizes, original = np.arange(12.0), make([3, 4]), numpy_dense.admit
 
     def admit(*args: Any) -> Any:
         sizes[0], sizes[1] = 4, 3
-        return judge(*args)
+        return original(*args)
 
     numpy_dense._PREPARED.clear()
     monkeypatch.setattr(numpy_dense, "admit", admit)
@@ -228,32 +228,32 @@ def test_sizes_of_a_dense_op_that_change_before_validation(
 # -- sessions ----------------------------------------------------------------------------------------------------------
 
 
-def counting() -> tuple[ClientSession, Any]:
-    """A session with two Variables that every run makes greater by one, and what to run."""
+def counting_session() -> tuple[ClientSession, Any]:
+    """Return a session with two Variables that every run increments, and what to run."""
     root = Scope.new_root_scope()
     pair = [ops.Variable(root.with_op_name(name), np.zeros(3)) for name in "ab"]
     return ClientSession(root), [ops.AssignAdd(root, v, np.ones(3)) for v in pair]
 
 
 def test_no_update_of_a_variable_is_lost() -> None:
-    session, steps = counting()
+    session, steps = counting_session()
     at_once(lambda k: [session.run(steps) for _ in range(20)])
     assert session.runs == 20 * THREADS
     assert {name: v.tolist() for name, v in session.variables.items()} == dict.fromkeys("ab", [20.0 * THREADS] * 3)
 
 
-def test_variables_are_those_between_two_runs(tmp_path: Path) -> None:
-    """Some threads run; the others look, save what they see, and see two Variables that go together."""
-    session, steps = counting()
+def test_variables_are_read_between_runs(tmp_path: Path) -> None:
+    """While some threads run, others read and save Variables; both Variables must always agree."""
+    session, steps = counting_session()
 
-    def look(k: int) -> bool:
-        seen = [session.variables]
+    def read(k: int) -> bool:
+        observed = [session.variables]
         if session.runs % 8 == k:
             session.save(tmp_path / f"{k}.state")
-            other, _ = counting()
+            other, _ = counting_session()
             other.restore(tmp_path / f"{k}.state")
-            seen.append(other.variables)
-        return all(v["a"].tolist() == v["b"].tolist() for v in seen)
+            observed.append(other.variables)
+        return all(v["a"].tolist() == v["b"].tolist() for v in observed)
 
     def work(k: int) -> bool:
         together = True
@@ -261,16 +261,16 @@ def test_variables_are_those_between_two_runs(tmp_path: Path) -> None:
             if k % 2:
                 session.run(steps)
             else:
-                together &= look(k)
+                together &= read(k)
         return together
 
     assert all(at_once(work, 8))
 
 
-def test_a_look_does_not_put_a_first_value_in_place_of_a_later_one() -> None:
-    """One thread asks for Variables that no run has needed yet, while others run."""
+def test_reading_does_not_reset_variables() -> None:
+    """One thread reads Variables that no run has initialized yet, while others run."""
     for _ in range(60):
-        session, steps = counting()
+        session, steps = counting_session()
         at_once(lambda k, s=session, t=steps: s.variables if k % 2 else s.run(t), 8)
         assert session.variables["a"].tolist() == [4.0] * 3
 

@@ -22,11 +22,11 @@ def guarded(rows: int) -> tuple[objects.Guarded, np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", objects.SUBCLASSES)
-def test_out_is_what_numpy_says_it_is(kind: type[objects.InconsistentArray]) -> None:
-    """A buffer of two rows that claims to have six is not written to."""
+def test_out_size_is_read_from_numpy(kind: type[objects.InconsistentArray]) -> None:
+    """A buffer of two rows that claims to have six is not written."""
     claims = type("Claims", (kind,), {"shape": (6, 3), "dtype": np.dtype(np.float32), "flags": objects.GoodFlags()})
     around, small = guarded(2)
-    out = objects.of_class(claims, small)
+    out = objects.as_class(claims, small)
     with pytest.raises(
         rg.errors.InvalidArgumentError, match=r"must be a writable, contiguous, aligned .*; got float32\[2,3\]"
     ):
@@ -36,24 +36,24 @@ def test_out_is_what_numpy_says_it_is(kind: type[objects.InconsistentArray]) -> 
 
 
 @pytest.mark.parametrize("kind", objects.SUBCLASSES)
-def test_a_good_buffer_of_any_class_is_written_to(kind: type[objects.InconsistentArray]) -> None:
+def test_a_valid_buffer_of_any_class_is_written(kind: type[objects.InconsistentArray]) -> None:
     around, whole = guarded(6)
-    out = objects.of_class(kind, whole)
+    out = objects.as_class(kind, whole)
     assert OPS["SparseSegmentSumGrad"](GRAD, IDS, SEGMENTS, 6, out=out) is out
     assert around.are_intact()
     assert whole[:, 0].tolist() == [1, 0, 0, 0, 0, 2]
 
 
 @pytest.mark.parametrize("kind", objects.SUBCLASSES)
-def test_a_table_is_what_numpy_says_it_is(kind: type[objects.InconsistentArray]) -> None:
+def test_table_size_is_read_from_numpy(kind: type[objects.InconsistentArray]) -> None:
     claims = type("Claims", (kind,), {"shape": (6, 3), "dtype": np.dtype(np.float32), "flags": objects.GoodFlags()})
     around, small = guarded(2)
     with pytest.raises(rg.errors.OpError):
-        optim.apply_rows("sgd", objects.of_class(claims, small), (), GRAD[:1], np.array([5]), optim.Step(lr=1.0))
+        optim.apply_rows("sgd", objects.as_class(claims, small), (), GRAD[:1], np.array([5]), optim.Step(lr=1.0))
     assert around.are_intact()
     assert not small.any()
     around, whole = guarded(6)
-    optim.apply_rows("sgd", objects.of_class(kind, whole), (), GRAD[:1], np.array([5]), optim.Step(lr=1.0))
+    optim.apply_rows("sgd", objects.as_class(kind, whole), (), GRAD[:1], np.array([5]), optim.Step(lr=1.0))
     assert around.are_intact()
     assert whole[5].tolist() == [-1, -1, -1]
 
@@ -61,18 +61,18 @@ def test_a_table_is_what_numpy_says_it_is(kind: type[objects.InconsistentArray])
 def test_the_array_interface_of_a_table_is_not_used() -> None:
     elsewhere = np.zeros((6, 3), np.float32)
 
-    class Elsewhere(np.ndarray):
+    class OtherMemory(np.ndarray):
         __array_interface__ = elsewhere.__array_interface__  # type: ignore[assignment]
 
     table = np.zeros((6, 3), np.float32)
-    optim.apply_rows("sgd", table.view(Elsewhere), (), GRAD[:1], np.array([5]), optim.Step(lr=1.0))
+    optim.apply_rows("sgd", table.view(OtherMemory), (), GRAD[:1], np.array([5]), optim.Step(lr=1.0))
     assert not elsewhere.any()
     assert table[5, 0] == -1
 
 
 @pytest.mark.parametrize("change", ["shape", "dtype", "resize"])
-def test_an_array_that_another_argument_changes(change: str) -> None:
-    """Whatever a conversion does to the table, the step does not use what it was before."""
+def test_a_table_changed_by_converting_another_argument(change: str) -> None:
+    """Whatever a conversion does to the table, the step does not use its earlier memory."""
     table = np.zeros((6, 3), np.float32)
 
     def act() -> None:
@@ -86,14 +86,14 @@ def test_an_array_that_another_argument_changes(change: str) -> None:
     assert not table.any()
 
 
-def test_data_that_the_conversion_of_ids_shrinks() -> None:
+def test_data_shrunk_by_converting_ids() -> None:
     data = np.ones((6, 3), np.float32)
     ids = objects.Converted(np.array([0, 5]), lambda: data.resize((1, 3), refcheck=False))
     with pytest.raises(rg.errors.OpError, match="out of range"):
         OPS["SparseSegmentSum"](data, ids, np.array([0, 0]))
 
 
-def test_data_of_a_subclass_that_the_conversion_of_ids_shrinks() -> None:
+def test_subclass_data_shrunk_by_converting_ids() -> None:
     data = objects.owning(objects.InconsistentArray, np.ones((6, 3), np.float32))
     ids = objects.Converted(np.array([0, 5]), lambda: data.resize((1, 3), refcheck=False))
     with pytest.raises(rg.errors.OpError, match="out of range"):
@@ -101,7 +101,7 @@ def test_data_of_a_subclass_that_the_conversion_of_ids_shrinks() -> None:
 
 
 class PlanOnce:
-    """A plan whose arrays are longer at the first read than ever after."""
+    """A plan whose arrays are longer at the first read than later."""
 
     def __init__(self) -> None:
         self.plan, self.reads = rg.Plan([3, 0, 3], [0, 0, 1], num_rows=4), dict.fromkeys(rg._catalog.spec.PLAN, 0)
@@ -113,7 +113,7 @@ class PlanOnce:
 
 
 @pytest.mark.parametrize("planned", ["op", "update"])
-def test_every_part_of_a_plan_is_read_once(planned: str) -> None:
+def test_every_array_of_a_plan_is_read_once(planned: str) -> None:
     plan = PlanOnce()
     if planned == "op":
         OPS["SparseSegmentSumGrad"](GRAD, plan=plan)
@@ -124,7 +124,7 @@ def test_every_part_of_a_plan_is_read_once(planned: str) -> None:
 
 
 class Size(int):
-    """Another number each time it is read."""
+    """A different number each time it is read."""
 
     def __int__(self) -> int:
         return 6
@@ -156,7 +156,7 @@ def test_a_changed_step_is_rejected() -> None:
         optim.apply_rows("sgd", table, (), GRAD[:1], np.array([5]), step)
 
 
-def test_messages_hold_no_address() -> None:
+def test_messages_contain_no_address() -> None:
     rows = rg.IndexedRows(GRAD, np.array([0, 1]), object())  # type: ignore[arg-type]
     calls = [
         lambda: OPS["SparseSegmentSumGrad"](GRAD, IDS, SEGMENTS, 6, out=[object()]),

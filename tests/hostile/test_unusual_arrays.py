@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from hostile_runners import Refusal, computed_ops, formed, from_tensor, jax_of, refusal_of, several, tensor_of
+from hostile_runners import Rejection, as_tuple, computed_ops, converted, from_tensor, jax_of, rejection_of, tensor_of
 from jax.experimental import sparse
 from outcome_checks import check_named, good_call, is_right
 from torch import Tensor
@@ -28,13 +28,13 @@ from rowgrad.raw_ops import OPS
 
 
 class OwnTensor(Tensor):
-    """A class of somebody's own."""
+    """A user's subclass."""
 
 
 def _freed(x: Tensor) -> Tensor:
-    made = x.clone()
-    made.untyped_storage().resize_(0)
-    return made
+    copy = x.clone()
+    copy.untyped_storage().resize_(0)
+    return copy
 
 
 def _in_inference(x: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ def _nested(layout: torch.layout) -> Callable[[Tensor], Tensor]:
     return lambda x: torch.nested.nested_tensor([x, x], layout=layout)
 
 
-# The same elements: the answer is that of a plain tensor.
+# The same elements: the result is that of a plain tensor.
 TENSORS: dict[str, Callable[[Tensor], Tensor]] = {
     "negated_view": lambda x: torch._neg_view(-x),
     "conjugated_view": lambda x: x.to(torch.complex64).conj(),
@@ -68,7 +68,7 @@ TENSORS: dict[str, Callable[[Tensor], Tensor]] = {
     "transposed": lambda x: x.mT.contiguous().mT,
     "unaligned": _unaligned,
 }
-# No elements side by side, or none of a known dtype, or none at all.
+# Elements that are not contiguous, of an unknown dtype, or missing.
 NO_TENSORS: dict[str, Callable[[Tensor], Tensor]] = {
     "freed": _freed,
     "lazy": lambda x: torch.nn.UninitializedParameter(),
@@ -94,7 +94,7 @@ def _deleted(x: jax.Array) -> jax.Array:
 def _donated(x: jax.Array) -> jax.Array:
     made = jax.device_put(np.array(x), may_alias=False)
     jax.device_put(made, donate=True)
-    made.delete()  # where the platform kept it
+    made.delete()  # if the platform did not delete it
     return made
 
 
@@ -126,30 +126,30 @@ NO_JAX_ARRAYS: dict[str, Callable[[jax.Array], Any]] = {
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 
-def judge(op: Op, own: Callable[[Any], Any], kind: type, form: Callable[[Any], Any], refused: bool) -> int:
-    """An op with each of its arguments in that form; gives back how many calls that were."""
+def check_op(op: Op, convert: Callable[[Any], Any], kind: type, variant: Callable[[Any], Any], rejected: bool) -> int:
+    """Call an op with each of its arguments as such an array; return the number of calls."""
     arguments, attrs = good_call(op)
     calls = 0
     for arg in op.inputs:
-        given = formed(op, dict(arguments), own)
-        first = given[arg.name][0] if arg.many else given[arg.name]
+        inputs = converted(op, dict(arguments), convert)
+        first = inputs[arg.name][0] if arg.many else inputs[arg.name]
         if not isinstance(first, kind):
             continue
         try:
-            strange = form(first)
+            unusual = variant(first)
         except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError):
-            continue  # no such form of these elements
-        given[arg.name] = [strange, *given[arg.name][1:]] if arg.many else strange
+            continue  # this variant does not exist for these elements
+        inputs[arg.name] = [unusual, *inputs[arg.name][1:]] if arg.many else unusual
         calls += 1
         where = f"{op.name}: {arg.name}"
-        found = _outcome(op, given, attrs, where)
-        if refused:
-            assert isinstance(found, Refusal), f"{where} was answered: {found}"
+        found = _outcome(op, inputs, attrs, where)
+        if rejected:
+            assert isinstance(found, Rejection), f"{where} returned: {found}"
             check_named(op, found)
             assert (found.argument or "").partition("[")[0] == arg.name, f"{where}: {found}"
             continue
-        want = _outcome(op, _plain_call(op, arguments, arg.name, strange), attrs, where)
-        if isinstance(found, Refusal) or isinstance(want, Refusal):  # complex numbers, where an op has none
+        want = _outcome(op, _plain_call(op, arguments, arg.name, unusual), attrs, where)
+        if isinstance(found, Rejection) or isinstance(want, Rejection):  # unsupported complex numbers
             assert found == want, where
             continue
         assert all(isinstance(o, kind) for o in found), f"{where}: {[type(o) for o in found]}"
@@ -158,18 +158,18 @@ def judge(op: Op, own: Callable[[Any], Any], kind: type, form: Callable[[Any], A
     return calls
 
 
-def _outcome(op: Op, given: dict[str, Any], attrs: dict[str, Any], where: str) -> tuple[Any, ...] | Refusal:
+def _outcome(op: Op, inputs: dict[str, Any], attrs: dict[str, Any], where: str) -> tuple[Any, ...] | Rejection:
     try:
-        return several(OPS[op.name](**given, **attrs))
+        return as_tuple(OPS[op.name](**inputs, **attrs))
     except OpError as error:
-        return refusal_of(error)
+        return rejection_of(error)
     except Exception as error:
         error.add_note(where)
         raise
 
 
-def _plain_call(op: Op, arguments: dict[str, Any], name: str, strange: Any) -> dict[str, Any]:
-    plain = _numpy(strange)
+def _plain_call(op: Op, arguments: dict[str, Any], name: str, unusual: Any) -> dict[str, Any]:
+    plain = _numpy(unusual)
     return {**arguments, name: [plain, *arguments[name][1:]] if isinstance(arguments[name], list) else plain}
 
 
@@ -180,31 +180,31 @@ def _numpy(value: Any) -> np.ndarray:
     return from_tensor(plain)
 
 
-def _ops(forms: dict[str, Any], name: str, most: int) -> tuple[Op, ...]:
-    """Every so many of the ops, others for every form."""
+def _ops(variants: dict[str, Any], name: str, most: int) -> tuple[Op, ...]:
+    """Return a subset of the ops, a different one for every variant."""
     ops = computed_ops()
     step = max(1, len(ops) // most)
-    return ops[list(forms).index(name) % step :: step]
+    return ops[list(variants).index(name) % step :: step]
 
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's: nested, quantized and sparse tensors are said to be prototypes
+        warnings.simplefilter("ignore")  # torch warns that nested, quantized and sparse tensors are prototypes
         yield
 
 
 def tensors(name: str, most: int) -> None:
-    refused = name in NO_TENSORS
-    forms = NO_TENSORS if refused else TENSORS
-    assert sum(judge(op, tensor_of, Tensor, forms[name], refused) for op in _ops(forms, name, most))
+    rejected = name in NO_TENSORS
+    variants = NO_TENSORS if rejected else TENSORS
+    assert sum(check_op(op, tensor_of, Tensor, variants[name], rejected) for op in _ops(variants, name, most))
 
 
 def jax_arrays(name: str, most: int) -> None:
-    refused = name in NO_JAX_ARRAYS
-    forms = NO_JAX_ARRAYS if refused else JAX_ARRAYS
+    rejected = name in NO_JAX_ARRAYS
+    variants = NO_JAX_ARRAYS if rejected else JAX_ARRAYS
     with x64():
-        assert sum(judge(op, jax_of, jax.Array, forms[name], refused) for op in _ops(forms, name, most))
+        assert sum(check_op(op, jax_of, jax.Array, variants[name], rejected) for op in _ops(variants, name, most))
 
 
 @pytest.mark.parametrize("name", [*TENSORS, *NO_TENSORS])
@@ -230,17 +230,17 @@ def test_jax_arrays_of_every_op(name: str) -> None:
 
 
 def test_meta_tensors_mixed_with_others() -> None:
-    """A tensor that has a shape only goes with others of its kind, in every op of several tensors."""
+    """A tensor without memory only goes with others of its kind, in every op of several tensors."""
     for op in computed_ops():
         arguments, attrs = good_call(op)
-        given = formed(op, dict(arguments), tensor_of)
-        names = [n for n, v in given.items() if isinstance(v, Tensor) and v.ndim]
+        inputs = converted(op, dict(arguments), tensor_of)
+        names = [n for n, v in inputs.items() if isinstance(v, Tensor) and v.ndim]
         if len(names) < 2:
             continue
-        given[names[0]] = given[names[0]].to("meta")
+        inputs[names[0]] = inputs[names[0]].to("meta")
         try:
-            found = several(OPS[op.name](**given, **attrs))
+            found = as_tuple(OPS[op.name](**inputs, **attrs))
         except OpError as error:
-            check_named(op, refusal_of(error))
+            check_named(op, rejection_of(error))
         else:
             assert all(o.is_meta for o in found), op.name

@@ -1,7 +1,7 @@
-"""A program for four devices: sharded arrays under jit, without shard_map.
+"""Check on four devices: sharded arrays under jit, without shard_map.
 
-Its argument is the partitioner, "shardy" or "gspmd", or "explicit" for a mesh with shardings in types. It prints "done"
-at the end.
+The argument is the partitioner, "shardy" or "gspmd", or "explicit" for a mesh with shardings in types. The last line
+printed is "done".
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ else:
     MESH = Mesh(np.array(jax.devices()), ("x",))
 
 
-def compiled(f: Any, given: Any, specs: Any) -> tuple[Any, Any]:
-    """A program for arrays that are sharded so, and its results. A warning is an error."""
-    placed = [jax.device_put(x, NamedSharding(MESH, s)) for x, s in zip(given, specs, strict=True)]
+def compiled(f: Any, inputs: Any, specs: Any) -> tuple[Any, Any]:
+    """Compile `f` for arrays with these shardings and run it. Warnings are errors."""
+    placed = [jax.device_put(x, NamedSharding(MESH, s)) for x, s in zip(inputs, specs, strict=True)]
     program = jax.jit(f).lower(*placed).compile()
     return program, jax.block_until_ready(program(*placed))
 
 
-def check(f: Any, given: Any, specs: Any, outputs: Any, close: tuple[int, ...] = ()) -> None:
-    """The bits of one device, these shardings of results, and no table that is gathered."""
-    program, found = compiled(f, given, specs)
-    expected = jax.tree_util.tree_leaves(on_one_device(f)(*given))
+def check(f: Any, inputs: Any, specs: Any, outputs: Any, close: tuple[int, ...] = ()) -> None:
+    """Check that results have the bits of one device and these shardings, and that no table is gathered."""
+    program, found = compiled(f, inputs, specs)
+    expected = jax.tree_util.tree_leaves(on_one_device(f)(*inputs))
     leaves = jax.tree_util.tree_leaves(found)
     for k, (a, b, spec) in enumerate(zip(leaves, expected, outputs, strict=True)):
         if k in close:
@@ -65,80 +65,80 @@ def check(f: Any, given: Any, specs: Any, outputs: Any, close: tuple[int, ...] =
 
 
 def on_one_device(f: Any) -> Any:
-    """The program of one device."""
+    """Return `f` compiled for one device."""
     if MODE != "explicit":
         return jax.jit(f)
 
-    def outside(*given: Any) -> Any:
+    def outside(*inputs: Any) -> Any:
         with jax.set_mesh(ONE):
-            return jax.jit(f)(*given)
+            return jax.jit(f)(*inputs)
 
     return outside
 
 
-def rejected(f: Any, given: Any, specs: Any, words: str) -> None:
-    said = ""
+def expect_error(f: Any, inputs: Any, specs: Any, message: str) -> None:
+    error_text = ""
     try:
-        compiled(f, given, specs)
+        compiled(f, inputs, specs)
     except (jax.errors.JaxRuntimeError, ValueError) as error:
-        said = str(error)
-    assert words in said, (specs, said)
+        error_text = str(error)
+    assert message in error_text, (specs, error_text)
 
 
-def look_up(table: Any, ids: Any, weights: Any, how: Any) -> Any:
-    return rgj.embedding_bag(table, ids, per_sample_weights=weights if how[1] else None, **how[0])
+def look_up(table: Any, ids: Any, weights: Any, case: Any) -> Any:
+    return rgj.embedding_bag(table, ids, per_sample_weights=weights if case[1] else None, **case[0])
 
 
-HOWS = list(product(({}, {"combiner": "sqrtn", "ignore_id": -1}, {"combiner": "sum", "ignore_id": -1, "default_id": 2}),
-                    (False, True)))  # fmt: skip
-HOWS = [*(HOWS if MODE == "shardy" else HOWS[:1] + HOWS[-1:]), ({"max_norm": 1.0}, False)]
+OPTIONS = ({}, {"combiner": "sqrtn", "ignore_id": -1}, {"combiner": "sum", "ignore_id": -1, "default_id": 2})
+CASES = list(product(OPTIONS, (False, True)))
+CASES = [*(CASES if MODE == "shardy" else CASES[:1] + CASES[-1:]), ({"max_norm": 1.0}, False)]
 
 
 def test_a_matrix_of_ids_stays_split_by_bags() -> None:
-    for how in HOWS:
-        given = TABLE, PADDED if "ignore_id" in how[0] else IDS, WEIGHTS
+    for case in CASES:
+        inputs = TABLE, PADDED if "ignore_id" in case[0] else IDS, WEIGHTS
 
-        def forward(*x: Any, how: Any = how) -> Any:
-            return look_up(*x, how)
+        def forward(*x: Any, case: Any = case) -> Any:
+            return look_up(*x, case)
 
-        check(forward, given, (WHOLE, X, X), [X])
-        rejected(forward, given, (X, X, X), "the rows of a table are sharded over x under jit")
-        rejected(
-            forward, given, (X, WHOLE, WHOLE), "rowgrad.jax.sharded: shard_table, and embedding_bag inside shard_map"
+        check(forward, inputs, (WHOLE, X, X), [X])
+        expect_error(forward, inputs, (X, X, X), "the rows of a table are sharded over x under jit")
+        expect_error(
+            forward, inputs, (X, WHOLE, WHOLE), "rowgrad.jax.sharded: shard_table, and embedding_bag inside shard_map"
         )
-        if "max_norm" in how[0]:
-            rejected(forward, given, (BY_COLUMNS, X, X), "the columns of a table are sharded over x under jit")
+        if "max_norm" in case[0]:
+            expect_error(forward, inputs, (BY_COLUMNS, X, X), "the columns of a table are sharded over x under jit")
         else:
-            check(forward, given, (BY_COLUMNS, WHOLE, WHOLE), [BY_COLUMNS])
-            check(forward, given, (BY_COLUMNS, X, X), [BY_COLUMNS])
-        gradients(how, given)
+            check(forward, inputs, (BY_COLUMNS, WHOLE, WHOLE), [BY_COLUMNS])
+            check(forward, inputs, (BY_COLUMNS, X, X), [BY_COLUMNS])
+        gradients(case, inputs)
     print("lookups of a matrix")
 
 
-def gradients(how: Any, given: Any) -> None:
+def gradients(case: Any, inputs: Any) -> None:
     def dense(table: Any, ids: Any, weights: Any, upstream: Any) -> Any:
         def loss(table: Any, weights: Any) -> Any:
-            out = look_up(table, ids, weights, how)
+            out = look_up(table, ids, weights, case)
             return (out * upstream).sum(), out
 
         return jax.grad(loss, argnums=(0, 1), has_aux=True)(table, weights)
 
     def rows(table: Any, ids: Any, weights: Any, upstream: Any) -> Any:
         def loss(table: Any) -> Any:
-            out = look_up(table, ids, weights, how)
+            out = look_up(table, ids, weights, case)
             return (out * upstream).sum(), out
 
         (_, out), grads = rgj.value_and_rows(loss, has_aux=True)(rgj.Table(table))
         return out, grads.rows.indices, grads.rows.values
 
-    given = *given, UPSTREAM
-    check(dense, given, (WHOLE, X, X, X), [None, None, X], close=(0, 1) if "max_norm" in how[0] else (1,))
-    rejected(dense, given, (X, X, X, X), "the rows of a table are sharded over x under jit")
-    if "max_norm" not in how[0]:
-        check(rows, given, (WHOLE, X, X, X), [X, None, None])
-        rejected(rows, given, (X, X, X, X), "the rows of a table are sharded over x under jit")
-        if MODE != "explicit":  # where the product with what is sharded by bags is an error of JAX
-            check(dense, given, (BY_COLUMNS, X, X, X), [None, None, BY_COLUMNS], close=(1,))
+    inputs = *inputs, UPSTREAM
+    check(dense, inputs, (WHOLE, X, X, X), [None, None, X], close=(0, 1) if "max_norm" in case[0] else (1,))
+    expect_error(dense, inputs, (X, X, X, X), "the rows of a table are sharded over x under jit")
+    if "max_norm" not in case[0]:
+        check(rows, inputs, (WHOLE, X, X, X), [X, None, None])
+        expect_error(rows, inputs, (X, X, X, X), "the rows of a table are sharded over x under jit")
+        if MODE != "explicit":  # in explicit mode JAX rejects the product of differently sharded arrays
+            check(dense, inputs, (BY_COLUMNS, X, X, X), [None, None, BY_COLUMNS], close=(1,))
 
 
 def test_flat_ids_are_gathered_with_a_warning() -> None:
@@ -151,17 +151,17 @@ def test_flat_ids_are_gathered_with_a_warning() -> None:
     def by_segments(table: Any, ids: Any, segments: Any) -> Any:
         return rgj.embedding_bag(table, ids, segment_ids=segments, num_bags=BAGS)
 
-    given = TABLE, IDS.reshape(-1), SEGMENTS
+    inputs = TABLE, IDS.reshape(-1), SEGMENTS
     for f in (by_table, by_op, by_segments):
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as error_text:
             warnings.simplefilter("always")
-            check(f, given, (WHOLE, X, X), [None])
-        assert "gathered on every device" in str(said[0].message), said
-        assert "Pass ids to embedding_bag as a matrix" in str(said[0].message), said
-        check(f, given, (WHOLE, WHOLE, WHOLE), [None])
-        check(f, given, (BY_COLUMNS, WHOLE, WHOLE), [BY_COLUMNS if MODE != "explicit" else None])
+            check(f, inputs, (WHOLE, X, X), [None])
+        assert "gathered on every device" in str(error_text[0].message), error_text
+        assert "Pass ids to embedding_bag as a matrix" in str(error_text[0].message), error_text
+        check(f, inputs, (WHOLE, WHOLE, WHOLE), [None])
+        check(f, inputs, (BY_COLUMNS, WHOLE, WHOLE), [BY_COLUMNS if MODE != "explicit" else None])
         for specs in ((X, WHOLE, WHOLE), (X, X, X)):
-            rejected(f, given, specs, "the rows of a table are sharded over x under jit")
+            expect_error(f, inputs, specs, "the rows of a table are sharded over x under jit")
     print("flat ids")
 
 
@@ -178,7 +178,7 @@ def test_other_ops() -> None:
         return tuple(rg.raw_ops.SparseSegmentSumGradV2(upstream, ids, segments, ROWS, size=len(ids)))
 
     check(gather, (TABLE, ids), (WHOLE, X), [X if MODE != "explicit" else None])
-    rejected(gather, (TABLE, ids), (X, WHOLE), "the rows of a table are sharded over x under jit")
+    expect_error(gather, (TABLE, ids), (X, WHOLE), "the rows of a table are sharded over x under jit")
     for f in (gradient, rows):
         check(f, (UPSTREAM, ids, SEGMENTS), (X, X, X), [None] * (1 if f is gradient else 2))
     print("gradient ops and GatherRows")
@@ -196,17 +196,17 @@ def test_loops() -> None:
 
 
 def test_an_id_that_one_device_rejects_ends_the_program_on_all() -> None:
-    """A device that left alone would let the others wait for it in the sum, until XLA ends the process."""
+    """A device that stopped alone would leave the others waiting in a collective until XLA aborts the process."""
     bad = IDS.copy()
     bad[5, 1] = ROWS + 3
     flat = bad.reshape(-1)
-    how = {"combiner": "sum", "ignore_id": -1, "default_id": 2}
+    case = {"combiner": "sum", "ignore_id": -1, "default_id": 2}
 
     def total(table: Any, ids: Any) -> Any:
         return rgj.embedding_bag(table, ids).sum()
 
     def padded(table: Any, ids: Any) -> Any:
-        return rgj.embedding_bag(table, ids, **how).sum()
+        return rgj.embedding_bag(table, ids, **case).sum()
 
     def gather(table: Any, ids: Any) -> Any:
         return rg.raw_ops.GatherRows(table, ids).sum()
@@ -214,16 +214,16 @@ def test_an_id_that_one_device_rejects_ends_the_program_on_all() -> None:
     def gradient(table: Any, ids: Any) -> Any:
         return jax.grad(lambda table: (rgj.embedding_bag(table, ids) ** 2).sum())(table)
 
-    words = f"indices[16] == {ROWS + 3} out of range [0, {ROWS})"
+    message = f"indices[16] == {ROWS + 3} out of range [0, {ROWS})"
     for f in (total, gradient):
-        rejected(f, (TABLE, bad), (WHOLE, X), words)
-    rejected(padded, (TABLE, bad), (WHOLE, X), str(ROWS + 3))
-    rejected(gather, (TABLE, flat), (WHOLE, X), f"indices[16] = {ROWS + 3} is not in [0, {ROWS})")
-    compiled(total, (TABLE, IDS), (WHOLE, X))  # the next call is a call like any other
+        expect_error(f, (TABLE, bad), (WHOLE, X), message)
+    expect_error(padded, (TABLE, bad), (WHOLE, X), str(ROWS + 3))
+    expect_error(gather, (TABLE, flat), (WHOLE, X), f"indices[16] = {ROWS + 3} is not in [0, {ROWS})")
+    compiled(total, (TABLE, IDS), (WHOLE, X))  # later calls are unaffected
     print("bad ids")
 
 
-def test_arrays_that_are_not_sharded_in_a_mesh() -> None:
+def test_unsharded_arrays_in_a_mesh() -> None:
     def gradient(table: Any, ids: Any) -> Any:
         return jax.grad(lambda table: (rgj.embedding_bag(table, ids) ** 2).sum())(table)
 
@@ -246,5 +246,5 @@ test_flat_ids_are_gathered_with_a_warning()
 test_other_ops()
 test_loops()
 test_an_id_that_one_device_rejects_ends_the_program_on_all()
-test_arrays_that_are_not_sharded_in_a_mesh()
+test_unsharded_arrays_in_a_mesh()
 print("done")

@@ -31,7 +31,7 @@ def loss_of(vectors: Any) -> Any:
 
 
 def expected() -> tuple[Any, Any]:
-    """Table and kernel after some steps of Adagrad, without any library of modules."""
+    """Return table and kernel after some steps of Adagrad, without a module library."""
     params = {"table": Table(START), "kernel": jnp.asarray(KERNEL)}
     optimizer = optim.adagrad(0.1)
     state = optimizer.init(params)
@@ -43,14 +43,14 @@ def expected() -> tuple[Any, Any]:
 
 
 def same(table: Any, kernel: Any) -> None:
-    for found, wanted in zip((table, kernel), expected(), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for found, reference in zip((table, kernel), expected(), strict=True):
+        np.testing.assert_allclose(found, reference, rtol=1e-5)
     untouched = [0, 1, 3, 4, 5, 6, 8]
     assert np.asarray(table)[untouched].tobytes() == START[untouched].tobytes()
 
 
 class OfParam(nnx.Module):
-    """The way to hold a table in nnx."""
+    """The supported way to hold a table in nnx."""
 
     def __init__(self) -> None:
         self.table = nnx.Param(Table(START))
@@ -62,7 +62,7 @@ class OfParam(nnx.Module):
 
 
 class OfData(OfParam):
-    """A bare table, which nnx.split takes apart."""
+    """A bare table, which nnx.split flattens into arrays."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,17 +103,17 @@ def test_nnx_split_and_merge() -> None:
     same(model.table.get_value().array, model.linear.kernel.get_value())
 
 
-def test_a_bare_table_that_nnx_takes_apart_is_rejected() -> None:
+def test_a_bare_table_flattened_by_nnx_is_rejected() -> None:
     graph, params = nnx.split(OfData())
     for compile_ in (lambda f: f, jax.jit):
         with pytest.raises(rg.errors.InvalidArgumentError, match=r"dense gradient. Pass a tree .* nnx\.Param\(Table"):
             compile_(value_and_rows(lambda p: loss_of(nnx.merge(graph, p)(IDS, BAGS))))(params)
-    _, grads = value_and_rows(lambda m: loss_of(m(IDS, BAGS)))(OfData())  # the module itself holds the table
+    _, grads = value_and_rows(lambda m: loss_of(m(IDS, BAGS)))(OfData())  # unsplit, it holds the table
     assert isinstance(grads.table.rows, rg.IndexedRows)
 
 
 class WithState(nnx.Module):
-    """A model that changes itself: batch statistics, random masks, a counter, intermediates."""
+    """A model that updates its own state: batch statistics, random masks, a counter, intermediates."""
 
     def __init__(self) -> None:
         rngs = nnx.Rngs(0)
@@ -132,12 +132,12 @@ class WithState(nnx.Module):
 
 
 @pytest.mark.parametrize("compile_", [lambda f: f, nnx.jit])
-def test_what_a_function_assigns_to_a_module_is_kept(compile_: Any) -> None:
+def test_state_assigned_to_a_module_is_returned(compile_: Any) -> None:
     by_rows, dense = WithState(), WithState()
     for step in range(3):
         value, _ = compile_(lambda m: value_and_rows(lambda m: loss_of(m(IDS, BAGS)))(m))(by_rows)
-        wanted, _ = compile_(lambda m: nnx.value_and_grad(lambda m: loss_of(m(IDS, BAGS)))(m))(dense)
-        assert value == wanted
+        dense_result, _ = compile_(lambda m: nnx.value_and_grad(lambda m: loss_of(m(IDS, BAGS)))(m))(dense)
+        assert value == dense_result
         assert by_rows.calls[...] == step + 1
         assert by_rows.dropout.rngs.count[...] == dense.dropout.rngs.count[...] == step + 1
         for found, expected in zip(
@@ -161,11 +161,11 @@ def test_shared_variables_of_a_module_have_one_gradient() -> None:
 
     model = Tied()
     _, grads = value_and_rows(lambda m: m())(model)
-    wanted = nnx.grad(lambda m: m())(model)
+    dense_result = nnx.grad(lambda m: m())(model)
     assert grads.users is grads.items
     assert grads.gain is grads.scale
-    assert grads.scale.tobytes() == wanted["gain"].tobytes()
-    assert rows.to_dense(grads.items.get_value()).array.tobytes() == wanted["items"].get_value().array.tobytes()
+    assert grads.scale.tobytes() == dense_result["gain"].tobytes()
+    assert rows.to_dense(grads.items.get_value()).array.tobytes() == dense_result["items"].get_value().array.tobytes()
     optimizer = nnx.Optimizer(model, optim.sgd(1.0), wrt=nnx.Param)
     optimizer.update(model, grads)
     assert model.users is model.items
@@ -187,11 +187,11 @@ def test_a_module_that_assigns_a_table_or_drops_state_is_rejected() -> None:
         value_and_rows(drop)(OfParam())
 
 
-def test_a_tree_taken_apart_by_hand_is_rejected() -> None:
+def test_a_tree_rebuilt_from_arrays_is_rejected() -> None:
     leaves, tree = jax.tree.flatten({"table": Table(START)})
     with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was flattened"):
         value_and_rows(lambda x: tree.unflatten(x)["table"].bags(IDS, BAGS, 2).sum())(leaves)
-    # This does not concern tables that are not trained, or that were made from an array on purpose.
+    # Tables that are not trained, or were deliberately made from an array, are allowed.
     frozen = tree.unflatten(leaves)["table"]
     _, grads = value_and_rows(
         lambda p: (Table(p["array"]).bags(IDS, BAGS, 2) * frozen.bags(IDS, BAGS, 2)).sum()
@@ -200,7 +200,7 @@ def test_a_tree_taken_apart_by_hand_is_rejected() -> None:
 
 
 class Linen(nn.Module):
-    """A table is a parameter of linen: its initializer returns the Table."""
+    """A table as a linen parameter: its initializer returns the Table."""
 
     @nn.compact
     def __call__(self, ids: Any, bags: Any) -> Any:
@@ -224,7 +224,7 @@ def test_linen_and_its_train_state() -> None:
     same(state.params["table"].array, state.params["kernel"])
 
 
-def test_nested_dicts_as_haiku_has_them() -> None:
+def test_nested_dicts_as_in_haiku() -> None:
     params = {"model/~/embedding": {"table": Table(START)}, "model/linear": {"w": jnp.asarray(KERNEL)}}
     optimizer = optax.chain(optim.adagrad(0.1))
     state = optimizer.init(params)
@@ -244,7 +244,7 @@ def test_nested_dicts_as_haiku_has_them() -> None:
 
 
 class Equinox(eqx.Module):
-    """A table is a field."""
+    """A table as a field."""
 
     table: Table
     kernel: jax.Array

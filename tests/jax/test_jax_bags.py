@@ -1,4 +1,4 @@
-"""embedding_bag on JAX arrays: the bits of torch's, eager and compiled, forward and gradient; and its errors."""
+"""embedding_bag on JAX arrays: the bits of the torch runner, eager and compiled, forward and gradient; errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import rowgrad.jax as rgj
 from golden_cases import same_bits
 from jax_arrays import placed
 
-pytest.importorskip("torch.nn")  # by the bare name the folder of its tests would be found
+pytest.importorskip("torch.nn")  # not "torch", which would find the folder tests/torch
 import torch
 
 import rowgrad.torch as rgt
@@ -34,39 +34,39 @@ FORMS = ("matrix", "offsets", "closed offsets", "segments", "sparse")
 
 
 class Case(NamedTuple):
-    form: str
+    id_format: str
     weighted: bool
     options: dict[str, Any]
     dtype: str
-    arrays: dict[str, np.ndarray]  # of what can be traced: table, ids, where bags begin, weights, upstream gradient
+    arrays: dict[str, np.ndarray]  # arrays that can be traced: table, ids, bag starts, weights, upstream gradient
 
 
 def cases() -> list[Case]:
     random = np.random.default_rng(4)
     found = []
     for k, (option, weighted, combiner) in enumerate(product(OPTIONS, (False, True), ("sum", "mean", "sqrtn"))):
-        form, dtype = FORMS[k % len(FORMS)], ("float32", "bfloat16")[k % 9 == 4]
-        lengths = np.full(BAGS, 3) if form == "matrix" else np.array([3, 0, 1, 12, 0, 2])
+        id_format, dtype = FORMS[k % len(FORMS)], ("float32", "bfloat16")[k % 9 == 4]
+        lengths = np.full(BAGS, 3) if id_format == "matrix" else np.array([3, 0, 1, 12, 0, 2])
         ids = random.choice([i for i in range(1, ROWS) if i != PAD], lengths.sum()).astype((np.int32, np.int64)[k % 2])
-        ids[[*range(lengths[0]), 7, 9]] = PAD  # a bag of nothing but padding; the default is looked up elsewhere too
+        ids[[*range(lengths[0]), 7, 9]] = PAD  # a bag of padding only; the default row is also looked up elsewhere
         table = random.normal(size=(ROWS, COLUMNS)).astype(jnp.dtype(dtype))
-        table[0] = np.nan  # nobody looks it up, so its gradient is zero
+        table[0] = np.nan  # never looked up, so its gradient is zero
         dy = random.normal(size=(BAGS, COLUMNS)).astype(jnp.dtype(dtype))
         arrays = {"table": table, "ids": ids, "dy": dy}
-        if form == "matrix":
+        if id_format == "matrix":
             arrays["ids"] = ids.reshape(BAGS, -1)
-        elif "offsets" in form:
-            arrays["begin"] = np.append(0, np.cumsum(lengths))[: None if form == "closed offsets" else -1]
+        elif "offsets" in id_format:
+            arrays["begin"] = np.append(0, np.cumsum(lengths))[: None if id_format == "closed offsets" else -1]
         else:
             arrays["begin"] = np.repeat(np.arange(BAGS), lengths)
         if weighted:
             arrays["weights"] = random.normal(size=arrays["ids"].shape).astype(jnp.dtype(dtype))
-            arrays["weights"][arrays["ids"] == PAD] = np.nan  # what is left out spoils nothing
+            arrays["weights"][arrays["ids"] == PAD] = np.nan  # weights of padding must not matter
         if "padding_idx" in option:
             table[PAD] = np.inf
         else:
             arrays = {k: np.nan_to_num(v, nan=1.0) if k == "weights" else v for k, v in arrays.items()}
-        found.append(Case(form, weighted, {"combiner": combiner, **option}, dtype, arrays))
+        found.append(Case(id_format, weighted, {"combiner": combiner, **option}, dtype, arrays))
     return found
 
 
@@ -74,21 +74,21 @@ CASES = cases()
 
 
 def bag(function: Any, case: Case, table: Any, ids: Any, weights: Any, begin: Any) -> Any:
-    given: dict[str, Any] = {"per_sample_weights": weights, **case.options}
-    if "offsets" in case.form:
-        return function(table, ids, begin, include_last_offset=case.form == "closed offsets", **given)
-    if case.form == "segments":
-        return function(table, ids, segment_ids=begin, num_bags=BAGS, **given)
-    if case.form == "sparse":
+    options: dict[str, Any] = {"per_sample_weights": weights, **case.options}
+    if "offsets" in case.id_format:
+        return function(table, ids, begin, include_last_offset=case.id_format == "closed offsets", **options)
+    if case.id_format == "segments":
+        return function(table, ids, segment_ids=begin, num_bags=BAGS, **options)
+    if case.id_format == "sparse":
         xp = jnp if isinstance(begin, jax.Array) else np
         ids = rg.SparseTensor(xp.stack([begin, begin], axis=1), ids, [BAGS, BAGS])
-    return function(table, ids, **given)
+    return function(table, ids, **options)
 
 
 def by_torch(case: Case) -> list[np.ndarray]:
     arrays = {k: to_torch(v) for k, v in case.arrays.items()}
     leaves = [arrays[k].requires_grad_() for k in ("table", "weights") if k in arrays]
-    begin = case.arrays.get("begin") if case.form == "sparse" else arrays.get("begin")
+    begin = case.arrays.get("begin") if case.id_format == "sparse" else arrays.get("begin")
     y = bag(rgt.functional.embedding_bag, case, leaves[0], arrays["ids"], (*leaves, None)[1], begin)
     return [to_numpy(y.detach()), *map(to_numpy, torch.autograd.grad(y, leaves, arrays["dy"]))]
 
@@ -105,36 +105,36 @@ def by_jax(case: Case, arrays: dict[str, Any]) -> list[Any]:
 
 def assert_same(case: Case, found: list[Any], compiled: bool) -> None:
     expected = by_torch(case)
-    for what, got, wanted in zip(("y", "dtable", "dweights"), found, expected, strict=False):
-        # JAX differentiates dense ops, of which max_norm is made, by itself. Compiled, they may round once where others
-        # round twice, and weights' gradients are made of them too.
+    for what, got, expected_array in zip(("y", "dtable", "dweights"), found, expected, strict=False):
+        # JAX differentiates max_norm, which uses dense ops, itself. Compiled, these may round once where others round
+        # twice; the gradients of weights use them too.
         dense = what == "dweights" or "max_norm" in case.options
         if (compiled and dense) or (what != "y" and "max_norm" in case.options):
             tolerance = 3e-2 if case.dtype == "bfloat16" else 1e-5
-            wide = [np.asarray(x).astype(np.float64) for x in (got, wanted)]
+            wide = [np.asarray(x).astype(np.float64) for x in (got, expected_array)]
             np.testing.assert_allclose(*wide, tolerance, tolerance, err_msg=f"{what} {case}")
         else:
-            assert same_bits(got, wanted), f"{what} {case}\n{got}\n{wanted}"
+            assert same_bits(got, expected_array), f"{what} {case}\n{got}\n{expected_array}"
 
 
 def test_eager_bits() -> None:
     for case in CASES:
         if "max_norm" in case.options and case.options["combiner"] != "mean":
-            continue  # the same again, but for the last op
+            continue  # differs from other cases only in the last op
         arrays = {k: placed(v) if k != "ids" else v for k, v in case.arrays.items()}
         assert_same(case, by_jax(case, arrays), compiled=False)
 
 
 def test_compiled_bits() -> None:
-    """All cases in one program, so that it is compiled once."""
-    given = [{k: placed(v) for k, v in case.arrays.items()} for case in CASES]
+    """Compile all cases as one program."""
+    args = [{k: placed(v) for k, v in case.arrays.items()} for case in CASES]
     program = jax.jit(lambda arrays: [by_jax(c, a) for c, a in zip(CASES, arrays, strict=True)])
-    for case, found in zip(CASES, program(given), strict=True):
+    for case, found in zip(CASES, program(args), strict=True):
         assert_same(case, found, compiled=True)
 
 
-def test_ids_may_be_traced_or_not() -> None:
-    """A table and weights that alone are traced, offsets that alone are, ids beside known offsets."""
+def test_any_argument_may_be_traced() -> None:
+    """Only the table and weights traced, only offsets traced, and ids traced with concrete offsets."""
     table, ids, begin = jnp.arange(14.0).reshape(7, 2), np.array([3, 1, 3, 6]), np.array([0, 1, 1])
     weights = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
     options = {"padding_idx": 3, "default_id": 5, "combiner": "sqrtn"}
@@ -177,7 +177,7 @@ def test_a_plan_passes_through_jit() -> None:
         rgj.embedding_bag(table, ids, segment_ids=segments, plan=plan, num_bags=4)
 
 
-def test_sums_of_integers() -> None:
+def test_integer_tables() -> None:
     table, ids = jnp.arange(6).reshape(3, 2), np.array([[2, 0], [1, 2], [0, 0]])
     options = {"combiner": "sum", "padding_idx": 0}
     expected = [[4, 5], [6, 8], [0, 0]]
@@ -191,7 +191,7 @@ OTHER = rg.SparseTensor([[0, 0, 0]], np.ones(1, np.float32), [2, 1, 1])
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("arguments", "message"),
     [
         ({"ids": [[0, 4]]}, r"Bad: indices\[1\] == 4 out of range \[0, 4\)"),
         ({"ids": [-1], "offsets": [0]}, r"== -1 out of range"),
@@ -224,12 +224,12 @@ OTHER = rg.SparseTensor([[0, 0, 0]], np.ones(1, np.float32), [2, 1, 1])
         ({"ids": [0], "offsets": [0], "per_sample_weights": [1.0, 2.0], "padding_idx": 0}, "per_sample_weights must"),
     ],
 )
-def test_refused(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
-        rgj.embedding_bag(TABLE, **given)
+def test_invalid_arguments_raise(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
+        rgj.embedding_bag(TABLE, **arguments)
 
 
-def test_refused_while_traced() -> None:
+def test_invalid_arguments_raise_while_tracing() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="pass num_bags with traced segment_ids"):
         jax.jit(lambda s: rgj.embedding_bag(TABLE, [0, 1], segment_ids=s))(jnp.array([0, 1]))
     with pytest.raises(rg.errors.InvalidArgumentError, match="num_bags determines a shape"):
@@ -237,10 +237,10 @@ def test_refused_while_traced() -> None:
 
 
 def test_sizes_are_validated_while_tracing() -> None:
-    """Options without which no op would see them as they were given."""
+    """With options for which no op validates the original arguments."""
 
-    def trace(ids: Any, *given: Any, **options: Any) -> Any:
-        return jax.eval_shape(lambda ids, *given: rgj.embedding_bag(TABLE, ids, *given, **options), ids, *given)
+    def trace(ids: Any, *args: Any, **options: Any) -> Any:
+        return jax.eval_shape(lambda ids, *args: rgj.embedding_bag(TABLE, ids, *args, **options), ids, *args)
 
     ids, none = jnp.array([0, 1, 2]), jnp.zeros(0, jnp.int32)
     bad: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
@@ -254,9 +254,9 @@ def test_sizes_are_validated_while_tracing() -> None:
         (r"weights must have shape \(3,\)", (ids, ids * 0), {"per_sample_weights": [[1.0]] * 3, "default_id": 1}),
         ("to be non-negative, got -1", (rg.SparseTensor(ids[:, None], ids, [-1]),), {"padding_idx": 1}),
     ]
-    for words, given, options in bad:
-        with pytest.raises(rg.errors.InvalidArgumentError, match=words):
-            trace(*given, **options)
+    for message, arguments, options in bad:
+        with pytest.raises(rg.errors.InvalidArgumentError, match=message):
+            trace(*arguments, **options)
     assert trace(ids, segment_ids=[0, 0, 0], num_bags=np.int64(2), padding_idx=1).shape == (2, 2)
 
 
@@ -274,8 +274,8 @@ def test_lists_of_traced_numbers() -> None:
         jax.eval_shape(lambda a: rgj.embedding_bag(table, [a, 0.5], [0]), 0)
 
 
-def test_refused_when_compiled() -> None:
-    """Bad ids and segments; a segment id that is the number of bags must not be taken for what is left out."""
+def test_bad_ids_raise_in_compiled_programs() -> None:
+    """Bad ids and segment ids; a segment id equal to the number of bags must not pass as padding."""
 
     @jax.jit
     def program(ids: Any, segments: Any) -> Any:
@@ -306,12 +306,12 @@ UNFIT: tuple[tuple[Any, Any, dict[str, Any], str], ...] = (
 
 
 @pytest.mark.parametrize(("table", "ids", "options", "message"), UNFIT, ids=range(len(UNFIT)))
-def test_what_is_not_an_array_of_numbers_is_named(table: Any, ids: Any, options: dict[str, Any], message: str) -> None:
+def test_non_numeric_arguments_raise(table: Any, ids: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=message):
         rgj.embedding_bag(table, ids, **{"offsets": [0], **options})
 
 
-def test_max_norm_is_an_option_of_a_compiled_lookup() -> None:
+def test_max_norm_in_a_compiled_lookup() -> None:
     table, ids = jnp.ones((4, 2)), jnp.array([[1, 2]])
     look_up = jax.jit(lambda ids, norm: rgj.embedding_bag(table, ids, max_norm=norm), static_argnums=1)
     expected = np.asarray(look_up(ids, 1.0))
@@ -322,7 +322,7 @@ def test_max_norm_is_an_option_of_a_compiled_lookup() -> None:
         jax.jit(lambda ids, norm: rgj.embedding_bag(table, ids, max_norm=norm))(ids, 1.0)
 
 
-def test_more_bags_than_segment_ids_can_number_are_rejected() -> None:
+def test_num_bags_beyond_the_segment_id_dtype_raises() -> None:
     look_up = jax.jit(
         lambda i: rgj.embedding_bag(jnp.ones((4, 0)), i, segment_ids=i, num_bags=2**31 - 1, padding_idx=0)
     )
@@ -331,16 +331,16 @@ def test_more_bags_than_segment_ids_can_number_are_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [None, "ab", [[1.0], [2.0, 3.0]], rgj.Table(np.ones((2, 2)))], ids=lambda x: type(x).__name__
+    "value", [None, "ab", [[1.0], [2.0, 3.0]], rgj.Table(np.ones((2, 2)))], ids=lambda x: type(x).__name__
 )
-def test_a_table_is_made_of_an_array(given: Any) -> None:
+def test_table_rejects_values_that_are_not_arrays(value: Any) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="array"):
-        rgj.Table(given)
+        rgj.Table(value)
     with pytest.raises(rg.errors.InvalidArgumentError, match="combiner"):
         rgj.Table(np.ones((2, 2))).bags([0], [0], 1, combiner=["sum"])  # type: ignore[arg-type]
 
 
-def test_weights_that_were_deleted_and_a_bool_as_row_are_rejected() -> None:
+def test_deleted_weights_and_bool_rows_raise() -> None:
     weights = jnp.zeros((1, 1)) + 1
     weights.delete()
     for options in ({}, {"padding_idx": 0}):

@@ -1,4 +1,4 @@
-"""The JAX example trains, and a run that is killed and resumed ends with the bits of an undisturbed one."""
+"""The JAX example trains; killed and resumed, it ends with the bits of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples"
 SMALL = ["--steps=45", "--batch=512", "--samples=20000", "--held-out=4000", "--rows=200", "--columns=4"]
 SMALL += ["--checkpoint-every=15"]
 
-# What a process does that is to die: in the step after its second checkpoint, which is half written by then.
+# Dies in the step after its second checkpoint, while that is being written.
 DYING = """
 import os, signal, sys
 import jax_recommender as example
@@ -33,7 +33,7 @@ example.main(sys.argv[1:])
 
 
 def start(command: list[str]) -> tuple[int, str]:
-    """Exit status and output."""
+    """Return exit status and output."""
     path = os.pathsep.join(filter(None, [str(FOLDER), os.environ.get("PYTHONPATH")]))
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=300,
                           env={**os.environ, "PYTHONPATH": path})  # fmt: skip
@@ -41,8 +41,8 @@ def start(command: list[str]) -> tuple[int, str]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A run nobody disturbed."""
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """An uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
     status, text = start([str(FOLDER / "jax_recommender.py"), *SMALL, "--out", str(folder)])
     assert status == 0, text
@@ -55,8 +55,8 @@ def digest_in(text: str) -> str:
     return found[1]
 
 
-def test_it_learns(whole: tuple[Path, str]) -> None:
-    folder, text = whole
+def test_example_learns(uninterrupted: tuple[Path, str]) -> None:
+    folder, text = uninterrupted
     found = re.search(r"held-out AUC ([\d.]+); the hidden model itself has ([\d.]+)", text)
     assert found, text
     assert 0.65 < float(found[1]) < float(found[2])
@@ -65,23 +65,23 @@ def test_it_learns(whole: tuple[Path, str]) -> None:
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_gives_the_same_bits(whole: tuple[Path, str], tmp_path: Path) -> None:
+def test_killed_and_resumed_has_the_same_bits(uninterrupted: tuple[Path, str], tmp_path: Path) -> None:
     status, text = start(["-c", DYING, *SMALL, "--out", str(tmp_path)])
     assert status == -signal.SIGKILL, text
     assert "digest" not in text
     status, resumed = start([str(FOLDER / "jax_recommender.py"), *SMALL, "--out", str(tmp_path), "--resume"])
     assert status == 0, resumed
     assert "resumed at step 15" in resumed
-    assert digest_in(resumed) == digest_in(whole[1])
-    assert (tmp_path / "loss.svg").read_bytes() == (whole[0] / "loss.svg").read_bytes()
+    assert digest_in(resumed) == digest_in(uninterrupted[1])
+    assert (tmp_path / "loss.svg").read_bytes() == (uninterrupted[0] / "loss.svg").read_bytes()
 
 
-def test_a_checkpoint_of_other_options_is_refused(whole: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_of_other_options_raises(uninterrupted: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     import jax_recommender
 
     with pytest.raises(SystemExit, match="is of a run with --samples 20000, --batch 512"):
-        jax_recommender.main([*SMALL, "--resume", "--samples=64", "--batch=64", "--out", str(whole[0])])
+        jax_recommender.main([*SMALL, "--resume", "--samples=64", "--batch=64", "--out", str(uninterrupted[0])])
 
 
 def test_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,8 +93,8 @@ def test_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     assert "--resume" in capsys.readouterr().out
 
 
-def test_batches_hold_what_their_samples_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bag by bag, also where none has ids, and where they are more than usual."""
+def test_batches_contain_the_ids_of_their_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bag by bag, also where all bags are empty and where there are more ids than usual."""
     monkeypatch.syspath_prepend(str(FOLDER))
     import jax_recommender as example
 
@@ -108,7 +108,7 @@ def test_batches_hold_what_their_samples_have(monkeypatch: pytest.MonkeyPatch) -
         for name, (ids, segments) in batch.bags.items():
             for bag, sample in enumerate(samples):
                 assert ids[segments == bag].tolist() == log[sample][name].tolist()
-            rest = ids[segments == len(samples)]
-            assert len(rest) == len(ids) - sum(len(log[k][name]) for k in samples)
-            assert set(rest) <= {*ids[segments < len(samples)]} | ({0} if len(rest) == len(ids) else set())
+            padding = ids[segments == len(samples)]
+            assert len(padding) == len(ids) - sum(len(log[k][name]) for k in samples)
+            assert set(padding) <= {*ids[segments < len(samples)]} | ({0} if len(padding) == len(ids) else set())
     assert len(shapes) == 4

@@ -1,4 +1,4 @@
-"""Programs that take and return rowgrad's pytrees, exported, serialized and run by another process, bit for bit."""
+"""Programs that take and return rowgrad's pytrees are exported, serialized and run in another process, bit for bit."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def exported(f: Any, *args: Any) -> bytes:
     return bytes(export.export(jax.jit(f), disabled_checks=KERNELS)(*args).serialize())
 
 
-def same(found: Any, wanted: Any) -> None:
-    assert jax.tree.structure(found) == jax.tree.structure(wanted)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+def same(found: Any, expected: Any) -> None:
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert a.dtype == b.dtype
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
 def round_trip(f: Any, *args: Any) -> Any:
-    """What a deserialized program returns, which is what the function does."""
+    """Check that a deserialized program returns what the function returns, and return it."""
     found = export.deserialize(bytearray(exported(f, *args))).call(*args)
     same(found, jax.jit(f)(*args))
     return found
@@ -56,13 +56,13 @@ def params_of() -> Any:
     return {"table": Table(START), "kernel": jnp.ones((4, 1))}
 
 
-def test_a_step_takes_and_returns_tables() -> None:
+def test_export_of_a_step_with_tables() -> None:
     _, params = round_trip(step, params_of(), IDS)
     assert isinstance(params["table"], Table)
     assert params["table"].shape == START.shape
 
 
-def test_a_plan() -> None:
+def test_export_of_a_plan() -> None:
     plan = rg.Plan(IDS, BAGS, num_rows=9, num_segments=2)
 
     def gradient(table: Any, plan: Any) -> Any:
@@ -74,7 +74,7 @@ def test_a_plan() -> None:
     assert same_plan == plan
 
 
-def test_a_sparse_tensor() -> None:
+def test_export_of_a_sparse_tensor() -> None:
     ids = rg.SparseTensor([[0, 0], [0, 1], [2, 0]], np.asarray([7, -1, 2]), [3, 2])
     _, found = round_trip(lambda t, ids: (rg.safe_embedding_lookup_sparse(t, ids), ids), START, ids)
     assert found.shape == (3, 2)
@@ -88,7 +88,7 @@ def test_a_sharded_table_keeps_its_layout(axes: Any) -> None:
     assert found.layout == table.layout
 
 
-def test_row_gradients_are_refused_by_name() -> None:
+def test_export_of_row_gradients_raises() -> None:
     rows = rg.IndexedRows(jnp.ones((2, 4)), jnp.asarray([1, 4]), num_rows=9, is_unique=True)
     for tree in (rows, Table.holding(rows)):
         with pytest.raises(rg.errors.UnimplementedError, match="Take and return their values and indices"):
@@ -110,6 +110,6 @@ def test_another_process_runs_the_program(tmp_path: Path) -> None:
         np.savez(folder / "after.npz", table=params["table"].array, kernel=params["kernel"])
     """
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
-    after, (_, wanted) = np.load(tmp_path / "after.npz"), jax.jit(step)(params_of(), IDS)
-    assert after["table"].tobytes() == np.asarray(wanted["table"].array).tobytes()
-    assert after["kernel"].tobytes() == np.asarray(wanted["kernel"]).tobytes()
+    after, (_, expected) = np.load(tmp_path / "after.npz"), jax.jit(step)(params_of(), IDS)
+    assert after["table"].tobytes() == np.asarray(expected["table"].array).tobytes()
+    assert after["kernel"].tobytes() == np.asarray(expected["kernel"]).tobytes()

@@ -1,4 +1,4 @@
-"""Every golden case that JAX's dtypes can hold: bits, error classes, messages; eager and compiled."""
+"""Every golden case whose dtypes JAX supports: bits, error classes, messages; eager and compiled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from conformance.test_golden import RANK_ONE, assert_refused, by_op, run
+from conformance.test_golden import RANK_ONE, assert_raises, by_op, run
 from golden_cases import Case, same_bits
 from jax_arrays import to_jax, x64
 from rowgrad._catalog.spec import CATALOG
@@ -25,7 +25,7 @@ def _wide() -> Iterator[None]:
 
 
 def arrays(case: Case) -> dict[str, Any] | None:
-    """The case's inputs as arrays, host inputs too; None where JAX has no such dtype."""
+    """Return the case's inputs as arrays, host inputs included; None if JAX lacks a dtype."""
     found = {name: to_jax(array) for name, array in case.inputs.items()}
     return None if any(v is None for v in found.values()) else found
 
@@ -51,7 +51,7 @@ def test_bits(found: list[Case]) -> None:
 
 
 def sizes(case: Case) -> dict[str, int] | None:
-    """Extra size arguments of a compiled call; None where an op has no variant with static sizes."""
+    """Return the extra size arguments of a compiled call; None if an op has no variant with static sizes."""
     op = CATALOG[case.op]
     avals = {k: aval_of(v) for k, v in case.inputs.items()}
     host = {a.name: case.inputs[a.name].tolist() for a in op.inputs if a.host}
@@ -62,7 +62,7 @@ def sizes(case: Case) -> dict[str, int] | None:
 
 
 def unpadded(case: Case, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The rows that are named; those after them must be empty."""
+    """Return the looked-up rows after checking that the rows behind them are empty."""
     rows, (values, ids) = len(case.outputs["output"]), map(np.asarray, outputs)
     assert not values[rows:].astype(np.float64).any()
     assert ids[rows:].tolist() == 2 * [int(case.inputs["dense_output_dim0"])]
@@ -72,7 +72,7 @@ def unpadded(case: Case, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
 SIZED = [p for p in by_op("valid") if sizes(p.values[0][0]) is not None]
 
 
-def test_most_ops_have_a_form_whose_sizes_are_known() -> None:
+def test_most_ops_have_a_variant_with_static_sizes() -> None:
     assert {p.id for p in by_op("valid")} - {p.id for p in SIZED} == {
         "RaggedFillEmptyRows", "SparseAdd", "SparseFillEmptyRows", "SparseSegmentMean", "SparseSegmentSqrtN",
         "SparseSegmentSum", "SparseSlice",
@@ -81,18 +81,18 @@ def test_most_ops_have_a_form_whose_sizes_are_known() -> None:
 
 @pytest.mark.parametrize("found", SIZED)
 def test_compiled_bits(found: list[Case]) -> None:
-    """All cases of an op in one program, so that it is compiled once."""
-    given = [(case, inputs) for case in found if (inputs := arrays(case)) is not None]
+    """Compile all cases of an op as one program."""
+    supported = [(case, inputs) for case in found if (inputs := arrays(case)) is not None]
     op = CATALOG[found[0].op]
     host = {a.name for a in op.inputs if a.host}
 
     @jax.jit
     def program(traced: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-        fixed = ({**{k: case.inputs[k] for k in host}, **sizes(case)} for case, _ in given)
-        return [run(case, {**t, **f}) for (case, _), t, f in zip(given, traced, fixed, strict=True)]
+        fixed = ({**{k: case.inputs[k] for k in host}, **sizes(case)} for case, _ in supported)
+        return [run(case, {**t, **f}) for (case, _), t, f in zip(supported, traced, fixed, strict=True)]
 
-    outputs = program([{k: v for k, v in inputs.items() if k not in host} for _, inputs in given])
-    for (case, _), got in zip(given, outputs, strict=True):
+    outputs = program([{k: v for k, v in inputs.items() if k not in host} for _, inputs in supported])
+    for (case, _), got in zip(supported, outputs, strict=True):
         assert_same(case, unpadded(case, got) if op.padded else got)
 
 
@@ -107,11 +107,11 @@ def test_errors(found: list[Case], numbers: bool) -> None:
             hosts = [a.name for a in CATALOG[case.op].inputs if a.host]
             integers = [k for k in hosts if inputs[k].dtype in ("int32", "int64") and inputs[k].ndim < 2]
             inputs |= {k: case.inputs[k].tolist() for k in integers}
-        assert_refused(case, inputs)
+        assert_raises(case, inputs)
 
 
 @pytest.mark.parametrize("found", by_op("quirk"))
-def test_quirks_are_refused(found: list[Case]) -> None:
+def test_undefined_inputs_raise(found: list[Case]) -> None:
     for case in found:
         inputs = arrays(case)
         if inputs is not None:

@@ -1,4 +1,4 @@
-"""The lookups on JAX arrays against TensorFlow's results: eager, differentiated, compiled with unknown ids."""
+"""Lookups on JAX arrays compared with TensorFlow's results: eager, differentiated, compiled with traced ids."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _wide() -> Iterator[None]:
         yield
 
 
-def test_all_cases_fit_jax() -> None:
+def test_jax_supports_the_dtypes_of_all_cases() -> None:
     dtypes = {array.dtype for case in CASES for array in case.inputs.values()}
     assert all(to_jax(np.zeros(1, dtype)) is not None for dtype in dtypes)
 
 
-def given(case: Case) -> tuple[list[Any], dict[str, Any]]:
-    """Table, ids and weights in JAX's arrays, and the options."""
+def jax_arguments(case: Case) -> tuple[list[Any], dict[str, Any]]:
+    """Return table, ids and weights as JAX arrays, and the options."""
     (params, ids, weights), options = arguments(case)
     found = [rg.SparseTensor(s.indices, to_jax(s.values), s.dense_shape) for s in (ids, weights) if s is not None]
     return [to_jax(params), *found], options
@@ -42,14 +42,14 @@ WEIGHTED = {(c.op, c.attrs["combiner"]): c.id for c in CASES if "weights" in c.i
 
 
 def results(case: Case, inputs: list[Any], options: dict[str, Any], dy: Any) -> dict[str, Any]:
-    """The lookup, and the gradients of its table and, for some cases of each combiner, of its weights."""
-    table, ids, *rest = inputs
-    weights = rest[0].values if rest else None
-    asked = case.id in WEIGHTED.values() and jnp.issubdtype(weights.dtype, jnp.floating)
-    leaves = [table, weights] if asked else [table]
+    """Return the lookup, the gradient of its table and, for some cases of each combiner, of its weights."""
+    table, ids, *tail = inputs
+    weights = tail[0].values if tail else None
+    with_weights = case.id in WEIGHTED.values() and jnp.issubdtype(weights.dtype, jnp.floating)
+    leaves = [table, weights] if with_weights else [table]
 
     def forward(table: Any, weights: Any = weights) -> Any:
-        bag_weights = None if weights is None else rg.SparseTensor(rest[0].indices, weights, rest[0].dense_shape)
+        bag_weights = None if weights is None else rg.SparseTensor(tail[0].indices, weights, tail[0].dense_shape)
         return FUNCTIONS[case.op](table, ids, bag_weights, **options)
 
     if dy is None:
@@ -59,7 +59,7 @@ def results(case: Case, inputs: list[Any], options: dict[str, Any], dy: Any) -> 
 
 
 def differentiated() -> set[int]:
-    """All cases, but of those made of dense ops, which JAX compiles anew for every shape, one of each kind."""
+    """Return all cases, except that of those with dense ops, which JAX compiles for every shape, one of each kind."""
     found: dict[Any, int] = {}
     for case in CASES:
         kind: Any = case.id
@@ -76,7 +76,7 @@ DIFFERENTIATED = differentiated()
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_lookup(case: Case) -> None:
-    inputs, options = given(case)
+    inputs, options = jax_arguments(case)
     agree(case, "y", FUNCTIONS[case.op](*inputs, **options))
     if "dy" in case.inputs and case.id in DIFFERENTIATED:
         for name, found in results(case, inputs, options, to_jax(case.inputs["dy"])).items():
@@ -84,7 +84,7 @@ def test_lookup(case: Case) -> None:
 
 
 def one_of_each() -> list[Case]:
-    """A safe lookup of every combiner, with weights and without, with a default and without, and of what is special."""
+    """Return safe lookups for every combiner, with and without weights and defaults, and the special cases."""
     common = ("w", "no-w", "variable", "long-rows", "row-of-16+")
     found: dict[Any, Case] = {}
     for case in (c for c in CASES if c.op.startswith("safe")):
@@ -97,8 +97,8 @@ SAFE = one_of_each()
 
 
 def test_compiled_with_traced_ids() -> None:
-    """A case of every kind in one program, so that it is compiled once."""
-    prepared = [(case, *given(case)) for case in SAFE]
+    """Compile one case of every kind as one program."""
+    prepared = [(case, *jax_arguments(case)) for case in SAFE]
 
     @jax.jit
     def program(traced: list[Any], dys: list[Any]) -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ def test_compiled_with_traced_ids() -> None:
 
 
 def dense(case: Case, name: str, rows: int) -> np.ndarray | None:
-    """TensorFlow's gradient as a table: rows with the same index add up as rowgrad adds them."""
+    """Return TensorFlow's gradient as a table; duplicate rows are summed in rowgrad's order."""
     if name in case.outputs:
         return case.outputs[name]
     if f"{name}_values" not in case.outputs:
@@ -125,15 +125,15 @@ def agree(case: Case, name: str, got: Any) -> None:
     found, expected = np.asarray(got), dense(case, name, got.shape[0])
     if expected is None:
         return
-    # A row per id is rounded before rows add up; JAX's gradient of a table adds first.
+    # TensorFlow rounds one row per id before it sums them; JAX's gradient of a table sums first.
     ids = case.outputs.get(f"{name}_indices", np.zeros(0)).tolist()
     fixed = is_fixed(case, name) and len(set(ids)) == len(ids)
     good = same_bits(found, expected) if fixed else close(found, expected, case)
     assert good, f"{case} {name}\n{found}\n{expected}"
 
 
-def test_known_ids_and_a_traced_table() -> None:
-    """Under jit the ids may be constants: then they say how many rows come out."""
+def test_concrete_ids_with_a_traced_table() -> None:
+    """Ids may be constants under jit; then they determine the number of output rows."""
     table, values = np.arange(12.0).reshape(6, 2), np.array([5, 2, 0, 3])
     ids = rg.SparseTensor([[0, 0], [0, 1], [2, 0], [2, 1]], values, [4, 2])
     weights = rg.SparseTensor(ids.indices, np.array([1, 2, 3, 4]), [4, 2])
@@ -152,12 +152,12 @@ def test_known_ids_and_a_traced_table() -> None:
     for found, expected in zip(jax.jit(lookups)(table, shards, weights), lookups(table, shards, weights), strict=True):
         np.testing.assert_allclose(found, expected, 1e-15)
     unsorted = rg.SparseTensor([[1, 0], [0, 0], [1, 1]], [0, 1, 2], [2, 2])
-    for given in (None, rg.SparseTensor(unsorted.indices, np.ones(3), [2, 2])):
+    for other in (None, rg.SparseTensor(unsorted.indices, np.ones(3), [2, 2])):
         with pytest.raises(rg.errors.InvalidArgumentError, match="segment ids are not increasing"):
-            jax.jit(lambda table, given=given: rg.embedding_lookup_sparse(table, unsorted, given, "sum"))(table)
+            jax.jit(lambda table, w=other: rg.embedding_lookup_sparse(table, unsorted, w, "sum"))(table)
 
 
-def test_refused_while_traced() -> None:
+def test_invalid_arguments_raise_while_tracing() -> None:
     table = jnp.ones((3, 2))
     ids = rg.SparseTensor([[0, 0]], jnp.array([1]), [1, 1])
     with pytest.raises(
@@ -179,8 +179,8 @@ def test_refused_while_traced() -> None:
         jax.jit(lambda ids: rg.safe_embedding_lookup_sparse(table, ids, accumulate="T32"))(ids)
 
 
-def test_refused_when_compiled() -> None:
-    """An id that counts and is no row, a row that is not in dense_shape; what does not count is not looked at."""
+def test_bad_ids_raise_in_compiled_programs() -> None:
+    """Bad ids and rows outside of dense_shape raise; pruned ids are not validated."""
     program = jax.jit(lambda ids: rg.safe_embedding_lookup_sparse(jnp.ones((3, 2)), ids, combiner="sum"))
 
     def run(row: int, value: int) -> Any:
@@ -193,25 +193,25 @@ def test_refused_when_compiled() -> None:
             run(row, value)
 
 
-def test_rows_of_any_rank_are_those_of_known_indices() -> None:
-    """Coordinates outside of their sizes too; a row that 32 bits do not hold is refused, not some row that is there."""
-    table, ids, refused = jnp.arange(6.0).reshape(3, 2), np.array([1]), (ValueError, jax.errors.JaxRuntimeError)
+def test_traced_indices_of_any_rank_equal_concrete_ones() -> None:
+    """Coordinates out of range too; a row number beyond 32 bits raises instead of wrapping to an existing row."""
+    table, ids, errors = jnp.arange(6.0).reshape(3, 2), np.array([1]), (ValueError, jax.errors.JaxRuntimeError)
 
     def outcome(function: Any, indices: Any) -> Any:
         try:
             return np.asarray(jax.block_until_ready(function(indices))).tolist()
-        except refused:
-            return "refused"
+        except errors:
+            return "error"
 
     far = 2**30
-    given: dict[tuple[int, ...], list[tuple[int, ...]]] = {
+    places_by_shape: dict[tuple[int, ...], list[tuple[int, ...]]] = {
         (2, 4, 2): [(0, 0, -1), (0, 0, -2), (0, 0, -3), (1, 0, -3), (1, -1, 0), (-1, 4, -1), (0, 0, 3), (1, 3, 5)],
         (2, 4, 1): [(far, 0, 0), (-far, 0, 0), (1 - far // 2, -2 * far, 0), (0, -2 * far, -2 * far), (1, 3, 0)],
         (2, 4, 2**40): [(1, 0, 5), (1, 0, -5), (0, 0, -5), (0, -1, -5)],
         (4,): [(3,), (4,), (-1,), (-4,)],
     }
     with x64(False):
-        for shape, places in given.items():
+        for shape, places in places_by_shape.items():
 
             def look_up(at: Any, shape: Any = shape) -> Any:
                 return rg.safe_embedding_lookup_sparse(table, rg.SparseTensor(at, ids, shape), combiner="sum")
@@ -222,7 +222,7 @@ def test_rows_of_any_rank_are_those_of_known_indices() -> None:
                 assert outcome(compiled, at) == outcome(look_up, at), f"{place} in {shape}"
 
 
-def test_a_sparse_tensor_is_a_tree() -> None:
+def test_sparse_tensor_is_a_pytree() -> None:
     ids = rg.SparseTensor([[0, 1], [1, 0]], np.array([5, 7]), [2, 2])
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(ids)]
     assert paths == [".indices", ".values"]
@@ -230,7 +230,7 @@ def test_a_sparse_tensor_is_a_tree() -> None:
         twice = jax.jit(lambda s: rg.SparseTensor(s.indices, s.values * 2, s.dense_shape))(ids)
         assert isinstance(twice, rg.SparseTensor)
         assert twice.indices.dtype == twice.dtype == jnp.int32
-        assert twice.to_dense().tolist() == [[0, 10], [14, 0]]  # its indices are JAX's
+        assert twice.to_dense().tolist() == [[0, 10], [14, 0]]  # its indices are JAX arrays
         assert rg.embedding_lookup_sparse(jnp.arange(15.0), twice, combiner="sum").tolist() == [10.0, 14.0]
         safe = rg.safe_embedding_lookup_sparse(jnp.arange(30.0).reshape(15, 2), twice, combiner="sum")
         assert safe.tolist() == [[20.0, 21.0], [28.0, 29.0]]
@@ -238,9 +238,9 @@ def test_a_sparse_tensor_is_a_tree() -> None:
 
 
 def test_max_norm_of_extreme_numbers() -> None:
-    """All of them in one compiled program, so that it is compiled once; one also without."""
+    """All numbers in one compiled program, and one number eagerly."""
 
-    def both(table: Any, ids: Any, max_norm: float) -> Any:
+    def rows_and_gradient(table: Any, ids: Any, max_norm: float) -> Any:
         def look_up(table: Any) -> Any:
             sparse = rg.SparseTensor(np.zeros((1, 2), np.int64), ids, [1, 1])
             return rg.safe_embedding_lookup_sparse(table, sparse, None, "sum", max_norm=max_norm, default_id=0)
@@ -249,13 +249,13 @@ def test_max_norm_of_extreme_numbers() -> None:
         return found, pull(jnp.ones_like(found))[0]
 
     def agree(results: Any, expected: list[float], gradient: list[float]) -> None:
-        for got, wanted in zip(results, (expected, gradient), strict=True):
-            np.testing.assert_allclose(np.asarray(got, np.float64), [wanted], rtol=1e-3)
+        for got, reference in zip(results, (expected, gradient), strict=True):
+            np.testing.assert_allclose(np.asarray(got, np.float64), [reference], rtol=1e-3)
 
     tables = [to_jax(np.array([row], NUMPY_DTYPE[dtype])) for dtype, row, *_ in EXTREME_NORMS]
     norms = [max_norm for _, _, max_norm, *_ in EXTREME_NORMS]
     ids = to_jax(np.zeros(1, np.int64))
-    found = jax.jit(lambda ids: [both(t, ids, n) for t, n in zip(tables, norms, strict=True)])(ids)
+    found = jax.jit(lambda ids: [rows_and_gradient(t, ids, n) for t, n in zip(tables, norms, strict=True)])(ids)
     for results, (*_, expected, gradient) in zip(found, EXTREME_NORMS, strict=True):
         agree(results, expected, gradient)
-    agree(both(tables[0], ids, norms[0]), *EXTREME_NORMS[0][3:])
+    agree(rows_and_gradient(tables[0], ids, norms[0]), *EXTREME_NORMS[0][3:])

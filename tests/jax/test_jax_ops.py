@@ -1,4 +1,4 @@
-"""Every kernel op under JAX's transformations: forward and reverse derivatives, compiled calls equal eager ones."""
+"""Every kernel op under JAX's transformations: forward and reverse derivatives; compiled calls equal eager ones."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rowgrad.raw_ops import OPS
 
 KERNELS = [op for op in CATALOG.values() if op.kernel is not None]
 DIFFERENTIABLE = [op for op in KERNELS if op.adjoint is not None]
-# Ops that differ in a kernel's constants alone go the same way here, and test_op_records.py has the second derivatives
-# of all adjoints: SqrtN, the last and longest, stands for Sum and Mean.
+# Ops that differ only in a kernel's constants share their code here, and test_op_records.py checks the second
+# derivatives of all adjoints: SqrtN, the longest, is tested instead of Sum and Mean too.
 LAST_OF_A_KIND = {(op.kernel, op.input_names, len(op.outputs)): op.name for op in DIFFERENTIABLE}
 
 
@@ -34,13 +34,13 @@ def by_name(ops: list[Op]) -> Any:
 
 
 def function_of(op: Op, names: tuple[str, ...]) -> tuple[Callable[..., Any], list[Any]]:
-    """The op's floating outputs as a function of these arguments of a sample, and those arguments."""
+    """Return the op's floating outputs as a function of these arguments of a sample, and those arguments."""
     arguments, attrs = split(op)
 
     def function(*values: Any) -> Any:
         outputs = OPS[op.name](**{**arguments, **dict(zip(names, values, strict=True))}, **attrs)
-        several = outputs if isinstance(outputs, tuple) else (outputs,)
-        return [o for o in several if o.dtype.kind == "f"]
+        results = outputs if isinstance(outputs, tuple) else (outputs,)
+        return [o for o in results if o.dtype.kind == "f"]
 
     return function, [arguments[name] for name in names]
 
@@ -62,8 +62,8 @@ def test_derivatives_in_blocks(op: Op) -> None:
     check_grads(function, (arguments["grad"],), order=1, modes=("fwd", "rev"))
 
 
-def refusal(op: Op) -> str:
-    """The error of compiling a call of this op; empty where it compiles."""
+def compile_error(op: Op) -> str:
+    """Return the error of compiling a call of this op, or "" if it compiles."""
     arguments, attrs = split(op)
     arrays = {a.name: arguments[a.name] for a in op.inputs if not a.host}
     try:
@@ -73,42 +73,42 @@ def refusal(op: Op) -> str:
     return ""
 
 
-def test_ops_that_data_size_are_refused_by_a_compiler_with_advice() -> None:
-    refused = {op.name: message for op in KERNELS if (message := refusal(op))}
+def test_compiling_data_sized_ops_raises_with_advice() -> None:
+    rejected = {op.name: message for op in KERNELS if (message := compile_error(op))}
     kinds = ("Sum", "Mean", "SqrtN")
     sized = {f"{weighted}SparseSegment{kind}" for weighted in ("", "Weighted") for kind in kinds}
     padded = {f"SparseSegment{kind}GradV2" for kind in kinds}
     others = {"RaggedFillEmptyRows", "RowPlan", "SegmentSum", "SparseAdd", "SparseFillEmptyRows", "SparseSlice"}
-    assert refused.keys() == sized | padded | others
-    assert all("depends on data" in message for message in refused.values())
-    assert all(f"use {name}WithNumSegments" in refused[name] for name in sized)
-    assert all("pass size=" in refused[name] for name in padded)
-    assert all("outside of jit" in refused[name] for name in others)
+    assert rejected.keys() == sized | padded | others
+    assert all("depends on data" in message for message in rejected.values())
+    assert all(f"use {name}WithNumSegments" in rejected[name] for name in sized)
+    assert all("pass size=" in rejected[name] for name in padded)
+    assert all("outside of jit" in rejected[name] for name in others)
 
 
-def test_compiled_calls_have_the_bits_of_eager_ones() -> None:
-    """All ops whose sizes are known, with the gradients of what has some, in one program."""
-    ops = [op for op in KERNELS if not refusal(op)]
+def test_compiled_calls_are_bitwise_equal_to_eager_ones() -> None:
+    """All ops of static size, with their gradients, in one program."""
+    ops = [op for op in KERNELS if not compile_error(op)]
     samples = [split(op, np.float32) for op in ops]
     fixed = [
         {a.name: x[a.name] for a in op.inputs if a.host} | attrs for op, (x, attrs) in zip(ops, samples, strict=True)
     ]
     moving = [{a.name: x[a.name] for a in op.inputs if not a.host} for op, (x, _) in zip(ops, samples, strict=True)]
 
-    def one(op: Op, x: dict[str, Any], rest: dict[str, Any]) -> Any:
+    def one(op: Op, x: dict[str, Any], constants: dict[str, Any]) -> Any:
         def floating(values: list[Any]) -> Any:
-            outputs = OPS[op.name](**{**x, **dict(zip(op.differentiable, values, strict=True))}, **rest)
+            outputs = OPS[op.name](**{**x, **dict(zip(op.differentiable, values, strict=True))}, **constants)
             return outputs if isinstance(outputs, tuple) else (outputs,)
 
-        given = [x[name] for name in op.differentiable]
-        outputs = floating(given)
+        leaves = [x[name] for name in op.differentiable]
+        outputs = floating(leaves)
         if op.adjoint is None:
             return outputs, ()
-        _, pull = jax.vjp(lambda v: [o for o in floating(v) if o.dtype.kind == "f"], given)
+        _, pull = jax.vjp(lambda v: [o for o in floating(v) if o.dtype.kind == "f"], leaves)
         return outputs, pull([o for o in outputs if o.dtype.kind == "f"])
 
     def everything(values: list[dict[str, Any]]) -> Any:
-        return [one(op, x, rest) for op, x, rest in zip(ops, values, fixed, strict=True)]
+        return [one(op, x, constants) for op, x, constants in zip(ops, values, fixed, strict=True)]
 
     eager, compiled = everything(moving), jax.jit(everything)(moving)
     names = [op.name for op in ops]
@@ -119,8 +119,8 @@ def test_compiled_calls_have_the_bits_of_eager_ones() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_empty_lists_beside_arrays_are_float32(compiled: bool) -> None:
-    """TensorFlow's dtype of an empty list; ids that are an empty list are integers."""
+def test_empty_lists_next_to_arrays_are_float32(compiled: bool) -> None:
+    """As in TensorFlow; only ids as an empty list are integers."""
 
     def bags(ids: Any) -> Any:
         return rg.raw_ops.SparseSegmentMeanWithNumSegments([[]], ids, [0], 1)

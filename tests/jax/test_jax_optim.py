@@ -1,4 +1,4 @@
-"""Optimizers of rows: the steps of rowgrad.optim, optax's protocol, tables that are updated in place."""
+"""JAX optimizers: the steps of rowgrad.optim, optax's protocol, tables updated in place."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ assert RULES.keys() == updates.RULES.keys()
 ROWS, COLUMNS, STEPS = 9, 4, 4
 random = np.random.default_rng(5)
 START = random.standard_normal((ROWS, COLUMNS))
-NAMED = [np.sort(random.choice(ROWS, 4, replace=False)) for _ in range(STEPS)]
+IDS = [np.sort(random.choice(ROWS, 4, replace=False)) for _ in range(STEPS)]
 GRADS = [random.standard_normal((4, COLUMNS)) for _ in range(STEPS)]
-ROOM = 6  # two rows of every gradient are none of the table's
+PADDED_ROWS = 6  # two rows of every gradient are padding
 
 
 @pytest.fixture(autouse=True)
@@ -44,14 +44,14 @@ def _narrow() -> Iterator[None]:
 
 
 def as_rows(grad: Any, ids: Any, dtype: Any) -> rg.IndexedRows:
-    values = np.zeros((ROOM, COLUMNS)) + 77.0  # where there is no row, anything
+    values = np.zeros((PADDED_ROWS, COLUMNS)) + 77.0  # padding may contain anything
     values[: len(ids)] = grad
-    padded = np.append(ids, [ROWS] * (ROOM - len(ids)))
+    padded = np.append(ids, [ROWS] * (PADDED_ROWS - len(ids)))
     return rg.IndexedRows(jnp.asarray(values, dtype), jnp.asarray(padded, jnp.int32), ROWS, is_unique=True)
 
 
 def after_steps(optimizer: Any, params: Any, grads: Any) -> tuple[Any, Any]:
-    """Parameters and state after one compiled step for each gradient of a stack of them."""
+    """Return parameters and state after one compiled step per gradient."""
 
     def step(carry: Any, grad: Any) -> Any:
         params, state = carry
@@ -74,8 +74,8 @@ CLOSE = {
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.05], ids=["plain", "decay"])
 @pytest.mark.parametrize("rule", RULES)
-def test_steps_are_those_of_updates(rule: str, weight_decay: float) -> None:
-    """By rows and dense, of float32 and of bfloat16; once without and once with JAX's 64 bits, with float64 then."""
+def test_steps_equal_rowgrad_optim(rule: str, weight_decay: float) -> None:
+    """Row-sparse and dense, float32 and bfloat16, with JAX's 64-bit mode off and on (then also float64)."""
     with x64(weight_decay > 0):
         compare_steps(rule, weight_decay, WIDE if weight_decay else DTYPES)
 
@@ -89,50 +89,50 @@ def compare_steps(rule: str, weight_decay: float, dtypes: dict[str, Any]) -> Non
     start = {"initial_accumulator_value": 0.25} if updates.RULES[rule].state_defaults else {}
     params, grads, expected = {}, [{} for _ in range(STEPS)], {}
     for name, dtype in dtypes.items():
-        table, whole = START.astype(dtype), START.astype(dtype)
-        slots, whole_slots = (updates.new_slots(rule, table, *start.values()) for _ in range(2))
-        for k, (grad, ids) in enumerate(zip(GRADS, NAMED, strict=True)):
+        table, dense_table = START.astype(dtype), START.astype(dtype)
+        slots, dense_slots = (updates.new_slots(rule, table, *start.values()) for _ in range(2))
+        for k, (grad, ids) in enumerate(zip(GRADS, IDS, strict=True)):
             step, dense = updates.Step(step=k + 1, **numbers), np.tile(grad, (3, 1))[:ROWS].astype(dtype)
             updates.apply_rows(rule, table, slots, grad.astype(dtype), ids, step)
-            updates.apply_all(rule, whole, whole_slots, dense, step)
+            updates.apply_all(rule, dense_table, dense_slots, dense, step)
             grads[k][name] = (Table.holding(as_rows(grad, ids, dtype)), jnp.asarray(dense))
         params[name] = (Table(START.astype(dtype)), jnp.asarray(START, dtype))
-        expected[name] = ((table, *slots), (whole, *whole_slots))
+        expected[name] = ((table, *slots), (dense_table, *dense_slots))
     found, state = after_steps(getattr(optim, rule)(**numbers, **start), params, grads)
     assert int(state.step) == STEPS
     for name, dtype in dtypes.items():
         assert found[name][0].dtype == found[name][1].dtype == dtype
         for part, (weights, *slots) in enumerate(expected[name]):
-            held = jax.tree.leaves(found[name][part])[0]
-            np.testing.assert_allclose(np.float64(held), np.float64(weights), **CLOSE[name])
-            for slot, wanted in zip(updates.RULES[rule].slots, slots, strict=True):
-                held = jax.tree.leaves(state.slots[slot.name][name][part])[0]
-                assert held.dtype == wanted.dtype
-                np.testing.assert_allclose(held, wanted, **CLOSE[name])
+            found_array = jax.tree.leaves(found[name][part])[0]
+            np.testing.assert_allclose(np.float64(found_array), np.float64(weights), **CLOSE[name])
+            for slot, expected_slot in zip(updates.RULES[rule].slots, slots, strict=True):
+                found_array = jax.tree.leaves(state.slots[slot.name][name][part])[0]
+                assert found_array.dtype == expected_slot.dtype
+                np.testing.assert_allclose(found_array, expected_slot, **CLOSE[name])
 
 
-def test_rows_that_are_not_named_keep_every_bit() -> None:
+def test_rows_without_a_gradient_keep_every_bit() -> None:
     params = Table(jnp.asarray(START, jnp.float32))
-    grads = [Table.holding(as_rows(GRADS[0], NAMED[0], jnp.float32))]
+    grads = [Table.holding(as_rows(GRADS[0], IDS[0], jnp.float32))]
     after, state = after_steps(optim.adamw(lr=0.1), params, grads)
-    table, others = np.asarray(after.array), np.setdiff1d(np.arange(ROWS), NAMED[0])
-    assert np.array_equal(table[others], params.array[others])
-    assert (table[NAMED[0]] != np.asarray(params.array)[NAMED[0]]).all()
-    assert not any(np.asarray(tree.held)[others].any() for tree in state.slots.values())
+    table, untouched = np.asarray(after.array), np.setdiff1d(np.arange(ROWS), IDS[0])
+    assert np.array_equal(table[untouched], params.array[untouched])
+    assert (table[IDS[0]] != np.asarray(params.array)[IDS[0]]).all()
+    assert not any(np.asarray(tree.held)[untouched].any() for tree in state.slots.values())
 
 
-def test_equal_rows_of_a_list_add_up_first() -> None:
+def test_duplicate_rows_are_summed_first() -> None:
     ids = jnp.asarray([4, 1, 4], jnp.int32)
     values = jnp.asarray([[1.0], [2.0], [3.0]])
-    listed = Table.holding(rg.IndexedRows(values, ids, 6))
+    gradient = Table.holding(rg.IndexedRows(values, ids, 6))
     params = Table(jnp.ones((6, 1)))
-    found, _ = optim.adagrad(lr=1.0, eps=0.0).update(listed, optim.adagrad().init(params), params)
+    found, _ = optim.adagrad(lr=1.0, eps=0.0).update(gradient, optim.adagrad().init(params), params)
     assert optim.apply_updates(params, found).array.ravel().tolist() == [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
-    assert optim.apply_updates(params, listed).array.ravel().tolist() == [1.0, 3.0, 1.0, 1.0, 5.0, 1.0]
+    assert optim.apply_updates(params, gradient).array.ravel().tolist() == [1.0, 3.0, 1.0, 1.0, 5.0, 1.0]
 
 
-def test_dense_steps_are_optax_where_the_rules_are_the_same() -> None:
-    """Scalars, vectors and matrices; leaves without a gradient stay. Optax loses digits of 1 - 0.999."""
+def test_dense_steps_equal_optax_where_rules_coincide() -> None:
+    """Scalars, vectors and matrices; leaves without a gradient are unchanged. Optax computes 1 - 0.999 less exactly."""
     params = {"w": jnp.asarray(START, jnp.float32), "b": jnp.arange(3.0), "s": jnp.array(2.0)}
     grads = [jax.tree.map(lambda x, k=k: jnp.cos(x + k), params) for k in range(STEPS)]
     falling = optax.linear_schedule(0.1, 0.0, 8)
@@ -149,12 +149,12 @@ def test_dense_steps_are_optax_where_the_rules_are_the_same() -> None:
     scalar, state = after_steps(optim.row_wise_adagrad(0.1), params, grads)
     assert [state.slots["sum"][k].shape for k in ("w", "b", "s")] == [(ROWS,), (3,), (1,)]
     assert scalar["s"].shape == ()
-    kept = {"act": jnp.tanh, "w": jnp.ones(2)}
-    done, _ = optim.adam().update({"act": None, "w": jnp.ones(2)}, optim.adam().init(kept), kept)
-    assert optim.apply_updates(kept, done)["act"] is jnp.tanh
+    with_function = {"act": jnp.tanh, "w": jnp.ones(2)}
+    done, _ = optim.adam().update({"act": None, "w": jnp.ones(2)}, optim.adam().init(with_function), with_function)
+    assert optim.apply_updates(with_function, done)["act"] is jnp.tanh
 
 
-def test_optax_puts_them_together() -> None:
+def test_optax_chain_and_partition() -> None:
     params = {"t": Table(jnp.asarray(START, jnp.float32)), "w": jnp.ones(COLUMNS)}
     ids, bags = jnp.asarray([1, 5, 1]), jnp.asarray([0, 0, 1])
 
@@ -181,14 +181,14 @@ def test_optax_puts_them_together() -> None:
     np.testing.assert_allclose(after["w"], 1 - 0.5 * grads["w"] / max(norm, 1.0), rtol=1e-5)
 
 
-def test_ids_that_are_not_integers_are_refused() -> None:
+def test_ids_that_are_not_integers_raise() -> None:
     rows = rg.IndexedRows(jnp.ones((1, COLUMNS)), jnp.ones(1), ROWS)
     with pytest.raises(rg.errors.InvalidArgumentError, match="must be integers; got float32"):
         optim.apply_updates(jnp.ones((ROWS, COLUMNS)), rows)
 
 
 def test_out_of_range_rows_are_ignored() -> None:
-    """Ids below 0 as well, which to JAX count from the end; in a list and in rows that are unique."""
+    """Negative ids too, which JAX would count from the end; in lists and in unique rows."""
     start = jnp.arange(1.0, 4.0)[:, None]
     optimizer = optim.adagrad(lr=1.0, eps=0.0)
 
@@ -210,7 +210,7 @@ def test_out_of_range_rows_are_ignored() -> None:
     assert optim.apply_updates(jnp.ones((0, 1)), nothing).shape == (0, 1)
 
 
-def test_updates_of_other_shapes_are_refused() -> None:
+def test_updates_of_other_shapes_raise() -> None:
     table, ids = jnp.zeros((3, 2)), jnp.asarray([0, 1])
     others = {
         r"\(3, 2\); got rows of \(5, 2\)": rg.IndexedRows(jnp.ones((2, 2)), ids, 5, is_unique=True),
@@ -220,18 +220,18 @@ def test_updates_of_other_shapes_are_refused() -> None:
         r"\(3, 2\); got \(\)": jnp.ones(()),
         "indices must have length 1, got 2": rg.IndexedRows(jnp.ones((1, 2)), ids, 3, is_unique=True),
     }
-    for words, update in others.items():
-        with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+    for message, update in others.items():
+        with pytest.raises(rg.errors.InvalidArgumentError, match=message):
             optim.apply_updates(table, update)
         for optimizer, params in ((optim.sgd(), table), (optim.adam(), None), (optim.adamw(), table)):
-            with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+            with pytest.raises(rg.errors.InvalidArgumentError, match=message):
                 optimizer.update(update, optimizer.init(table), params)
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"\(3, …\); got \(5, 2\)"):
         optim.row_wise_adagrad().update(jnp.ones((5, 2)), optim.row_wise_adagrad().init(table))
 
 
 def test_types_are_converted_explicitly() -> None:
-    """So that they work where JAX promotes none."""
+    """They also work under JAX's strict dtype promotion."""
     falling = optax.linear_schedule(0.5, 0.0, 8)
     with x64(), jax.numpy_dtype_promotion("strict"):
         table = jnp.ones((3, 2), jnp.bfloat16)
@@ -256,7 +256,7 @@ def test_a_gradient_may_be_wider_than_its_parameter() -> None:
         assert (after.ravel().tolist(), held.ravel().tolist()) == ([1.0, 0.5, 1.0], [0.0, 9.0, 0.0])
 
 
-def test_parameters_of_numpy_and_numbers() -> None:
+def test_parameters_may_be_numpy_arrays_and_numbers() -> None:
     rows = rg.IndexedRows(np.ones((2, 1), np.float32), np.array([2, 2]), 3)
     params = {"t": np.ones((3, 1), np.float32), "w": np.ones(2, np.float32)}
     optimizer = optim.adamw(0.5, weight_decay=0.5)
@@ -275,8 +275,8 @@ def test_numbers_are_validated_and_decay_needs_parameters() -> None:
         optim.adamw().update(jnp.ones(2), optim.adamw().init(jnp.ones(2)))
 
 
-def test_state_made_in_the_same_program_changes_no_bit() -> None:
-    """A compiler that knows the step number must not compute anything otherwise."""
+def test_state_created_in_the_same_program_changes_no_bit() -> None:
+    """A compiler that knows the step number must not compute anything differently."""
     optimizers = [getattr(optim, rule)(0.1, **decay(rule, 0.05), **numbers) for rule, numbers in RULES.items()]
     table, grad = (jnp.asarray(random.standard_normal((33, 5)), jnp.float32) for _ in range(2))
     grads = grad, rg.IndexedRows(grad, jnp.arange(33), 33, is_unique=True)
@@ -300,8 +300,8 @@ def test_state_made_in_the_same_program_changes_no_bit() -> None:
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
-def test_a_step_leaves_tables_where_they_are() -> None:
-    """Given away to XLA, neither tables nor slots are copied, and what comes out lies where they lay."""
+def test_donated_tables_are_updated_in_place() -> None:
+    """Neither donated tables nor slots are copied: results are at their addresses."""
     rows, optimizers = 5000, (optim.adam(), optim.row_wise_adagrad())
     params = tuple({"t": Table(jnp.ones((rows, 8))), "w": jnp.ones(8)} for _ in optimizers)
 
@@ -314,21 +314,21 @@ def test_a_step_leaves_tables_where_they_are() -> None:
         found, after = zip(*map(lambda o, g, s, p: o.update(g, s, p), optimizers, grads, states, params), strict=True)
         return optim.apply_updates(params, found), after, value
 
-    given = (params, tuple(o.init(p) for o, p in zip(optimizers, params, strict=True)))
+    arguments = (params, tuple(o.init(p) for o, p in zip(optimizers, params, strict=True)))
     batch = (jnp.asarray([1, 5, 1]), jnp.asarray([0, 0, 1]))
-    text = jax.jit(step, donate_argnums=(0, 1)).lower(*given, *batch).compile().as_text()
+    text = jax.jit(step, donate_argnums=(0, 1)).lower(*arguments, *batch).compile().as_text()
     aliased = re.search(r"input_output_alias=\{(.*?\)) \}", text)
     assert aliased
-    assert len(re.findall("may-alias|must-alias", aliased[1])) == len(jax.tree.leaves(given))
+    assert len(re.findall("may-alias|must-alias", aliased[1])) == len(jax.tree.leaves(arguments))
     copies = re.compile(rf"\[{rows}[],][^=]* copy\(")
     assert not copies.search(text)
-    assert copies.search(jax.jit(step).lower(*given, *batch).compile().as_text()), "a copy would be seen"
+    assert copies.search(jax.jit(step).lower(*arguments, *batch).compile().as_text()), "no copy without donation"
 
 
 @pytest.mark.parametrize(
     "number", ["0.1", None, [0.1], np.array([0.1]), np.float32(-1), 1j, jnp.ones(2), jnp.array(1j)], ids=str
 )
-def test_numbers_of_rules_are_real_scalars(number: Any) -> None:
+def test_hyperparameters_must_be_real_scalars(number: Any) -> None:
     for make in (optim.sgd, optim.adagrad, optim.adam):
         with pytest.raises(rg.errors.InvalidArgumentError, match="lr must be a"):
             make(number)
@@ -336,7 +336,7 @@ def test_numbers_of_rules_are_real_scalars(number: Any) -> None:
         optim.sgd(0.1, weight_decay=number)
 
 
-def test_schedules_give_one_number() -> None:
+def test_schedules_must_return_one_number() -> None:
     table = jnp.ones((ROWS, COLUMNS))
     optimizer = optim.sgd(lambda step: jnp.ones(COLUMNS))
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"lr must be a real number; got float32\[4\]"):
@@ -355,7 +355,7 @@ def test_complex_gradients_are_rejected(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_state_keeps_its_dtype_whatever_the_gradient_has(rule: str) -> None:
+def test_state_keeps_its_dtype_for_any_gradient_dtype(rule: str) -> None:
     with x64(True):
         params = jnp.ones((ROWS, COLUMNS), jnp.float32)
         optimizer = getattr(optim, rule)(0.1)
@@ -365,7 +365,7 @@ def test_state_keeps_its_dtype_whatever_the_gradient_has(rule: str) -> None:
 
 
 @pytest.mark.parametrize("name", [rule for rule in RULES if updates.RULES[rule].slots])
-def test_state_and_parameters_that_do_not_fit_are_rejected(name: str) -> None:
+def test_state_of_other_parameters_raises(name: str) -> None:
     optimizer = getattr(optim, name)(0.1)
     floats, integers = {"a": jnp.ones(3)}, {"a": jnp.arange(3)}
     with pytest.raises(rg.errors.InvalidArgumentError, match="state must be the one that init of this optimizer"):
@@ -374,19 +374,19 @@ def test_state_and_parameters_that_do_not_fit_are_rejected(name: str) -> None:
         optimizer.update(floats, optimizer.init({}), floats)
     with pytest.raises(rg.errors.InvalidArgumentError, match="not a floating-point array"):
         optimizer.update(floats, optimizer.init(integers), integers)
-    # What jax.grad(allow_int=True) gives for integers stands for "no gradient".
+    # For integers jax.grad(allow_int=True) returns float0, which means "no gradient".
     gradient = {"a": np.zeros(3, jax.dtypes.float0)}
     assert optimizer.update(gradient, optimizer.init(integers), integers)[0] == {"a": None}
 
 
-def test_updates_that_would_lose_a_part_are_rejected() -> None:
+def test_updates_with_missing_leaves_raise() -> None:
     for param, update in ((jnp.ones(2), jnp.array([1 + 2j, 3j])), (jnp.ones(2, jnp.int32), jnp.array([0.6, 0.6]))):
         with pytest.raises(rg.errors.InvalidArgumentError, match="without losing precision"):
             optim.apply_updates(param, update)
 
 
 @pytest.mark.parametrize("rate", [None, -1.0, "1"])
-def test_a_schedule_returns_a_number_that_lr_may_be(rate: Any) -> None:
+def test_schedule_values_are_validated_like_lr(rate: Any) -> None:
     params = {"a": jnp.ones(2)}
     optimizer = optim.sgd(lambda step: rate)
     with pytest.raises(rg.errors.InvalidArgumentError, match="lr must be a finite number"):

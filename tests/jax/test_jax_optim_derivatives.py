@@ -1,4 +1,4 @@
-"""Derivatives through optimizer steps: for gradients, parameters, state and hyperparameters, to second order."""
+"""Derivatives through optimizer steps by gradients, parameters, state and hyperparameters, to second order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RULES = list(updates.RULES)
 ROWS, COLUMNS = 4, 3
 random = np.random.default_rng(8)
 START = random.standard_normal((ROWS, COLUMNS))
-# A list in any order that names one twice and one that is no row; rows padded at the end.
+# An unsorted list with a duplicate row and a row out of range; unique rows padded at the end.
 IDS = {"dense": None, "list": [3, 1, ROWS, 3], "unique": [0, 2, ROWS, ROWS]}
 
 
@@ -30,7 +30,7 @@ def _wide() -> Iterator[None]:
 
 
 def decayed(rule: str, decay: Any) -> dict[str, Any]:
-    """The options that shrink weights: FTRL has a penalty in place of a decay."""
+    """Return the options that shrink weights; FTRL has a penalty instead of a decay."""
     return {"weight_decay" if "weight_decay" in updates.RULES[rule].defaults else "l2": decay}
 
 
@@ -39,12 +39,12 @@ def as_gradient(values: Any, kind: str) -> Any:
     return values if ids is None else rg.IndexedRows(values, jnp.asarray(ids), ROWS, is_unique=kind == "unique")
 
 
-def check_derivatives(function: Any, given: Any, order: int = 2) -> None:
-    """Derivatives along a direction, forwards and backwards, against differences of those an order lower."""
-    direction = jax.tree.map(lambda x: jnp.asarray(random.standard_normal(jnp.shape(x))), given)
+def check_derivatives(function: Any, point: Any, order: int = 2) -> None:
+    """Compare directional derivatives, forward and reverse, with finite differences of the order below."""
+    direction = jax.tree.map(lambda x: jnp.asarray(random.standard_normal(jnp.shape(x))), point)
 
     def moved(by: Any) -> Any:
-        return jax.tree.map(lambda x, v: x + by * v, given, direction)
+        return jax.tree.map(lambda x, v: x + by * v, point, direction)
 
     def backward(by: Any) -> Any:
         slopes = jax.grad(function)(moved(by))
@@ -64,15 +64,15 @@ def check_derivatives(function: Any, given: Any, order: int = 2) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_derivatives_agree_with_finite_differences(rule: str) -> None:
-    """One step from some state, of a dense gradient, a list of rows and unique rows, for all that are numbers."""
+    """One step from some state with a dense gradient, a list of rows and unique rows, by all numbers."""
     shapes = {k: s.shape for k, s in getattr(optim, rule)().init(START).slots.items()}
     slots = {name: {kind: 0.1 + random.random(shape) for kind in IDS} for name, shape in shapes.items()}
     grads = {kind: random.standard_normal((ROWS, COLUMNS)) for kind in IDS}
     params = dict.fromkeys(IDS, START)
     weights = jax.tree.map(lambda x: random.standard_normal(x.shape), (params, slots))
 
-    def after(given: Any) -> Any:
-        grads, params, slots, lr, decay = given
+    def after(arguments: Any) -> Any:
+        grads, params, slots, lr, decay = arguments
         optimizer = getattr(optim, rule)(lr, **decayed(rule, decay))
         by_rows = {kind: as_gradient(g, kind) for kind, g in grads.items()}
         update, state = optimizer.update(by_rows, optim.RowState(jnp.asarray(3, jnp.int32), slots), params)
@@ -83,7 +83,7 @@ def test_derivatives_agree_with_finite_differences(rule: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float64])
-def test_a_step_of_sgd_has_the_slope_of_its_rate(dtype: Any) -> None:
+def test_derivative_of_an_sgd_step_by_its_learning_rate(dtype: Any) -> None:
     params, grad = jnp.ones((3, 1), dtype), jnp.full((3, 1), 4.0, dtype)
 
     def after(grad: Any, lr: Any) -> Any:
@@ -97,14 +97,14 @@ def test_a_step_of_sgd_has_the_slope_of_its_rate(dtype: Any) -> None:
 
 @pytest.mark.parametrize("rule", ["adagrad", "adam"])
 def test_gradients_of_training_agree_with_finite_differences(rule: str) -> None:
-    """Of a loss after two steps by rows: of the table, a layer and the learning rate. Padding rows give no NaN."""
+    """A loss after two row-sparse steps, by the table, a layer and the learning rate. Padding must not yield NaN."""
     ids, bags = jnp.asarray([2, 0, 2, 2]), jnp.asarray([0, 0, 1, 1])
 
     def loss(params: Any) -> Any:
         return jnp.tanh(params["table"].bags(ids, bags, 2) @ params["layer"]).sum()
 
-    def after(given: Any) -> Any:
-        table, layer, lr = given
+    def after(values: Any) -> Any:
+        table, layer, lr = values
         params = {"table": Table(table), "layer": layer}
         optimizer = getattr(optim, rule)(lr, **decayed(rule, 0.1))
         state = optimizer.init(params)
@@ -114,5 +114,5 @@ def test_gradients_of_training_agree_with_finite_differences(rule: str) -> None:
             params = optim.apply_updates(params, update)
         return loss(params)
 
-    given = (jnp.asarray(START), jnp.asarray(START[0]), jnp.asarray(0.1))
-    check_derivatives(after, given, order=1)
+    args = (jnp.asarray(START), jnp.asarray(START[0]), jnp.asarray(0.1))
+    check_derivatives(after, args, order=1)

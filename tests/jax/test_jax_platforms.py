@@ -24,35 +24,35 @@ from rowgrad.raw_ops import OPS
 SIZED = [op for op in CATALOG.values() if op.kernel is not None and not op.is_data_sized]
 
 
-# What JAX makes of an XLA error: the second where a compiled function is called again, past its Python.
+# How JAX raises an XLA error: the second when a compiled function is called again through its C++ fast path.
 REFUSED = (jax.errors.JaxRuntimeError, ValueError)
 
 
 def program() -> tuple[Callable[..., Any], list[dict[str, Any]]]:
-    """All ops whose sizes are known, as one function."""
+    """Return all ops of static size as one function, and their arguments."""
     samples = [split(op, np.float32) for op in SIZED]
     fixed = [
         {a.name: x[a.name] for a in op.inputs if a.host} | attrs for op, (x, attrs) in zip(SIZED, samples, strict=True)
     ]
     moving = [{a.name: x[a.name] for a in op.inputs if not a.host} for op, (x, _) in zip(SIZED, samples, strict=True)]
 
-    def everything(given: list[dict[str, Any]]) -> Any:
-        return [OPS[op.name](**x, **rest) for op, x, rest in zip(SIZED, given, fixed, strict=True)]
+    def everything(arguments: list[dict[str, Any]]) -> Any:
+        return [OPS[op.name](**x, **constants) for op, x, constants in zip(SIZED, arguments, fixed, strict=True)]
 
     return everything, moving
 
 
-def test_programs_for_other_platforms_have_no_call_of_our_kernels() -> None:
-    function, given = program()
-    traced = jax.jit(function).trace(given)
+def test_programs_for_other_platforms_do_not_call_cpu_kernels() -> None:
+    function, args = program()
+    traced = jax.jit(function).trace(args)
     here = traced.lower().as_text()
     assert here.count("@rowgrad_kernel") == len(SIZED) > 40
     for platform in ("cuda", "tpu"):
         assert "rowgrad_kernel" not in traced.lower(lowering_platforms=(platform,)).as_text()
 
 
-def test_many_threads_call_at_once() -> None:
-    """Each gets its own answer, or its own refusal."""
+def test_concurrent_calls_from_many_threads() -> None:
+    """Each thread gets its own result, or its own error."""
     table = np.arange(40, dtype=np.float32).reshape(10, 4)
     run = jax.jit(lambda t, ids: rg.raw_ops.SparseSegmentSumWithNumSegments(t, ids, jnp.zeros(3, jnp.int32), 1))
     found: list[str] = []
@@ -85,13 +85,13 @@ def test_arrays_on_several_devices() -> None:
     assert done.stdout.strip() == "done", done.stderr
 
 
-def test_a_missing_jax_is_named() -> None:
+def test_missing_jax_raises_a_clear_error() -> None:
     code = "import sys; sys.modules['jax'] = None\ntry:\n    import rowgrad.jax\nexcept ImportError as e:\n    print(e)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.strip() == "rowgrad.jax needs JAX: pip install 'rowgrad[jax]'"
 
 
 @pytest.mark.parametrize("module", ["rowgrad", "rowgrad.raw_ops", "rowgrad.lookup"])
-def test_rowgrad_alone_loads_no_jax(module: str) -> None:
+def test_importing_rowgrad_does_not_import_jax(module: str) -> None:
     code = f"import sys, {module}; print('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""Kernel ops inside JAX programs: compiled loops, checkpoints, donated buffers, plans, errors."""
+"""Kernel ops inside JAX programs: compiled loops, rematerialization, donated buffers, plans, errors."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ def numpy_gradient(table: np.ndarray, ids: np.ndarray, segments: np.ndarray) -> 
     return rg.raw_ops.SparseSegmentMeanGrad(2 * mean(table, ids, segments), ids, segments, ROWS)
 
 
-def test_a_loop_of_steps_has_the_bits_of_steps_one_by_one() -> None:
+def test_a_compiled_loop_equals_single_steps() -> None:
     table, *_ = batch()
     batches = [batch(k)[1:] for k in range(5)]
     ids, segments = (np.stack(x) for x in zip(*batches, strict=True))
 
-    def step(table: Any, given: Any) -> Any:
-        rate = jnp.float32(0.125)  # a power of two: its product is exact, so that nothing is rounded but the sum
-        return table - rate * jax.grad(loss)(table, *given), None
+    def step(table: Any, arrays: Any) -> Any:
+        rate = jnp.float32(0.125)  # a power of two: the product is exact, so only the sum is rounded
+        return table - rate * jax.grad(loss)(table, *arrays), None
 
     looped, _ = jax.jit(lambda t: jax.lax.scan(step, t, (ids, segments)))(table)
-    for given in batches:
-        table = table - np.float32(0.125) * numpy_gradient(table, *given)
+    for args in batches:
+        table = table - np.float32(0.125) * numpy_gradient(table, *args)
     assert same_bits(np.asarray(looped), table)
 
 
-def test_a_checkpoint_computes_again_and_changes_nothing() -> None:
+def test_jax_checkpoint_recomputes_the_same_bits() -> None:
     table, ids, segments = batch()
-    kept = jax.jit(jax.grad(loss))(table, ids, segments)
+    without_checkpoint = jax.jit(jax.grad(loss))(table, ids, segments)
     again = jax.jit(jax.grad(jax.checkpoint(loss)))(table, ids, segments)
-    assert same_bits(np.asarray(kept), np.asarray(again))
-    assert same_bits(np.asarray(kept), numpy_gradient(table, ids, segments))
+    assert same_bits(np.asarray(without_checkpoint), np.asarray(again))
+    assert same_bits(np.asarray(without_checkpoint), numpy_gradient(table, ids, segments))
 
 
 def test_donated_buffers() -> None:
     table, ids, segments = batch()
     expected = table - numpy_gradient(table, ids, segments)
     step = jax.jit(lambda t, i, s: t - jax.grad(loss)(t, i, s), donate_argnums=0)
-    given = jax.device_put(table.copy())
-    assert same_bits(np.asarray(step(given, ids, segments)), expected)
-    assert given.is_deleted()
-    # An eager result lies on memory of rowgrad's own, which may be donated like any other.
-    made = rg.raw_ops.GatherRows(jnp.asarray(table), np.arange(ROWS))
-    assert same_bits(np.asarray(step(made, ids, segments)), expected)
+    donated = jax.device_put(table.copy())
+    assert same_bits(np.asarray(step(donated, ids, segments)), expected)
+    assert donated.is_deleted()
+    # Memory of an eager result belongs to rowgrad and may be donated like any other.
+    result = rg.raw_ops.GatherRows(jnp.asarray(table), np.arange(ROWS))
+    assert same_bits(np.asarray(step(result, ids, segments)), expected)
 
 
 def test_one_shape_is_traced_once() -> None:
@@ -81,26 +81,26 @@ def test_one_shape_is_traced_once() -> None:
         return jax.grad(loss)(table, ids, segments)
 
     for seed in range(10):
-        given = batch(seed)
-        assert same_bits(np.asarray(gradient(*given)), numpy_gradient(*given))
+        args = batch(seed)
+        assert same_bits(np.asarray(gradient(*args)), numpy_gradient(*args))
     assert traced == 1
 
 
-def test_a_plan_is_a_tree_of_arrays() -> None:
+def test_plan_is_a_pytree() -> None:
     table, ids, segments = batch()
     plan = rg.Plan(ids, segments, ROWS, BAGS)
     grad = np.asarray(mean(table, ids, segments))
     compiled = jax.jit(lambda g, plan: rg.raw_ops.SparseSegmentMeanGrad(g, plan=plan))(grad, plan)
     assert same_bits(np.asarray(compiled), rg.raw_ops.SparseSegmentMeanGrad(grad, ids, segments, ROWS))
-    leaves, form = jax.tree.flatten(plan)
+    leaves, structure = jax.tree.flatten(plan)
     assert [jnp.asarray(x).shape for x in leaves] == [x.shape for x in plan.parts()[:-1]]
-    assert jax.tree.unflatten(form, leaves) == plan
+    assert jax.tree.unflatten(structure, leaves) == plan
     rows = jax.jit(lambda g, plan: rg.raw_ops.SparseSegmentMeanGradV2(g, plan=plan))(grad, plan)
     assert same_bits(np.asarray(rows.sorted_unique_indices), np.unique(ids))
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
-def test_sums_of_16_bits_do_not_stop_growing(dtype: Any) -> None:
+def test_16_bit_sums_do_not_saturate(dtype: Any) -> None:
     grad, ids = jnp.ones((4096, 1), dtype), jnp.zeros(4096, jnp.int32)
     segments = jnp.arange(4096, dtype=jnp.int32)
     dense = jax.jit(lambda g: rg.raw_ops.SparseSegmentSumGrad(g, ids, segments, 2))(grad)
@@ -109,8 +109,8 @@ def test_sums_of_16_bits_do_not_stop_growing(dtype: Any) -> None:
     assert (float(dense[0, 0]), float(rows.output[0, 0]), float(bag[0, 0])) == (4096, 4096, 4096)
 
 
-def test_without_64_bits_an_op_takes_32() -> None:
-    """What an op has in int64 whatever its types are is int32 in JAX, in and out, eager and compiled."""
+def test_int64_becomes_int32_without_x64() -> None:
+    """Arguments and results that are always int64 become int32, eager and compiled."""
     with x64(False):
         map_, grad = jnp.array([4, 0, 2], jnp.int32), jnp.arange(6.0)
         eager = rg.raw_ops.SparseFillEmptyRowsGrad(map_, grad)
@@ -128,7 +128,7 @@ def test_without_64_bits_an_op_takes_32() -> None:
             rg.raw_ops.SparseSlice([[1 << 40, 0]], jnp.array([1.0]), [1 << 41, 1], [0, 0], [1 << 41, 1])
 
 
-# -- what goes wrong --------------------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_compiled_call_raises_the_same_message_for_bad_ids() -> None:
@@ -143,11 +143,11 @@ def test_a_compiled_call_raises_the_same_message_for_bad_ids() -> None:
     assert str(said.value) in str(compiled.value)
     assert f"in SparseSegmentMeanWithNumSegments(data=float32[{ROWS},4], indices=int32[40]" in str(compiled.value)
     assert "INVALID_ARGUMENT" in str(compiled.value)
-    ids[7] = 0  # and the program goes on as if nothing had been
+    ids[7] = 0  # the program still works afterwards
     assert same_bits(np.asarray(jax.jit(mean)(table, ids, segments)), mean(table, ids, segments))
 
 
-def test_more_rows_than_fit_are_refused() -> None:
+def test_more_rows_than_size_raise() -> None:
     table, ids, segments = batch()
     few = jax.jit(lambda t: rg.raw_ops.SparseSegmentSumGradV2(t[:BAGS], ids, segments, ROWS, size=3))
     with pytest.raises(
@@ -156,7 +156,7 @@ def test_more_rows_than_fit_are_refused() -> None:
         few(table)[0].block_until_ready()
 
 
-def test_a_traced_size_is_refused() -> None:
+def test_traced_sizes_raise() -> None:
     table, ids, segments = batch()
     with pytest.raises(rg.errors.InvalidArgumentError, match="num_segments determines a shape"):
         jax.jit(rg.raw_ops.SparseSegmentSumWithNumSegments)(table, ids, segments, BAGS)
@@ -165,7 +165,7 @@ def test_a_traced_size_is_refused() -> None:
     assert same_bits(np.asarray(static(table, ids, segments, BAGS)), expected)
 
 
-def test_shapes_and_dtypes_are_refused_while_tracing() -> None:
+def test_wrong_shapes_and_dtypes_raise_while_tracing() -> None:
     table, ids, segments = batch()
     with pytest.raises(rg.errors.InvalidArgumentError, match="same size"):
         jax.jit(mean)(table, ids[1:], segments)
@@ -175,8 +175,8 @@ def test_shapes_and_dtypes_are_refused_while_tracing() -> None:
         mean(jax.random.key(0), jnp.asarray(ids), segments)
 
 
-def test_arrays_of_one_call_belong_together() -> None:
-    pytest.importorskip("torch.nn")  # by the bare name the folder of its tests would be found
+def test_mixing_arrays_of_different_libraries_raises() -> None:
+    pytest.importorskip("torch.nn")  # not "torch", which would find the folder tests/torch
     import torch
 
     table, ids, segments = batch()
@@ -190,36 +190,36 @@ def test_results_are_on_the_device_of_the_arguments() -> None:
     assert mean(jax.device_put(table, device), ids, segments).devices() == {device}
 
 
-def test_out_is_refused() -> None:
+def test_out_raises() -> None:
     table, ids, segments = batch()
     with pytest.raises(rg.errors.InvalidArgumentError, match="absent for JAX arrays"):
         rg.raw_ops.SparseSegmentSum(jnp.asarray(table), ids, segments, out=np.zeros((BAGS, COLUMNS), np.float32))
 
 
 @pytest.mark.parametrize("columns", [0, 2])
-def test_sizes_beyond_all_memory_are_refused_while_tracing(columns: int) -> None:
+def test_results_beyond_memory_raise_while_tracing(columns: int) -> None:
     with pytest.raises(rg.errors.ResourceExhaustedError):
         jax.jit(lambda t: OPS["SparseSegmentSumWithNumSegments"](t, [0], [0], 1 << 61))(jnp.ones((2, columns)))
     with pytest.raises(rg.errors.ResourceExhaustedError):
         jax.jit(lambda t: OPS["SparseSegmentSumGradV2"](t, [0], [0], 2, size=1 << 61))(jnp.ones((2, columns)))
 
 
-def test_numpy_floats_are_those_of_jax() -> None:
-    """Eager as compiled: float64 becomes float32 before anything is added up."""
+def test_numpy_floats_are_converted_to_jax_dtypes() -> None:
+    """Eager as compiled: float64 becomes float32 before any sum."""
     table, ids, segments = batch()
     wide = table.astype(np.float64) * 1.1
     eager = mean(wide, jnp.asarray(ids), segments)
     assert same_bits(np.asarray(eager), np.asarray(jax.jit(lambda i: mean(wide, i, segments))(ids)))
 
 
-def test_the_shape_of_an_array_is_not_an_array() -> None:
+def test_array_shapes_as_arguments() -> None:
     _, ids, segments = batch()
     with pytest.raises(rg.errors.InvalidArgumentError, match="must be an array; got ShapeDtypeStruct"):
         mean(jax.ShapeDtypeStruct((ROWS, COLUMNS), jnp.float32), jnp.asarray(ids), segments)
 
 
 @pytest.mark.parametrize("way", ["plain", "weighted", "bags"])
-def test_gradients_are_those_of_the_ids_at_the_call(way: str) -> None:
+def test_gradients_use_the_ids_at_the_time_of_the_call(way: str) -> None:
     table, ids, segments = batch()
     weights = np.linspace(0.5, 2.0, len(ids)).astype(np.float32)
 

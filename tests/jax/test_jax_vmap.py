@@ -27,22 +27,22 @@ def _wide() -> Iterator[None]:
         yield
 
 
-def several(outputs: Any) -> tuple[Any, ...]:
+def as_tuple(outputs: Any) -> tuple[Any, ...]:
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def batched(op: Op, names: tuple[str, ...]) -> tuple[dict[str, Any], Any, list[tuple[Any, ...]]]:
-    """Arguments with a batch first, a function of them, and what the items give one by one."""
+    """Return batched arguments, a function of them, and the results of the items one by one."""
     shared, attrs = split(op, np.float32)
     samples = [split(op, np.float32, seed=k)[0] for k in range(ITEMS)]
-    if any(x[n].shape != shared[n].shape for x in samples for n in names):  # the same ids, other values
+    if any(x[n].shape != shared[n].shape for x in samples for n in names):  # use the same ids with other values
         samples = [
             {n: x * (k + 2) if x.dtype.kind == "f" else x for n in names for x in (shared[n],)} for k in range(ITEMS)
         ]
     stacked = {name: placed(np.stack([x[name] for x in samples])) for name in names}
 
     def function(x: dict[str, Any]) -> tuple[Any, ...]:
-        return several(OPS[op.name](**{**shared, **x}, **attrs))
+        return as_tuple(OPS[op.name](**{**shared, **x}, **attrs))
 
     return stacked, function, [function({n: x[n] for n in names}) for x in samples]
 
@@ -56,13 +56,13 @@ def agree(together: tuple[Any, ...], alone: list[tuple[Any, ...]]) -> None:
 @pytest.mark.parametrize(
     "op", [op for op in KERNELS if op.linear and op.kernel != "sparse_add"], ids=lambda op: op.name
 )
-def test_values_that_differ(op: Op) -> None:
+def test_batched_values(op: Op) -> None:
     stacked, function, alone = batched(op, op.linear)
     agree(jax.vmap(function)(stacked), alone)
 
 
-def test_ids_that_differ() -> None:
-    """Everything an item has, in one program for all ops."""
+def test_batched_ids() -> None:
+    """All arrays of an item batched, in one program for all ops."""
     ops = [op for op in KERNELS if _may_differ(op)]
     assert len(ops) > 30
     made = [batched(op, tuple(a.name for a in op.inputs if not a.host)) for op in ops]
@@ -72,7 +72,7 @@ def test_ids_that_differ() -> None:
 
 
 def _may_differ(op: Op) -> bool:
-    """Whether all arrays of an op may differ between items; else it says why not."""
+    """Return whether all arrays of an op may be batched; raise with the reason otherwise."""
     names = tuple(a.name for a in op.inputs if not a.host)
     avals = {
         n: jax.ShapeDtypeStruct((ITEMS, *x.shape), x.dtype) for n, x in split(op, np.float32)[0].items() if n in names
@@ -119,7 +119,7 @@ def test_gradients_of_batches(kind: str) -> None:
         np.testing.assert_allclose(one[name], jnp.stack(alone), rtol=2e-6)
 
 
-def test_the_hessian_of_a_lookup() -> None:
+def test_hessian_of_a_lookup() -> None:
     table, ids, segments = jnp.arange(6.0).reshape(3, 2) / 4, jnp.array([0, 2, 2]), jnp.array([0, 0, 1])
 
     def loss(table: Any) -> Any:

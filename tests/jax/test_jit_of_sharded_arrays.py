@@ -1,4 +1,4 @@
-"""Arrays sharded over four devices under jit, without shard_map, in separate processes."""
+"""Arrays sharded over four devices under jit, without shard_map, checked in separate processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODES = ["shardy", "gspmd", "explicit"] if hasattr(jax, "set_mesh") else ["gspmd
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_table_is_gathered(mode: str) -> None:
+def test_jit_does_not_gather_tables(mode: str) -> None:
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, str(Path(__file__).parent / "mesh_jit_program.py"), mode]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("jax.numpy", reason="the extra `jax` is not installed")  # `jax` alone would find this folder
+pytest.importorskip("jax.numpy", reason="the extra `jax` is not installed")  # not "jax", which would find this folder
 
 import rowgrad as rg
 from jax_arrays import x64
@@ -64,27 +64,27 @@ def _wide() -> Iterator[None]:
 
 
 @pytest.fixture
-def refused_as(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The keys of all faults the kernels find."""
+def fault_keys(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the keys of all faults that kernels raise."""
     keys: list[str] = []
-    word = numpy_runner.make_error
+    original = numpy_runner.make_error
 
-    def noted(key: str, *args: Any, **facts: Any) -> Any:
+    def record(key: str, *args: Any, **facts: Any) -> Any:
         keys.append(key)
-        return word(key, *args, **facts)
+        return original(key, *args, **facts)
 
-    monkeypatch.setattr(numpy_runner, "make_error", noted)
+    monkeypatch.setattr(numpy_runner, "make_error", record)
     return keys
 
 
 def changed(call: Prepared) -> Iterator[Prepared]:
-    """The call as it is, and with one array of ids changed, in every way that could matter."""
+    """Yield the call unchanged, and with one array of ids changed in every way that could matter."""
     yield call
     for name, array in call.arrays.items():
         if array.dtype.kind != "i" or (call.op.name, name) == ("RowPositions", "sorted_ids"):
-            continue  # a list that is not sorted may be searched in any way
+            continue  # the result of searching an unsorted list is undefined
         for change in changes(array):
-            yield call._replace(given={**call.given, name: change})
+            yield call._replace(inputs={**call.inputs, name: change})
 
 
 def changes(array: np.ndarray) -> Iterator[np.ndarray]:
@@ -101,7 +101,7 @@ def changes(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def check(call: Prepared, run: Any) -> bool:
-    """Whether the call was refused; then it is poisoned, else the answers agree."""
+    """Return whether the CPU kernel raised; check that the portable result is then poisoned, and else agrees."""
     got = run(call.arrays)
     try:
         expected = reference(call)
@@ -113,44 +113,44 @@ def check(call: Prepared, run: Any) -> bool:
 
 
 @pytest.mark.parametrize("kernel", [*FAULTS, "sparse_add_grad", "sparse_add_grad_grad"])
-def test_changed_ids(kernel: str, refused_as: list[str]) -> None:
-    taken = 0
-    # Ops that differ in the kernel's constants look for the same faults: SqrtN, their last, stands for Sum and Mean.
+def test_changed_ids(kernel: str, fault_keys: list[str]) -> None:
+    valid = 0
+    # Ops that differ only in a kernel's constants find the same faults: SqrtN is tested instead of Sum and Mean too.
     ops = [op for name in sized_ops() if (op := CATALOG[name]).kernel == kernel]
     for name in {(op.input_names, len(op.outputs)): op.name for op in ops}.values():
         call = prepare_sample(name)
         run = compiled(call)
-        taken += sum(not check(other, run) for other in changed(call))
-    assert set(refused_as) == FAULTS.get(kernel, set())
-    assert taken > 1  # not only the call as it was
+        valid += sum(not check(other, run) for other in changed(call))
+    assert set(fault_keys) == FAULTS.get(kernel, set())
+    assert valid > 1  # not only the unchanged call
 
 
 @pytest.mark.parametrize("name", ["SparseSliceGrad", "SparseSliceGradGrad", "SparseAddGrad", "SparseAddGradGrad"])
-def test_walks_along_lists_in_any_order(name: str) -> None:
-    """Few coordinates, so that many are equal: what the gradients then match, they match one entry after the other."""
+def test_gradients_match_unsorted_duplicate_entries_in_order(name: str) -> None:
+    """Few coordinates, so many are equal: gradients match equal entries one after the other."""
     rng, call = np.random.default_rng(8), prepare_sample(name)
-    call = prepare(call.op, {**call.given, "input_start": np.array([-1, 0])}) if "Slice" in name else call
-    run, refused = compiled(call), 0
+    call = prepare(call.op, {**call.inputs, "input_start": np.array([-1, 0])}) if "Slice" in name else call
+    run, raised = compiled(call), 0
     for draw in range(60):
-        given = {k: rng.integers(0, 3, v.shape) if v.ndim == 2 else v for k, v in call.given.items()}
+        inputs = {k: rng.integers(0, 3, v.shape) if v.ndim == 2 else v for k, v in call.inputs.items()}
         if draw % 3 == 0:
-            given = {k: v[np.lexsort(v.T[::-1])] if v.ndim == 2 else v for k, v in given.items()}
-        if "Slice" in name and draw % 2:  # some entries of the input, in their order
-            entries, count = given["input_indices"], len(given["output_indices"])
-            kept = np.sort(rng.permutation(len(entries))[:count])
-            if draw % 5 == 0:  # and after the last of them others that equal it
-                kept, entries[count:] = np.arange(count), entries[count - 1]
-            given["output_indices"] = entries[kept] - given["input_start"]
-        refused += check(call._replace(given=given), run)
-    assert refused == 0 if "Add" in name else 0 < refused <= 30
+            inputs = {k: v[np.lexsort(v.T[::-1])] if v.ndim == 2 else v for k, v in inputs.items()}
+        if "Slice" in name and draw % 2:  # some input entries, in order
+            entries, count = inputs["input_indices"], len(inputs["output_indices"])
+            chosen = np.sort(rng.permutation(len(entries))[:count])
+            if draw % 5 == 0:  # entries after the last chosen one are equal to it
+                chosen, entries[count:] = np.arange(count), entries[count - 1]
+            inputs["output_indices"] = entries[chosen] - inputs["input_start"]
+        raised += check(call._replace(inputs=inputs), run)
+    assert raised == 0 if "Add" in name else 0 < raised <= 30
 
 
-def test_faults_that_shapes_show() -> None:
+def test_faults_visible_in_shapes() -> None:
     table, no_rows, none = np.ones((2, 3), np.float32), np.ones((0, 3), np.float32), np.zeros(0, np.int64)
     ids = {"indices": [0], "segment_ids": [0], "weights": np.ones(1, np.float32)}
     plan = {"rows": [0], "starts": [0], "segments": [0], "positions": [0], "counts": [1, 0, 0], "num_rows": 1}
     offsets = {"indices": [0], "offsets": [0], "feature_rows": [3], "feature_first": [0]}
-    given: list[tuple[str, dict[str, Any]]] = [
+    inputs: list[tuple[str, dict[str, Any]]] = [
         ("SparseSegmentMeanWithNumSegments", {"data": no_rows, **ids, "num_segments": 1}),
         ("SparseSegmentMeanGrad", {"grad": no_rows, **ids, "output_dim0": 1}),
         ("WeightedSparseSegmentMeanGradGrad", {"data": no_rows, **ids, "num_segments": 1}),
@@ -166,9 +166,9 @@ def test_faults_that_shapes_show() -> None:
         ("StackBags", offsets),
         ("SparseFillEmptyRowsGrad", {"reverse_index_map": [0], "grad_values": np.ones(0)}),
     ]
-    for dtype in (np.int8, np.uint8, np.complex64):  # and what poison is in other dtypes
-        given.append(("ScatterRows", {"grad": table.astype(dtype), "indices": [0, 4], "num_rows": 4}))
-    calls = [prepare(CATALOG[name], x) for name, x in given]
+    for dtype in (np.int8, np.uint8, np.complex64):  # poison values of other dtypes
+        inputs.append(("ScatterRows", {"grad": table.astype(dtype), "indices": [0, 4], "num_rows": 4}))
+    calls = [prepare(CATALOG[name], x) for name, x in inputs]
     for call, got in zip(calls, run_together(calls), strict=True):
         with pytest.raises(rg.errors.OpError):
             reference(call)
@@ -176,41 +176,41 @@ def test_faults_that_shapes_show() -> None:
         assert all(is_poisoned(output) for output in got if output.size), call
 
 
-def test_a_bound_beyond_the_ids() -> None:
-    """Ids of 32 bits in a table of more rows than they can name."""
+def test_more_rows_than_int32_ids_can_name() -> None:
+    """int32 ids in a table with more rows than they can address."""
     call = prepare_sample("PlannedIds")
-    large = prepare(call.op, {**call.given, "rows": call.given["rows"].astype(np.int32), "num_rows": 2**40})
+    large = prepare(call.op, {**call.inputs, "rows": call.inputs["rows"].astype(np.int32), "num_rows": 2**40})
     run = compiled(large)
     assert not check(large, run)
-    assert check(large._replace(given={**large.given, "rows": large.given["rows"] - 1}), run)
+    assert check(large._replace(inputs={**large.inputs, "rows": large.inputs["rows"] - 1}), run)
 
 
-# -- gradients by unique rows, padded to a given number of rows ------------------------------------------------------
+# -- unique-row gradients, padded to a fixed number of rows ----------------------------------------------------------
 
 
 def padded(kind: str, x: dict[str, Any], size: int, fill_id: int) -> tuple[Prepared, Prepared]:
-    """The call, and that of the op without padding, which says what it should give."""
+    """Return the padded call, and the call of the unpadded op with the expected result."""
     plain = prepare(CATALOG[f"SparseSegment{kind}GradV2"], x)
     inputs = (*plain.op.inputs, Arg("size", "int32", host=True), Arg("fill_id", "int32", host=True))
     op = replace(plain.op, inputs=inputs, kernel="sparse_segment_grad_padded", constants=plain.op.constants[:1])
-    shapes = (size, *plain.given["grad"].shape[1:]), (size,)
+    shapes = (size, *plain.inputs["grad"].shape[1:]), (size,)
     outputs = tuple(Aval(o.dtype, shape) for o, shape in zip(plain.outputs, shapes, strict=True))
-    return Prepared(op, plain.given, {**plain.host, "size": size, "fill_id": fill_id}, plain.attrs, outputs), plain
+    return Prepared(op, plain.inputs, {**plain.host, "size": size, "fill_id": fill_id}, plain.attrs, outputs), plain
 
 
 def test_padded_gradients() -> None:
-    drawn = {k: v.copy() for k, v in prepare_sample("SparseSegmentSqrtNGradV2").given.items()}
-    unique = len(set(drawn["indices"].tolist()))
-    narrow = {**drawn, "indices": drawn["indices"].astype(np.int32), "grad": np.ones((5, 2, 1, 2), np.float16)}
+    sampled = {k: v.copy() for k, v in prepare_sample("SparseSegmentSqrtNGradV2").inputs.items()}
+    unique = len(set(sampled["indices"].tolist()))
+    narrow = {**sampled, "indices": sampled["indices"].astype(np.int32), "grad": np.ones((5, 2, 1, 2), np.float16)}
     none, many = np.zeros(0, np.int64), np.zeros(4096, np.int64)
     ones = {"grad": np.ones((1, 1), np.float16), "indices": many, "segment_ids": many, "dense_output_dim0": 1}
     pairs = [
-        padded("Sum", drawn, unique + 3, 7),
-        padded("Mean", drawn, unique, 7),
+        padded("Sum", sampled, unique + 3, 7),
+        padded("Mean", sampled, unique, 7),
         padded("SqrtN", narrow, 20, -1),
         padded("Sum", ones, 2, 1),
-        padded("Mean", {**drawn, "indices": none, "segment_ids": none}, 2, 9),
-        padded("Mean", {**drawn, "indices": drawn["indices"] - 99, "dense_output_dim0": 0}, 2, 9),  # none is read
+        padded("Mean", {**sampled, "indices": none, "segment_ids": none}, 2, 9),
+        padded("Mean", {**sampled, "indices": sampled["indices"] - 99, "dense_output_dim0": 0}, 2, 9),  # no id is read
     ]
     for (call, plain), got in zip(pairs, run_together([call for call, _ in pairs]), strict=True):
         rows, ids = reference(plain)
@@ -220,12 +220,12 @@ def test_padded_gradients() -> None:
 
 
 def test_faults_of_padded_gradients() -> None:
-    drawn = prepare_sample("SparseSegmentMeanGradV2").given
-    unique = len(set(drawn["indices"].tolist()))
+    sampled = prepare_sample("SparseSegmentMeanGradV2").inputs
+    unique = len(set(sampled["indices"].tolist()))
     calls = [
-        padded("Mean", drawn, unique - 1, 7)[0],
-        padded("Mean", {**drawn, "indices": drawn["indices"] + 1}, 20, 7)[0],
-        padded("Mean", {**drawn, "segment_ids": drawn["segment_ids"] - 1}, 20, 7)[0],
+        padded("Mean", sampled, unique - 1, 7)[0],
+        padded("Mean", {**sampled, "indices": sampled["indices"] + 1}, 20, 7)[0],
+        padded("Mean", {**sampled, "segment_ids": sampled["segment_ids"] - 1}, 20, 7)[0],
     ]
     for got in run_together(calls):
         assert all(map(is_poisoned, got))

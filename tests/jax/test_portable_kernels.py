@@ -1,4 +1,4 @@
-"""The portable kernels against TensorFlow's results and against the NumPy runner."""
+"""The portable kernels compared with TensorFlow's results and with the NumPy runner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-pytest.importorskip("jax.numpy", reason="the extra `jax` is not installed")  # `jax` alone would find this folder
+pytest.importorskip("jax.numpy", reason="the extra `jax` is not installed")  # not "jax", which would find this folder
 
 import rowgrad as rg
 from golden_cases import Case, cases
@@ -28,7 +28,7 @@ def wide() -> Iterator[None]:
         yield
 
 
-def test_every_kernel_has_a_form_or_needs_data() -> None:
+def test_every_kernel_is_portable_or_data_sized() -> None:
     for op in CATALOG.values():
         if not op.kernel:
             continue
@@ -38,7 +38,7 @@ def test_every_kernel_has_a_form_or_needs_data() -> None:
         assert unknown or op.kernel in portable.KERNELS, op.name
 
 
-def test_what_needs_data_is_refused() -> None:
+def test_data_sized_ops_raise() -> None:
     call = prepare_sample("SparseSegmentSum")
     with pytest.raises(ValueError, match="SparseSegmentSum has as many output rows as its data says"):
         portable.run(call.op, call.arrays, *call[2:])
@@ -47,11 +47,11 @@ def test_what_needs_data_is_refused() -> None:
 # -- golden cases ----------------------------------------------------------------------------------------------------
 
 
-def recorded() -> list[Case]:
+def golden_cases_of_static_size() -> list[Case]:
     return [case for case in cases("valid") if not CATALOG[case.op].is_data_sized]
 
 
-def check_recorded(found: list[Case]) -> None:
+def check_golden(found: list[Case]) -> None:
     calls = [prepare(CATALOG[case.op], case.inputs, **case.attrs) for case in found]
     for case, got in zip(found, run_together(calls), strict=True):
         assert_close(got, list(case.outputs.values()), case)
@@ -60,22 +60,22 @@ def check_recorded(found: list[Case]) -> None:
 @pytest.mark.usefixtures("wide")
 def test_golden_of_every_op_and_dtype() -> None:
     chosen: dict[Any, Case] = {}
-    for case in recorded():
+    for case in golden_cases_of_static_size():
         op, first = CATALOG[case.op], next(iter(case.outputs.values()))
         if 0 < first.size < 100:
-            moves = str(op.kernel).startswith(("sparse_slice", "sparse_add"))  # then a dtype is as good as its kind
+            moves = str(op.kernel).startswith(("sparse_slice", "sparse_add"))  # one dtype of each kind is enough
             chosen[op.kernel, first.dtype.kind if moves else first.dtype] = case
             chosen[op.name] = case
     found = list({case.id: case for case in chosen.values()}.values())
-    assert {case.op for case in found} == {case.op for case in recorded()}
-    check_recorded(found)
+    assert {case.op for case in found} == {case.op for case in golden_cases_of_static_size()}
+    check_golden(found)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("wide")
 @pytest.mark.parametrize("part", range(16))
 def test_golden(part: int) -> None:
-    check_recorded(recorded()[part::16])
+    check_golden(golden_cases_of_static_size()[part::16])
 
 
 # -- the NumPy runner ------------------------------------------------------------------------------------------------
@@ -83,12 +83,12 @@ def test_golden(part: int) -> None:
 
 def check_calls(calls: list[Any]) -> None:
     for call, got in zip(calls, run_together(calls), strict=True):
-        assert_close(got, reference(call), f"{call.op.name} {call.given}")
+        assert_close(got, reference(call), f"{call.op.name} {call.inputs}")
 
 
 @pytest.mark.usefixtures("wide")
 def test_sums_in_double() -> None:
-    """And what has no ids; test_portable_faults has all other ops in float32."""
+    """And ops without ids; test_portable_faults covers all other ops in float32."""
     check_calls(
         [prepare_sample(name, np.float64) for name in sized_ops() if "Sum" in name or name in ("Sqrt", "RowDot")]
     )
@@ -96,8 +96,8 @@ def test_sums_in_double() -> None:
 
 @pytest.mark.usefixtures("wide")
 def test_16_bit_floats() -> None:
-    one_of_each = {CATALOG[name].kernel: name for name in sized_ops() if "Sum" not in name}
-    check_calls([prepare_sample(name, SHORT[i % 2]) for i, name in enumerate(one_of_each.values())])
+    ops = {CATALOG[name].kernel: name for name in sized_ops() if "Sum" not in name}
+    check_calls([prepare_sample(name, SHORT[i % 2]) for i, name in enumerate(ops.values())])
 
 
 @pytest.mark.usefixtures("wide")
@@ -113,20 +113,20 @@ def test_other_dtypes() -> None:
 
 
 def one_of_each_kernel_of_rows() -> list[str]:
-    named = {CATALOG[name].kernel: name for name in sized_ops() if "SqrtN" in name or "Rows" in name or "Dot" in name}
-    return [name for kernel, name in named.items() if "fill" not in str(kernel)]
+    ops = {CATALOG[name].kernel: name for name in sized_ops() if "SqrtN" in name or "Rows" in name or "Dot" in name}
+    return [name for kernel, name in ops.items() if "fill" not in str(kernel)]
 
 
 @pytest.mark.usefixtures("wide")
 def test_rows_of_every_rank() -> None:
-    """Rows that are numbers, have one column, none, or several dimensions."""
+    """Rows that are scalars, have one column, no column, or several dimensions."""
     calls = []
     for name in one_of_each_kernel_of_rows():
         call = prepare_sample(name)
-        tables = [k for k in call.given if k in ("data", "grad", "params", "x", "y")]
+        tables = [k for k in call.inputs if k in ("data", "grad", "params", "x", "y")]
         for inner in ((), (1,), (0,), (2, 1, 2)):
-            full = {k: np.resize(call.given[k], (len(call.given[k]), *inner)) for k in tables}
-            calls.append(prepare(call.op, {**call.given, **full}))
+            full = {k: np.resize(call.inputs[k], (len(call.inputs[k]), *inner)) for k in tables}
+            calls.append(prepare(call.op, {**call.inputs, **full}))
     assert len(calls) == 4 * 13
     check_calls(calls)
 
@@ -138,7 +138,7 @@ def test_empty_arguments() -> None:
     no_ids = {"indices": none, "segment_ids": none, "weights": np.ones(0, np.float32)}
     unread = {"indices": [-9, 1], "segment_ids": [99, 0], "weights": np.ones(2, np.float32)}
     plan = {"rows": none, "starts": none, "segments": none, "positions": none, "counts": np.zeros(2, np.int64)}
-    given: list[tuple[str, dict[str, Any]]] = [
+    inputs: list[tuple[str, dict[str, Any]]] = [
         ("SparseSegmentMeanWithNumSegments", {"data": no_rows, **no_ids, "num_segments": 2}),
         ("SparseSegmentMeanWithNumSegments", {"data": table, **no_ids, "num_segments": 0}),
         ("SparseSegmentMeanGrad", {"grad": no_rows, **no_ids, "output_dim0": 2}),
@@ -175,7 +175,7 @@ def test_empty_arguments() -> None:
             "da": np.ones(0), "db": np.ones(0), "a_indices": matrix, "b_indices": matrix, "sum_indices": [[1, 2]],
         }),
     ]  # fmt: skip
-    check_calls([prepare(CATALOG[name], x) for name, x in given])
+    check_calls([prepare(CATALOG[name], x) for name, x in inputs])
 
 
 @pytest.mark.usefixtures("wide")
@@ -193,7 +193,7 @@ def test_attributes() -> None:
 @pytest.mark.usefixtures("wide")
 @pytest.mark.parametrize(("dtype", "stuck"), [(np.float16, 2048), (ml_dtypes.bfloat16, 256)])
 def test_4096_ones(dtype: Any, stuck: int) -> None:
-    """Summed in float32 they are 4096; where the kernel rounds every sum to 16 bits, they get stuck."""
+    """float32 sums reach 4096; where the kernel rounds every partial sum to 16 bits, they get stuck."""
     ones, row, ids = np.ones((4096, 1), dtype), np.ones((1, 1), dtype), np.zeros(4096, np.int64)
     bags = {"indices": ids, "segment_ids": ids, "weights": ones[:, 0]}
     plan = {part: getattr(rg.Plan(ids, ids, 1), part) for part in rg._catalog.spec.PLAN}
@@ -225,7 +225,7 @@ def test_4096_ones(dtype: Any, stuck: int) -> None:
 
 
 def test_without_64_bits() -> None:
-    """Ids and sizes declared as int64 are int32 then, and so are the outputs."""
+    """Ids and sizes declared as int64 become int32, and so do outputs."""
     names = ["SparseSegmentMeanWithNumSegments", "PlannedSparseSegmentSqrtNGradV2", "PlannedIds", "StackBags",
              "RowPositions", "SegmentIdsFromOffsets", "SparseFillEmptyRowsGrad", "SparseAddGrad", "SparseSliceGrad",
              "WeightedSparseSegmentSqrtNGrad"]  # fmt: skip

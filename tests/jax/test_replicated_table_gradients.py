@@ -1,4 +1,4 @@
-"""Row gradients inside shard_map of a replicated table: JAX tracks what varies, or they are rejected."""
+"""Row gradients of a replicated table inside shard_map: correct if JAX tracks varying axes, otherwise rejected."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def test_unchecked_shard_map_is_rejected() -> None:
 
 @pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="this version of JAX does not track axes")
 def test_checked_shard_map_distinguishes_replicated_tables() -> None:
-    with pytest.raises(ValueError, match="out_specs"):  # JAX's own check: the table differs after the step
+    with pytest.raises(ValueError, match="out_specs"):  # raised by JAX: the table varies after the step
         mapped(step, (P(), P("x")), P(), check=True)(Table(TABLE), IDS)
     own = mapped(step, (P("x"), P("x")), P("x"), check=True)(Table(TABLE), IDS)
     assert np.asarray(own.array).tobytes() == np.asarray(step(Table(TABLE), IDS).array).tobytes()
 
 
-def test_parts_may_be_unchecked_over_their_own_axes_only() -> None:
+def test_unchecked_shard_map_over_the_axes_of_a_sharded_table() -> None:
     def look_up(part: Any, ids: Any) -> Any:
         return step(part, ids, sharded.embedding_bag)
 
-    both = sharded.shard_table(TABLE, MESH, ("x", "y"))
-    found = mapped(look_up, (both.spec, P(("x", "y"))), both.spec, check=False)(both, IDS)
+    table = sharded.shard_table(TABLE, MESH, ("x", "y"))
+    found = mapped(look_up, (table.spec, P(("x", "y"))), table.spec, check=False)(table, IDS)
     assert sharded.gather_table(found).tobytes() == np.asarray(step(Table(TABLE), IDS).array).tobytes()
     parts = sharded.shard_table(TABLE, MESH, "x")
     with pytest.raises(UnimplementedError, match="part must be varying over y as well"):

@@ -1,4 +1,4 @@
-"""Arithmetic on row gradients: plain array functions raise, rowgrad.jax.rows does what they do on dense ones."""
+"""Arithmetic on row gradients: plain array functions raise, rowgrad.jax.rows matches them on dense gradients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _narrow() -> Iterator[None]:
 
 
 def by_rows(seed: int = 0, ids: Any = IDS, is_unique: bool = True) -> rg.IndexedRows:
-    """The last row is padding, and holds anything."""
+    """Return a row gradient whose last row is padding with arbitrary values."""
     values = np.random.default_rng(seed).standard_normal((len(ids), COLUMNS)).astype(np.float32)
     return rg.IndexedRows(jnp.asarray(values), jnp.asarray(ids), ROWS, is_unique)
 
@@ -127,12 +127,12 @@ def test_leafwise_operators_and_methods_name_the_function_to_use(change: Any, fu
     ],
 )
 def test_functions_of_jax_on_leaves_name_the_module_to_use(change: Any, compile_: Any) -> None:
-    """The error is JAX's own: it looks at the dtype before anything of rowgrad runs."""
+    """JAX itself raises, because it checks the dtype before any code of rowgrad runs."""
     with pytest.raises((TypeError, ValueError), match=r"row ids: use rowgrad\.jax\.rows\.add, scale, clip, psum"):
         compile_(change)(grads())
 
 
-def test_leaves_are_guarded_wherever_they_come_from() -> None:
+def test_leaves_are_guarded_for_every_constructor() -> None:
     gradient = by_rows()
     stacked = jax.tree.map(lambda *x: jnp.stack(x), gradient, gradient)
     for made in (
@@ -155,7 +155,7 @@ def test_leaves_are_guarded_wherever_they_come_from() -> None:
         assert jnp.stack([leaf, leaf])[0].shape == leaf[None][0].shape == (3,)
     key = jax.random.key(0)
     assert jax.tree.leaves(rg.IndexedRows(jnp.ones(1), key[None], 9))[1].dtype == key.dtype
-    with pytest.raises(TypeError) as error:  # keys of others are left alone
+    with pytest.raises(TypeError) as error:  # keys of other types are not affected
         jax.tree.leaves(rg.IndexedRows(jnp.ones(1), key[None], 9))[1] * 2
     assert not isinstance(error.value, rg.errors.OpError)
 
@@ -214,28 +214,28 @@ def test_row_gradients_pass_through_transformations_unchanged(wide: bool) -> Non
         assert jax.tree.map(lambda _: "leaf", gradient).indices == "leaf"
 
 
-def test_ids_of_numpy_that_do_not_fit_are_rejected() -> None:
+def test_numpy_ids_beyond_32_bits_raise() -> None:
     gradient = rg.IndexedRows(np.ones((1, 2), np.float32), np.array([2**32 + 1]), ROWS)
     with pytest.raises(rg.errors.InvalidArgumentError, match="indices"):
         jax.jit(lambda g: g)(gradient)
 
 
 @pytest.mark.parametrize("compile_", [lambda f: f, jax.jit], ids=["eager", "jit"])
-def test_functions_on_rows_do_what_they_do_on_dense_gradients(compile_: Any) -> None:
-    listed = by_rows(1, ids=[7, -1, 3, 7], is_unique=False)
-    one = {"a": Table.holding(by_rows()), "b": listed, "w": jnp.asarray([3.0, -4.0]), "none": None}
+def test_functions_on_rows_equal_those_on_dense_gradients(compile_: Any) -> None:
+    not_unique = by_rows(1, ids=[7, -1, 3, 7], is_unique=False)
+    one = {"a": Table.holding(by_rows()), "b": not_unique, "w": jnp.asarray([3.0, -4.0]), "none": None}
     two = {"a": Table.holding(by_rows(2)), "b": jnp.ones((ROWS, COLUMNS)), "w": jnp.ones(2), "none": None}
 
     def plain(tree: Any) -> Any:
         return jax.tree.map(np.asarray, rows.to_dense(tree))
 
-    def check(found: Any, wanted: Any) -> None:
-        for a, b in zip(*map(jax.tree.leaves, (plain(found), wanted)), strict=True):
+    def check(found: Any, expected: Any) -> None:
+        for a, b in zip(*map(jax.tree.leaves, (plain(found), expected)), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
     a, b = plain(one), plain(two)
     np.testing.assert_array_equal(a["a"].array, dense(by_rows()))
-    np.testing.assert_allclose(a["b"], dense(listed))
+    np.testing.assert_allclose(a["b"], dense(not_unique))
     check(compile_(lambda g: rows.scale(g, -2))(one), jax.tree.map(lambda x: -2 * x, a))
     check(compile_(rows.add)(one, two), jax.tree.map(np.add, a, b))
     check(compile_(rows.add)(two, one, one), jax.tree.map(lambda x, y: y + 2 * x, a, b))
@@ -244,15 +244,15 @@ def test_functions_on_rows_do_what_they_do_on_dense_gradients(compile_: Any) -> 
     norm = np.sqrt(sum(np.sum(x**2) for x in jax.tree.leaves(a)))
     np.testing.assert_allclose(compile_(rows.global_norm)(one), norm, rtol=1e-6)
     for limit in (0.5, 1e3):
-        wanted = optax.clip_by_global_norm(limit).update(a, optax.EmptyState())[0]
-        check(compile_(lambda g, limit=limit: rows.clip_by_global_norm(g, limit))(one), wanted)
+        expected = optax.clip_by_global_norm(limit).update(a, optax.EmptyState())[0]
+        check(compile_(lambda g, limit=limit: rows.clip_by_global_norm(g, limit))(one), expected)
     stacked = jax.tree.map(lambda *xs: jnp.stack(xs), {"a": one["a"], "w": one["w"]}, {"a": two["a"], "w": two["w"]})
     for mean in (False, True):
-        wanted = jax.tree.map(lambda x, y, k=1 + mean: (x + y) / k, *({"a": t["a"], "w": t["w"]} for t in (a, b)))
-        check(compile_(lambda g, mean=mean: rows.accumulate(g, mean=mean))(stacked), wanted)
+        expected = jax.tree.map(lambda x, y, k=1 + mean: (x + y) / k, *({"a": t["a"], "w": t["w"]} for t in (a, b)))
+        check(compile_(lambda g, mean=mean: rows.accumulate(g, mean=mean))(stacked), expected)
 
 
-def test_gradients_of_different_tables_do_not_add_up() -> None:
+def test_adding_gradients_of_different_tables_raises() -> None:
     other = rg.IndexedRows(jnp.ones((1, COLUMNS)), jnp.asarray([0]), ROWS + 1)
     for one, two in ((by_rows(), other), (by_rows(), jnp.ones(COLUMNS)), (jnp.ones(3), jnp.ones(()))):
         with pytest.raises(rg.errors.InvalidArgumentError, match="must have the same shape"):
@@ -261,7 +261,7 @@ def test_gradients_of_different_tables_do_not_add_up() -> None:
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_optax_adds_row_updates_to_parameters(dtype: Any) -> None:
-    """With the bits of optim.apply_updates; rows that are not named keep theirs, −0.0 too."""
+    """With the bits of optim.apply_updates; rows without an update keep theirs, including −0.0."""
     table = jnp.asarray(np.random.default_rng(3).standard_normal((ROWS, COLUMNS)), dtype).at[0].set(-0.0)
     params = {"items": Table(table), "layer": jnp.ones(2), "bare": table}
     updates = {**grads(), "bare": by_rows(4, ids=[3, 0, 3, 5], is_unique=False)}
@@ -271,8 +271,8 @@ def test_optax_adds_row_updates_to_parameters(dtype: Any) -> None:
             assert a.dtype == b.dtype
             assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
     narrow = np.asarray(table, np.float32)
-    host, wanted = narrow + by_rows(), optim.apply_updates(jnp.asarray(narrow), by_rows())
-    assert np.asarray(host).tobytes() == np.asarray(wanted).tobytes()
+    host, expected = narrow + by_rows(), optim.apply_updates(jnp.asarray(narrow), by_rows())
+    assert np.asarray(host).tobytes() == np.asarray(expected).tobytes()
 
 
 # -- transformations of optax -----------------------------------------------------------------------------------------
@@ -294,24 +294,24 @@ TRANSFORMATIONS = st.one_of(
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(TRANSFORMATIONS, min_size=1, max_size=4), st.integers(0, 1000))
-def test_chains_on_rows_are_chains_on_dense_gradients(members: list[Any], seed: int) -> None:
+def test_chains_on_rows_equal_chains_on_dense_gradients(members: list[Any], seed: int) -> None:
     chain = optax.chain(*members)
     rng = np.random.default_rng(seed)
     ids = rng.integers(-1, ROWS + 1, 5)
     params = {"items": Table(jnp.ones((ROWS, COLUMNS))), "layer": jnp.ones(2)}
 
     def gradient(step: int) -> Any:
-        listed = by_rows(seed + step, ids=ids, is_unique=False)
-        return {"items": Table.holding(listed), "layer": jnp.asarray(rng.standard_normal(2), jnp.float32)}
+        not_unique = by_rows(seed + step, ids=ids, is_unique=False)
+        return {"items": Table.holding(not_unique), "layer": jnp.asarray(rng.standard_normal(2), jnp.float32)}
 
     on_rows = rows.on_rows(chain)
     state, dense_state = on_rows.init(params), chain.init(params)
     for step in range(2):
-        given_ = gradient(step)
-        found, state = on_rows.update(given_, state, params)
-        wanted, dense_state = chain.update(rows.to_dense(given_), dense_state, params)
+        row_grads = gradient(step)
+        found, state = on_rows.update(row_grads, state, params)
+        expected, dense_state = chain.update(rows.to_dense(row_grads), dense_state, params)
         assert isinstance(found["items"].rows, rg.IndexedRows)
-        for a, b in zip(*map(jax.tree.leaves, (rows.to_dense(found), wanted)), strict=True):
+        for a, b in zip(*map(jax.tree.leaves, (rows.to_dense(found), expected)), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
@@ -331,7 +331,7 @@ def test_chains_on_rows_are_chains_on_dense_gradients(members: list[Any], seed: 
         ("stateless", optax.stateless(lambda u, _: jax.tree.map(lambda x: x + 1.0, u)), "changes rows that have no"),
     ],
 )
-def test_unfit_transformations_are_rejected_by_name(name: str, transformation: Any, why: str) -> None:
+def test_unsupported_transformations_raise(name: str, transformation: Any, why: str) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=f"cannot apply {name} to row-sparse gradients: .*{why}"):
         rows.on_rows(transformation)
 
@@ -350,10 +350,10 @@ def test_a_compiled_step_clips_tables_and_layers_together() -> None:
         update, state = (optimizer if sparse else plain).update(grads, state, params)
         return optax.apply_updates(params, update), state
 
-    by_row, whole = (params, optimizer.init(params)), (params, plain.init(params))
+    row_run, dense_run = (params, optimizer.init(params)), (params, plain.init(params))
     for _ in range(3):
-        by_row, whole = step(*by_row, True), step(*whole, False)
-    for a, b in zip(*map(jax.tree.leaves, (by_row[0], whole[0])), strict=True):
+        row_run, dense_run = step(*row_run, True), step(*dense_run, False)
+    for a, b in zip(*map(jax.tree.leaves, (row_run[0], dense_run[0])), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
@@ -384,22 +384,22 @@ if hasattr(jax, "shard_map"):  # which tracks that the table and the layer are s
     params = {"t": Table(jnp.ones((10, 1))), "w": jnp.ones(())}
     found = mapped(step, (P(), P("x")), P())(params, ids)
     gradient = jax.grad(lambda p: (p["t"].array[ids] * p["w"]).sum())(params)
-    wanted = jax.tree.map(lambda p, g: p - 0.5 * g, params, gradient)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted)):
+    expected = jax.tree.map(lambda p, g: p - 0.5 * g, params, gradient)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
         assert a.tolist() == b.tolist(), (a, b)
 print("done")
 """
 
 
-def test_psum_gives_every_device_the_rows_of_all() -> None:
+def test_psum_returns_the_rows_of_all_devices() -> None:
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", ON_A_MESH], env=environment, capture_output=True,
                           text=True, check=False, timeout=600)  # fmt: skip
     assert done.stdout.splitlines() == ["[0, 2, 7, 8, 9, 9] [4.0, 6.0, 2.0, 6.0, 3.0, 0.0] True", "done"], done.stderr
 
 
-def test_flattening_twice_gives_the_same_leaves() -> None:
-    """`equinox.tree_at` and others compare the leaves of one tree by identity."""
+def test_flattening_twice_returns_the_same_leaves() -> None:
+    """`equinox.tree_at` and others compare leaves by identity."""
 
     def leaves_agree(rows: rg.IndexedRows) -> bool:
         first, tree = jax.tree_util.tree_flatten(rows)
@@ -417,7 +417,7 @@ def test_flattening_twice_gives_the_same_leaves() -> None:
 
         @jax.jit
         def inner(x: Any) -> Any:
-            jax.tree_util.tree_leaves(outer)  # in an inner trace: not the leaf of the outer one
+            jax.tree_util.tree_leaves(outer)  # inside an inner trace: must not return the leaf of the outer trace
             return x
 
         inner(ids)
@@ -428,8 +428,8 @@ def test_flattening_twice_gives_the_same_leaves() -> None:
     assert pickle.loads(pickle.dumps(made)).indices.tolist() == [1, 4]
 
 
-def lengthened() -> list[Any]:
-    """Functions of arrays that put the rows of two gradients, which share row 7, into one."""
+def joining_functions() -> list[Any]:
+    """Return array functions that join the rows of two gradients, which share row 7."""
     return [
         lambda a, b: jax.tree.map(lambda x, y: jnp.concatenate([x, y]), a, b),
         lambda a, b: jax.tree.map(lambda *x: jnp.stack(x).reshape(-1, *x[0].shape[1:]), a, b),
@@ -439,21 +439,21 @@ def lengthened() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("lengthen", lengthened(), ids=["concatenate", "flatten a stack", "all_gather"])
+@pytest.mark.parametrize("join", joining_functions(), ids=["concatenate", "flatten a stack", "all_gather"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_equal_rows_of_joined_gradients_add_up(lengthen: Any, compiled: bool) -> None:
+def test_duplicate_rows_of_joined_gradients_are_summed(join: Any, compiled: bool) -> None:
     a, b = by_rows(1, [2, 7, 8]), by_rows(2, [0, 7, 8])
-    both = (jax.jit(lengthen) if compiled else lengthen)(a, b)
-    assert not both.is_unique
+    joined = (jax.jit(join) if compiled else join)(a, b)
+    assert not joined.is_unique
     expected = dense(a) + dense(b)
-    np.testing.assert_allclose(rows.to_dense(both), expected, rtol=1e-6)
-    np.testing.assert_allclose(rows.global_norm(both), np.linalg.norm(expected), rtol=1e-6)
+    np.testing.assert_allclose(rows.to_dense(joined), expected, rtol=1e-6)
+    np.testing.assert_allclose(rows.global_norm(joined), np.linalg.norm(expected), rtol=1e-6)
     optimizer, table = optim.sgd(1.0), jnp.zeros((ROWS, COLUMNS))
-    updates, _ = optimizer.update(both, optimizer.init(table), table)
+    updates, _ = optimizer.update(joined, optimizer.init(table), table)
     np.testing.assert_allclose(optim.apply_updates(table, updates), -expected, rtol=1e-6)
 
 
-def test_gradients_of_all_devices_add_up() -> None:
+def test_gathered_gradients_of_all_devices_are_summed() -> None:
     script = """
 import os
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
@@ -484,7 +484,7 @@ def test_stacks_and_slices_keep_distinct_rows() -> None:
     assert hash(jax.tree.structure(a)) == hash(jax.tree.structure(stacked))
 
 
-def test_stacks_are_summed_by_accumulate_alone() -> None:
+def test_only_accumulate_sums_stacks() -> None:
     stack = jax.tree.map(lambda *x: jnp.stack(x), by_rows(1), by_rows(2))
     for change in (rows.to_dense, rows.global_norm, lambda g: rows.clip(g, 1.0), lambda g: rows.add(g, g)):
         with pytest.raises(
@@ -498,21 +498,21 @@ def test_stacks_are_summed_by_accumulate_alone() -> None:
 
 
 @pytest.mark.parametrize("number", [jnp.ones(COLUMNS), [1.0], "1"], ids=["array", "list", "text"])
-def test_factors_and_bounds_are_numbers(number: Any) -> None:
+def test_factors_and_bounds_must_be_numbers(number: Any) -> None:
     for function in (rows.scale, rows.clip, rows.clip_by_global_norm):
         with pytest.raises(rg.errors.InvalidArgumentError, match=r"must be an? (number|array); got"):
             function(grads(), number)
 
 
 @pytest.mark.parametrize("number", [-1.0, np.float32(-1), float("nan")])
-def test_bounds_are_not_negative(number: Any) -> None:
-    """A negative bound turned every gradient around or into one number."""
+def test_negative_bounds_raise(number: Any) -> None:
+    """A negative bound would flip every gradient or make all entries equal."""
     for function in (rows.clip, rows.clip_by_global_norm):
         with pytest.raises(rg.errors.InvalidArgumentError, match="must be a number of at least 0"):
             function(grads(), number)
 
 
-def test_on_rows_names_what_it_cannot_take() -> None:
+def test_on_rows_rejects_unsupported_arguments() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="an optax transformation, with init and update; got None"):
         rows.on_rows(None)
     mask = {"items": True, "layer": False}
@@ -542,8 +542,8 @@ def by_path(params: Any) -> Any:
         (optax.multi_transform({"a": optax.ema(0.9), "b": optax.scale(2.0)}, by_path), "ema"),
     ],
 )
-def test_masks_that_choose_a_table_by_its_name_are_checked(transformation: Any, name: str, compile_: Any) -> None:
-    """State for every element was taken for that of the rows which happened to be in the same places."""
+def test_masks_that_select_a_table_by_name(transformation: Any, name: str, compile_: Any) -> None:
+    """Per-element state must not be used for rows that happen to have the same positions."""
     on_rows = rows.on_rows(transformation)
     params = {"items": Table(jnp.ones((ROWS, COLUMNS))), "layer": jnp.ones(2)}
     with pytest.raises(rg.errors.InvalidArgumentError, match=rf"cannot apply {name} to row-sparse gradients"):
@@ -559,17 +559,17 @@ def test_masks_that_choose_a_table_by_its_name_are_checked(transformation: Any, 
         optax.multi_transform({"a": optax.clip(0.5), "b": optax.trace(0.9)}, by_path),
     ],
 )
-def test_masked_transformations_on_rows_do_what_they_do_on_dense_gradients(transformation: Any) -> None:
+def test_masked_transformations_on_rows_equal_dense_ones(transformation: Any) -> None:
     params = {"items": Table(jnp.ones((ROWS, COLUMNS))), "layer": jnp.ones(2)}
     on_rows = rows.on_rows(transformation)
     state, dense_state = on_rows.init(params), transformation.init(params)
     for _ in range(2):
         found, state = on_rows.update(grads(), state, params)
-        wanted, dense_state = transformation.update(rows.to_dense(grads()), dense_state, params)
-        for a, b in zip(*map(jax.tree.leaves, (rows.to_dense(found), wanted)), strict=True):
+        expected, dense_state = transformation.update(rows.to_dense(grads()), dense_state, params)
+        for a, b in zip(*map(jax.tree.leaves, (rows.to_dense(found), expected)), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-def test_accumulating_transformations_are_rejected_by_name() -> None:
+def test_accumulating_transformations_raise() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="cannot apply MultiSteps to row-sparse gradients"):
         rows.on_rows(optax.MultiSteps(optax.scale(1.0), 2))

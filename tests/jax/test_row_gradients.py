@@ -44,7 +44,7 @@ def params_of(dtype: Any = jnp.float32) -> dict[str, Any]:
 
 
 def loss(params: Any, ids: Any, segments: Any) -> Any:
-    """Several lookups in one table, each of another kind; weights that are trained; a second table; one not used."""
+    """Several different lookups in one table, trained weights, a second table, and an unused table."""
     weights = params["importance"] ** 2
     bags = [
         params["a"].bags(ids, segments, BAGS, combiner="sum"),
@@ -56,31 +56,31 @@ def loss(params: Any, ids: Any, segments: Any) -> Any:
 
 
 def dense_of(rows: rg.IndexedRows) -> np.ndarray[Any, Any]:
-    """The whole table, and whether the rows are what they promise."""
+    """Return the rows as a dense table after checking their promised properties."""
     ids, values = np.asarray(rows.indices), np.asarray(rows.values)
-    named = ids < rows.num_rows
+    in_range = ids < rows.num_rows
     assert rows.is_unique
-    assert np.all(np.diff(ids[named]) > 0)
-    assert np.all(ids[~named] == rows.num_rows)
-    assert np.all(named[: named.sum()]), "rows that are named come first"
-    assert not values[~named].any()
+    assert np.all(np.diff(ids[in_range]) > 0)
+    assert np.all(ids[~in_range] == rows.num_rows)
+    assert np.all(in_range[: in_range.sum()]), "looked-up rows come first"
+    assert not values[~in_range].any()
     table = np.zeros(rows.shape, values.dtype)
-    table[ids[named]] = values[named]
+    table[ids[in_range]] = values[in_range]
     return table
 
 
-def test_rows_are_those_of_whole_gradients_eager_and_compiled() -> None:
+def test_rows_equal_dense_gradients_eager_and_compiled() -> None:
     params = params_of()
-    (expected, aux), whole = jax.value_and_grad(loss, has_aux=True)(params, IDS, SEGMENTS)
+    (expected, aux), dense_grads = jax.value_and_grad(loss, has_aux=True)(params, IDS, SEGMENTS)
     found = value_and_rows(loss, has_aux=True)
-    for (value, seen), grads in (found(params, IDS, SEGMENTS), jax.jit(found)(params, jnp.asarray(IDS), SEGMENTS)):
+    for (value, found_aux), grads in (found(params, IDS, SEGMENTS), jax.jit(found)(params, jnp.asarray(IDS), SEGMENTS)):
         np.testing.assert_allclose(value, expected, rtol=1e-6)
-        np.testing.assert_allclose(seen, aux, rtol=1e-6)
+        np.testing.assert_allclose(found_aux, aux, rtol=1e-6)
         for name in ("mix", "importance"):
-            np.testing.assert_allclose(grads[name], whole[name], rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(grads[name], dense_grads[name], rtol=1e-4, atol=1e-6)
         for name in ("a", "b", "idle"):
-            np.testing.assert_allclose(dense_of(grads[name].rows), whole[name].array, rtol=1e-4, atol=1e-6)
-        assert grads["a"].rows.indices.shape == (ROWS,), "three times the ids are more than the rows there are"
+            np.testing.assert_allclose(dense_of(grads[name].rows), dense_grads[name].array, rtol=1e-4, atol=1e-6)
+        assert grads["a"].rows.indices.shape == (ROWS,), "capped at the number of rows"
         assert grads["b"].rows.indices.shape == IDS.shape
         assert grads["idle"].rows.indices.shape == (0,)
         assert jax.tree.structure(params) == jax.tree.structure(jax.tree.map(lambda _: 0, grads, is_leaf=is_rows))
@@ -93,7 +93,7 @@ def is_rows(x: Any) -> bool:
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("combiner", ["Sum", "Mean", "SqrtN"])
-def test_one_lookup_has_the_bits_of_its_op(combiner: str, weighted: bool, dtype: Any) -> None:
+def test_one_lookup_has_the_bits_of_its_gradient_op(combiner: str, weighted: bool, dtype: Any) -> None:
     weights = jnp.linspace(0.3, 1.7, len(IDS)) if weighted else None
     upstream = table_of(5, BAGS, dtype)
 
@@ -108,22 +108,22 @@ def test_one_lookup_has_the_bits_of_its_op(combiner: str, weighted: bool, dtype:
     assert grads.rows.indices.tolist() == [*UNIQUE, ROWS, ROWS]
 
 
-def test_lookups_add_up_one_after_the_other() -> None:
-    """In orders that show: 1e8, 1, -1e8 are 0 one after the other, and 1 where the large ones meet first."""
+def test_gradients_of_several_lookups_are_summed_in_order() -> None:
+    """The order is visible: 1e8 + 1 - 1e8 is 0 in this order, and 1 if the large numbers are added first."""
     table = Table(jnp.ones((3, 1)))
 
-    def several(table: Table) -> Any:
-        looked = [table.bags([1], [0], 1, combiner=c) for c in ("sum", "mean", "sum")]
-        return sum(s * x.sum() for s, x in zip((1e8, 1.0, -1e8), looked, strict=True))
+    def three_lookups(table: Table) -> Any:
+        lookups = [table.bags([1], [0], 1, combiner=c) for c in ("sum", "mean", "sum")]
+        return sum(s * x.sum() for s, x in zip((1e8, 1.0, -1e8), lookups, strict=True))
 
     def one_sum(table: Table) -> Any:
         return table.bags([1], [0], 1).sum() + (table.bags([1, 1], [0, 1], 2) * jnp.array([[1e8], [-1e8]])).sum()
 
-    for f in (several, one_sum):
+    for f in (three_lookups, one_sum):
         assert value_and_rows(f)(table)[1].rows.values[0].tolist() == [0.0]
 
 
-def test_steps_in_a_scan_and_room_to_spare() -> None:
+def test_steps_in_a_scan_with_spare_capacity() -> None:
     def idle(params: Any, ids: Any) -> Any:
         return (params["a"].bags(ids, SEGMENTS, BAGS) ** 2).sum()
 
@@ -146,7 +146,7 @@ def test_steps_in_a_scan_and_room_to_spare() -> None:
     assert not grads["idle"].rows.values.any()
 
 
-def test_modules_of_equinox_as_they_are() -> None:
+def test_equinox_modules() -> None:
     class Model(eqx.Module):
         table: Table
         layer: eqx.nn.MLP
@@ -159,7 +159,7 @@ def test_modules_of_equinox_as_they_are() -> None:
     params, static = eqx.partition(model, eqx.is_inexact_array)
 
     @eqx.filter_jit
-    def ways(model: Model, params: Any) -> Any:
+    def gradients_of(model: Model, params: Any) -> Any:
         whole = eqx.filter_value_and_grad(lambda m: m(IDS))(model)
         rows = [value_and_rows(f)(x) for f, x in (
             (lambda m: m(IDS), model),
@@ -168,7 +168,7 @@ def test_modules_of_equinox_as_they_are() -> None:
         )]  # fmt: skip
         return whole, rows
 
-    (value, dense), found = ways(model, params)
+    (value, dense), found = gradients_of(model, params)
     for other, grads in found:
         np.testing.assert_allclose(other, value)
         np.testing.assert_allclose(dense_of(grads.table.rows), dense.table.array, rtol=1e-5)
@@ -176,12 +176,12 @@ def test_modules_of_equinox_as_they_are() -> None:
             np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-def outside(table: Table, how: Callable[[Callable[..., Any]], Any]) -> Any:
-    return how(lambda ids: table.bags(ids, SEGMENTS, BAGS).sum())
+def outside(table: Table, transform: Callable[[Callable[..., Any]], Any]) -> Any:
+    return transform(lambda ids: table.bags(ids, SEGMENTS, BAGS).sum())
 
 
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("use", "message"),
     [
         (lambda t: t.bags(IDS, SEGMENTS, BAGS).sum() + (t.array**2).sum(), "read only by table.bags"),
         (lambda t: sum(x.sum() for x in jax.tree.leaves(jax.tree.map(lambda x: 2 * x, t))), "read only by table.bags"),
@@ -194,10 +194,10 @@ def outside(table: Table, how: Callable[[Callable[..., Any]], Any]) -> Any:
     ],
     ids=["regularizer", "map", "jit", "vmap", "checkpoint", "cond", "scan", "combiner"],
 )
-def test_what_would_lose_a_gradient_is_refused(how: Callable[[Table], Any], words: str) -> None:
+def test_uses_that_would_lose_a_gradient_raise(use: Callable[[Table], Any], message: str) -> None:
     for transform in (lambda f: f, jax.jit):
-        with pytest.raises(rg.errors.InvalidArgumentError, match=words):
-            transform(value_and_rows(how))(Table(table_of(1)))
+        with pytest.raises(rg.errors.InvalidArgumentError, match=message):
+            transform(value_and_rows(use))(Table(table_of(1)))
 
 
 def look_up(table: Table) -> Any:
@@ -205,7 +205,7 @@ def look_up(table: Table) -> Any:
 
 
 @pytest.mark.parametrize(
-    "how",
+    "use",
     [
         lambda f, a: jax.jit(f)(a),
         lambda f, a: jax.jit(lambda: f(a))(),
@@ -218,15 +218,15 @@ def look_up(table: Table) -> Any:
     ],
     ids=["jit", "jit-closure", "cast", "checkpoint", "cond", "scan", "vmap", "grad"],
 )
-def test_a_table_taken_apart_is_refused_in_inner_functions(how: Callable[..., Any]) -> None:
-    """Its array is a plain parameter, so its gradient would be dense."""
+def test_flattened_tables_raise_in_inner_functions(use: Callable[..., Any]) -> None:
+    """Its array would be a plain parameter with a dense gradient."""
     leaves, tree = jax.tree.flatten(Table(table_of(1)))
     for transform in (lambda f: f, jax.jit):
         with pytest.raises(rg.errors.InvalidArgumentError, match="a Table was flattened"):
-            transform(value_and_rows(lambda p: how(lambda a: look_up(tree.unflatten([a])), p[0])))(leaves)
+            transform(value_and_rows(lambda p: use(lambda a: look_up(tree.unflatten([a])), p[0])))(leaves)
 
 
-def test_a_table_taken_apart_is_refused_in_a_function_that_is_compiled_already() -> None:
+def test_flattened_tables_raise_in_already_compiled_functions() -> None:
     (array,), tree = jax.tree.flatten(Table(table_of(1)))
     inner = jax.jit(lambda a: look_up(tree.unflatten([a])))
     inner(array)
@@ -237,7 +237,7 @@ def test_a_table_taken_apart_is_refused_in_a_function_that_is_compiled_already()
         value_and_rows(lambda a: inner(a))(array)
 
 
-def test_tables_that_are_not_trained_pass_through_inner_functions() -> None:
+def test_frozen_tables_pass_through_inner_functions() -> None:
     inner = jax.jit(lambda scale, table: scale * look_up(table))
     frozen, whole = Table(table_of(2)), table_of(1)
 
@@ -254,7 +254,7 @@ def test_tables_that_are_not_trained_pass_through_inner_functions() -> None:
     assert "custom_jvp" not in jax.jit(look_up).lower(frozen).as_text()
 
 
-def test_too_few_rows_bad_sizes_and_bad_tables_are_refused() -> None:
+def test_bad_sizes_and_tables_raise() -> None:
     def bags(table: Table) -> Any:
         return table.bags(IDS, SEGMENTS, BAGS).sum()
 
@@ -278,45 +278,46 @@ def test_too_few_rows_bad_sizes_and_bad_tables_are_refused() -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("how", [{}, {"padding_idx": 7}, {"padding_idx": 7, "default_id": 1}], ids=str)
-def test_embedding_bag_of_a_table(how: dict[str, Any], weighted: bool) -> None:
-    """Ids that are left out name no row; without `value_and_rows` a Table is its array."""
+@pytest.mark.parametrize("options", [{}, {"padding_idx": 7}, {"padding_idx": 7, "default_id": 1}], ids=str)
+def test_embedding_bag_of_a_table(options: dict[str, Any], weighted: bool) -> None:
+    """Ignored ids yield no row; without `value_and_rows` a Table behaves like its array."""
     matrix = np.array([[7, 2, 7], [0, 11, 2], [7, 7, 7]], np.int32)
     weights = jnp.arange(1.0, 10.0).reshape(3, 3) if weighted else None
     table = Table(table_of(1))
 
     def loss(table: Any, ids: Any) -> Any:
-        return (rg.jax.embedding_bag(table, ids, per_sample_weights=weights, combiner="sqrtn", **how) ** 2).sum()
+        return (rg.jax.embedding_bag(table, ids, per_sample_weights=weights, combiner="sqrtn", **options) ** 2).sum()
 
-    named = sorted(set(matrix.ravel().tolist()) - ({7} if how else set()) | ({1} if "default_id" in how else set()))
+    added = {1} if "default_id" in options else set()
+    used = sorted(set(matrix.ravel().tolist()) - ({7} if options else set()) | added)
     value, whole = jax.value_and_grad(loss)(table.array, matrix)
     for found in (value_and_rows(loss), jax.jit(value_and_rows(loss))):
         got, rows = found(table, matrix)
-        assert rows.rows.indices.tolist()[: len(named)] == named
+        assert rows.rows.indices.tolist()[: len(used)] == used
         np.testing.assert_allclose(got, value, rtol=1e-6)
         np.testing.assert_allclose(dense_of(rows.rows), whole, rtol=1e-6)
-    exact = jax.jit(value_and_rows(loss, size=len(named)))(table, matrix)[1]
-    assert exact.rows.indices.tolist() == named
+    exact = jax.jit(value_and_rows(loss, size=len(used)))(table, matrix)[1]
+    assert exact.rows.indices.tolist() == used
     with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="number of looked-up rows"):
-        jax.block_until_ready(jax.jit(value_and_rows(loss, size=len(named) - 1))(table, matrix))
+        jax.block_until_ready(jax.jit(value_and_rows(loss, size=len(used) - 1))(table, matrix))
     assert same_bits(np.asarray(loss(table, matrix)), np.asarray(loss(table.array, matrix)))
 
 
 @pytest.mark.parametrize("option", ["max_norm", "plan"])
-def test_a_watched_lookup_takes_less(option: str) -> None:
+def test_optionsunsupported_by_value_and_rows_raise(option: str) -> None:
     plan = rg.Plan(IDS, SEGMENTS, ROWS, BAGS)
-    given = {"max_norm": {"max_norm": 1.0}, "plan": {"plan": plan}}[option]
+    options = {"max_norm": {"max_norm": 1.0}, "plan": {"plan": plan}}[option]
 
     def loss(table: Any) -> Any:
-        return rg.jax.embedding_bag(table, IDS, segment_ids=SEGMENTS, num_bags=BAGS, **given).sum()
+        return rg.jax.embedding_bag(table, IDS, segment_ids=SEGMENTS, num_bags=BAGS, **options).sum()
 
     with pytest.raises(rg.errors.InvalidArgumentError, match=f"does not support {option}"):
         value_and_rows(loss)(Table(table_of(1)))
     assert np.isfinite(loss(Table(table_of(1))))
 
 
-def test_exactly_as_many_rows_as_there_is_room_for() -> None:
-    """Where nothing is left out, no row may take the place of those that are."""
+def test_size_equal_to_the_number_of_rows() -> None:
+    """Ignored ids, of which there are none here, must not take the place of a row."""
 
     def loss(table: Any, ids: Any) -> Any:
         return (rg.jax.embedding_bag(table, ids, padding_idx=0, combiner="sum") ** 2).sum()
@@ -328,8 +329,8 @@ def test_exactly_as_many_rows_as_there_is_room_for() -> None:
 
 
 @pytest.mark.parametrize("bad", [ROWS, ROWS + 1, -1])
-def test_a_bad_id_is_not_taken_for_one_left_out(bad: int) -> None:
-    """Also where the loss is linear, so that XLA has no use for the lookup itself, and beside another lookup."""
+def test_bad_ids_raise_and_do_not_count_as_padding(bad: int) -> None:
+    """Also with a linear loss, where XLA drops the lookup itself, and next to another lookup."""
 
     def loss(table: Any, ids: Any) -> Any:
         return (rg.jax.embedding_bag(table, ids, padding_idx=0) + table.bags(ids[0], [0, 1], 2)).sum()
@@ -342,7 +343,7 @@ def test_a_bad_id_is_not_taken_for_one_left_out(bad: int) -> None:
             jax.block_until_ready(rows(Table(table_of(1)), ids))
 
 
-def test_it_may_be_differentiated_itself() -> None:
+def test_value_and_rows_is_differentiable() -> None:
     def by_rows(array: Any) -> Any:
         value, grads = value_and_rows(lambda table: (table.bags([0, 1], [0, 1], 2) ** 3).sum())(Table(array))
         return value + grads.rows.values.sum()
@@ -376,18 +377,18 @@ def test_a_function_with_varying_lookups_is_rejected() -> None:
     ],
     ids=["==", "astype", "asarray", "sum", "returned"],
 )
-def test_the_placeholder_of_a_table_is_not_an_array(use: Any) -> None:
+def test_using_the_placeholder_of_a_table_raises(use: Any) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"read only by table\.bags"):
         value_and_rows(lambda table: use(table.held), has_aux=True)(Table(table_of(1)))
 
 
 @pytest.mark.parametrize("differentiate", [lambda f: f, value_and_rows])
-def test_a_table_is_not_an_array(differentiate: Callable[[Any], Any]) -> None:
+def test_differentiating_a_table_by_jax_grad_raises(differentiate: Callable[[Any], Any]) -> None:
     ids = rg.SparseTensor([[0, 0], [1, 0]], jnp.array([3, -1]), [2, 1])
     weights = rg.SparseTensor(ids.indices, jnp.ones(2), [2, 1])
-    for given in ((ids,), (ids, weights)):
+    for args in ((ids,), (ids, weights)):
         with pytest.raises(rg.errors.InvalidArgumentError, match="embedding_weights must be an array; got Table"):
-            differentiate(lambda t, given=given: rg.safe_embedding_lookup_sparse(t, *given).sum())(Table(table_of(1)))
+            differentiate(lambda t, args=args: rg.safe_embedding_lookup_sparse(t, *args).sum())(Table(table_of(1)))
 
 
 @pytest.mark.parametrize(
@@ -428,20 +429,20 @@ def test_checkpoint_recomputes_what_follows_the_lookups() -> None:
 
 
 @pytest.mark.parametrize("wrap", [jax.vmap, jax.grad, lambda f: lambda t: jax.jit(f)(t)], ids=["vmap", "grad", "jit"])
-def test_other_transformations_of_the_function_are_named(wrap: Any) -> None:
+def test_unsupported_transformations_raise(wrap: Any) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="outside of jit, vmap, grad, scan, cond and checkpoint"):
         value_and_rows(wrap(lambda table: table.bags([0], [0], 1).sum()))(Table(table_of(1)))
 
 
 @pytest.mark.parametrize("options", [{"padding_idx": 0}, {"ignore_id": -1}, {"default_id": 2}], ids=str)
-@pytest.mark.parametrize("form", ["matrix", "segments", "sparse"])
-def test_ids_may_be_computed_inside_without_jit(form: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("id_format", ["matrix", "segments", "sparse"])
+def test_ids_may_be_computed_inside_without_jit(id_format: str, options: dict[str, Any]) -> None:
     ids, table = jnp.asarray(np.array([7, 0, 7, 2, 11, 2])), table_of(1)
 
     def loss(table: Any) -> Any:
-        if form == "matrix":
+        if id_format == "matrix":
             found = rgj.embedding_bag(table, ids.reshape(3, 2), **options)
-        elif form == "segments":
+        elif id_format == "segments":
             found = rgj.embedding_bag(
                 table, jnp.flip(ids), segment_ids=jnp.repeat(jnp.arange(3), 2), num_bags=4, **options
             )
@@ -474,7 +475,7 @@ def test_vmap_over_tables_that_share_ids(compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("pick", [eqx.is_array, eqx.is_inexact_array, lambda x: isinstance(x, jax.Array)])
-def test_functions_that_pick_arrays_of_a_tree_do_not_miss_tables(pick: Callable[[Any], bool]) -> None:
+def test_filters_for_arrays_do_not_skip_tables(pick: Callable[[Any], bool]) -> None:
     def penalty(params: Any) -> Any:
         return sum((x**2).sum() for x in jax.tree.leaves(params) if pick(x))
 
@@ -499,7 +500,7 @@ def test_strict_promotion_of_dtypes() -> None:
     assert same_bits(np.asarray(found["table"].rows.values), np.asarray(expected["table"].rows.values))
 
 
-def test_size_may_be_an_integer_of_numpy() -> None:
+def test_size_may_be_a_numpy_integer() -> None:
     def loss(table: Any) -> Any:
         return table.bags(IDS, SEGMENTS, BAGS).sum()
 
@@ -510,7 +511,7 @@ def test_size_may_be_an_integer_of_numpy() -> None:
 
 @pytest.mark.parametrize("num_bags", [2**31, 2**62, True, -1])
 @pytest.mark.parametrize("compile_", [lambda f: f, jax.jit], ids=["eager", "jit"])
-def test_numbers_of_bags_are_checked_by_name(num_bags: Any, compile_: Any) -> None:
+def test_invalid_num_bags_raises(num_bags: Any, compile_: Any) -> None:
     ids = jnp.zeros(1, jnp.int32)
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"num_bags: got .*, expected an int of at least 0"):
         compile_(lambda array: Table(array).bags(ids, ids, num_bags))(jnp.ones((9, 2)))

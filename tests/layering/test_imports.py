@@ -1,4 +1,4 @@
-"""The modules that `import rowgrad` loads in a fresh process."""
+"""The modules that `import rowgrad` loads in a new process."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ def loaded_after(statement: str) -> set[str]:
         "import rowgrad as rg; rg.catalog()",
     ],
 )
-def test_nothing_optional_is_loaded(statement: str) -> None:
+def test_import_loads_no_optional_module(statement: str) -> None:
     assert not loaded_after(statement) & set(OPTIONAL)
 
 
 MAIN = "import contextlib as c, io, rowgrad.cli\nwith c.redirect_stdout(io.StringIO()), c.suppress(SystemExit):"
 
 
-@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["bench", "--help"], ["ops"], ["--version"]])
-def test_commands_load_nothing_optional_for_help_and_plain_text(words: list[str]) -> None:
-    assert not loaded_after(f"{MAIN} rowgrad.cli.main({words})\n0") & set(OPTIONAL)
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["bench", "--help"], ["ops"], ["--version"]])
+def test_help_and_plain_text_load_no_optional_module(arguments: list[str]) -> None:
+    assert not loaded_after(f"{MAIN} rowgrad.cli.main({arguments})\n0") & set(OPTIONAL)
 
 
-def test_the_report_would_show_it() -> None:
-    """The test above can fail: a module that is imported is reported."""
+def test_imported_modules_are_reported() -> None:
+    """The tests above can fail: a module that is imported is reported."""
     assert "scipy" in loaded_after("import rowgrad, scipy.sparse")
 
 
-def test_only_the_declared_dependencies() -> None:
+def test_import_loads_only_declared_dependencies() -> None:
     before = loaded_after("import sys")
     third_party = loaded_after("import rowgrad") - before - set(sys.stdlib_module_names)
     assert {m for m in third_party if not m.startswith("_")} <= {"rowgrad", "numpy", "ml_dtypes", "nanobind_backend"}
 
 
-def test_without_torch_the_error_says_what_to_install() -> None:
+def test_missing_torch_raises_an_error_that_says_what_to_install() -> None:
     statement = "import sys; sys.modules['torch'] = None; import rowgrad.torch"
     done = subprocess.run([sys.executable, "-c", statement], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "ImportError: rowgrad.torch needs PyTorch: pip install 'rowgrad[torch]'" in done.stderr
 
 
-def test_torch_is_loaded_by_its_tensors_alone_and_cuda_by_those_on_a_gpu() -> None:
-    """Calls on NumPy arrays do not load the room; a tensor does. CPU tensors, and what is asked about GPUs before there
-    is one, load none of its kernels. In one process, because torch takes its time."""
+def test_tensors_load_torch_support_and_gpu_tensors_load_cuda() -> None:
+    """NumPy calls do not load rowgrad.torch; a tensor does. CPU tensors, and settings for GPUs, load no CUDA kernels.
+    One process for all, because importing torch is slow."""
     call = "import rowgrad as rg, numpy as np; rg.raw_ops.SparseSegmentSum(np.ones((2, 2)), [0], [0])"
     assert "torch" not in loaded_after(call)
     used = "import sys, torch, rowgrad as rg; assert 'rowgrad.torch' not in sys.modules; "
@@ -67,6 +67,6 @@ def test_torch_is_loaded_by_its_tensors_alone_and_cuda_by_those_on_a_gpu() -> No
     used += "optimizer = rgt.optim.SGD(bag.parameters()); bag(torch.tensor([[1, 2]])).sum().backward(); "
     used += "optimizer.step(); assert rgt.validate('sync') == 'async' and rgt.validate('off') == 'sync'; "
     used += "rgt.synchronize(); assert not [m for m in sys.modules if m.startswith('rowgrad.cuda')]; "
-    used += "import rowgrad.cuda.faults; "  # what was said before it was loaded holds
+    used += "import rowgrad.cuda.faults; "  # settings made before it was loaded still apply
     used += "assert rgt.validate('sync') == 'off' and rowgrad.cuda.faults.mode() == 'sync'"
     assert "torch" in loaded_after(used)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import Array, Outputs, Refusal
+from .arithmetic import Array, ExpectedError, Outputs
 from .bags import segment_ids_from_offsets, stack_bags
 from .ids import bad_shape, bad_slice, overflow, text
 from .kernels import (
@@ -40,7 +40,7 @@ from .kernels import (
 )
 from .plan import planned_grad, planned_ids, planned_weighted_grad, row_plan
 
-Check = tuple[str, str]  # what must hold, and the message where it does not: expressions over the op's inputs
+Check = tuple[str, str]  # a condition and the message if it is false: expressions over the op's inputs
 
 
 def vectors(*names: str) -> list[Check]:
@@ -291,19 +291,19 @@ for _kind in ("Sum", "Mean", "SqrtN"):
     OPS[f"Weighted{_op}"] = ([*WEIGHTED, *DATA], partial(weighted_segment, _kind))
 
 
-SCOPE = {f.__name__: f for f in (text, overflow, bad_shape, bad_slice, slice_shape, first)}  # what checks may call
+SCOPE = {f.__name__: f for f in (text, overflow, bad_shape, bad_slice, slice_shape, first)}  # usable in checks
 
 
 @cache
 def compiled(op_name: str) -> list[tuple[CodeType, CodeType]]:
     checks = OPS[op_name][0]
-    return [(compile(holds, holds, "eval"), compile(f'f"""{words}"""', words, "eval")) for holds, words in checks]
+    return [(compile(holds, holds, "eval"), compile(f'f"""{message}"""', message, "eval")) for holds, message in checks]
 
 
 def reference(op_name: str, inputs: dict[str, Array], attrs: dict[str, Any]) -> Outputs:
-    """The outputs of a call, or its Refusal."""
+    """Return the outputs of a call, or raise its ExpectedError."""
     for holds, message in compiled(op_name):
         if not eval(holds, SCOPE, inputs):
-            raise Refusal(eval(message, SCOPE, inputs))
+            raise ExpectedError(eval(message, SCOPE, inputs))
     with np.errstate(all="ignore"):
         return OPS[op_name][1](Inputs(**inputs, **attrs))

@@ -1,4 +1,4 @@
-"""Sizes and ids: what is refused, in which words."""
+"""Validation of sizes and ids, with the messages of errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import BUDGET, INT32_MAX, INT64_MAX, MEMORY, Array, Refusal, Unmodelled
+from .arithmetic import BUDGET, INT32_MAX, INT64_MAX, MEMORY, Array, ExpectedError, NotModelled
 
 
 def wrap(value: int, bits: int = 64) -> int:
@@ -22,7 +22,7 @@ def text(shape: Iterable[int]) -> str:
 
 
 def overflow(*shape: int) -> str:
-    """What is to be said of a shape with too many elements for int64; nothing of others."""
+    """Return the message for a shape with too many elements for int64, or ""."""
     total = 1
     for d in map(int, shape):
         if total * d > INT64_MAX:
@@ -33,7 +33,7 @@ def overflow(*shape: int) -> str:
 
 
 def bad_shape(shape: Array) -> str:
-    """What is to be said of the values of a shape: in one way if all are small, in another if not."""
+    """Return the message for invalid values of a shape, which depends on whether all are small, or ""."""
     if max(shape, default=0) <= 55108:
         negative = next((d for d in shape if d < 0), None)
         return overflow(*shape) if negative is None else f"Expected shape dimensions to be non-negative, got {negative}"
@@ -46,7 +46,7 @@ def bad_shape(shape: Array) -> str:
 
 
 def bad_slice(shape: Array, new: list[int]) -> str:
-    """The same of a shape whose dimensions are replaced one by one; long shapes are kept, and worded, apart."""
+    """Return the message for a shape whose dimensions are replaced one by one; long shapes have their own."""
 
     def apart(dims: list[int]) -> bool:
         return not any(len(dims) <= n and all(d < limit for d in dims) for n, limit in ((6, 2**16 - 2), (3, 2**32 - 2)))
@@ -64,29 +64,29 @@ def bad_slice(shape: Array, new: list[int]) -> str:
 
 
 def zeros(shape: tuple[int, ...], dtype: Any) -> Array:
-    """A new output, or the refusal to make one so large."""
+    """Return a new output, or raise if it is too large."""
     dtype = np.dtype(dtype)
     if overflow(*shape):
-        raise Refusal(overflow(*shape))
+        raise ExpectedError(overflow(*shape))
     size = math.prod(shape) * dtype.itemsize
     if size <= BUDGET:
         try:
             return np.zeros(shape, dtype)
-        except ValueError:  # no elements, but dimensions whose product NumPy cannot hold
+        except ValueError:  # no elements, but dimensions whose product NumPy cannot represent
             size = MEMORY + 1
     name = dtype.names[0] if dtype.names else dtype.name
     name = {"float16": "half", "float32": "float", "float64": "double", "object": "string"}.get(name, name)
     where = "on /job:localhost/replica:0/task:0/device:CPU:0 by allocator mklcpu"
     message = f"OOM when allocating tensor with shape{text(shape)} and type {name} {where}"
-    raise Unmodelled(message) if size <= MEMORY else Refusal(message, "ResourceExhaustedError")
+    raise NotModelled(message) if size <= MEMORY else ExpectedError(message, "ResourceExhaustedError")
 
 
 def workspace(n: int, itemsize: int) -> None:
-    """Memory a kernel needs besides its outputs: half the machine at most."""
+    """Raise if a kernel's workspace exceeds half of the machine's memory."""
     if n * itemsize > BUDGET:
         message = f"OOM when allocating workspace for {n} elements; this machine has {MEMORY} bytes"
         fits = n <= MEMORY // 2 // itemsize
-        raise Unmodelled(message) if fits else Refusal(message, "ResourceExhaustedError")
+        raise NotModelled(message) if fits else ExpectedError(message, "ResourceExhaustedError")
 
 
 NOT_IN_PARAMS = "indices[{i}] = {v} is not in [0, {bound})"
@@ -98,19 +98,19 @@ NOT_IN_SHAPE = "indices({i}, 0) is invalid: {v} >= {bound}"
 NOT_IN_REVERSE = "Elements in reverse index must be in [0, {bound}) but got {v}"
 
 
-def below(bound: int, words: str, v: int, i: int = 0) -> None:
+def below(bound: int, message: str, v: int, i: int = 0) -> None:
     if not 0 <= v < bound:
-        raise Refusal(words.format(i=i, v=v, bound=bound))
+        raise ExpectedError(message.format(i=i, v=v, bound=bound))
 
 
-def all_below(bound: int, words: str, ids: Array) -> list[int]:
+def all_below(bound: int, message: str, ids: Array) -> list[int]:
     for i, v in enumerate(ids.tolist()):
-        below(bound, words, v, i)
+        below(bound, message, v, i)
     return ids.tolist()
 
 
 def grouped(keys: Iterable[int]) -> dict[int, list[int]]:
-    """The positions of every key, in input order."""
+    """Return the positions of every key, in input order."""
     groups: dict[int, list[int]] = {}
     for i, key in enumerate(keys):
         groups.setdefault(key, []).append(i)
@@ -118,37 +118,37 @@ def grouped(keys: Iterable[int]) -> dict[int, list[int]]:
 
 
 def sorted_segments(segments: list[int], rows: int) -> Iterator[tuple[int, list[int]]]:
-    """Each segment and its positions; a run is compared with the next one, then with the output."""
+    """Yield each segment and its positions; a run is compared with the next one, then with the output."""
     for segment, run in groupby(range(len(segments)), segments.__getitem__):
         where = list(run)
         if where[-1] + 1 < len(segments) and segments[where[-1] + 1] < segment:
-            raise Refusal("segment ids are not increasing")
+            raise ExpectedError("segment ids are not increasing")
         below(rows, NOT_SORTED, segment)
         yield segment, where
 
 
 def forward_rows(segment_ids: Array, limit: int, num_segments: int | None = None) -> int:
-    """How many rows a forward has. They are counted in the type of the indices, whose largest number is `limit`."""
+    """Return the number of rows of a forward. They are counted in the indices' dtype, whose maximum is `limit`."""
     n, last = len(segment_ids), int(segment_ids[-1]) if len(segment_ids) else 0
     if last >= limit:
-        raise Refusal(f"Last segment id must be < kintmax, got {last} limit {limit}")
+        raise ExpectedError(f"Last segment id must be < kintmax, got {last} limit {limit}")
     needed = wrap(last + 1, 8 * segment_ids.itemsize) if n else 0
     rows = wrap(needed, 32 if limit == INT32_MAX else 64)
     if num_segments is not None:
         rows = wrap(num_segments, 32)
         if rows < needed:
-            raise Refusal("segment ids must be < num_segments")
+            raise ExpectedError("segment ids must be < num_segments")
         if rows != num_segments:
-            raise Refusal(f"num_segments must be at most {INT32_MAX}, got {num_segments}")
+            raise ExpectedError(f"num_segments must be at most {INT32_MAX}, got {num_segments}")
     if rows < 0 or (rows == 0 and n):
-        raise Refusal("segment ids must be >= 0")
+        raise ExpectedError("segment ids must be >= 0")
     return rows
 
 
 def gradient_ids(x: Inputs, rows: int, segments_first: bool) -> tuple[list[int], list[int]]:
     ids, segments = x.indices.tolist(), x.segment_ids.tolist()
     if segments[-1] >= len(x.grad):
-        raise Refusal("Invalid number of segments")
+        raise ExpectedError("Invalid number of segments")
     if segments_first:
         all_below(len(x.grad), NOT_IN_GRAD, x.segment_ids)
     for row, segment in zip(ids, segments, strict=True):

@@ -1,4 +1,4 @@
-"""What each op computes, row by row, in the order the law gives."""
+"""What each op computes, row by row, in the documented order."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .arithmetic import (
     INT32_MAX,
     INT64_MAX,
     Array,
+    ExpectedError,
     Outputs,
-    Refusal,
     add,
     add_in_t,
     bag,
@@ -53,8 +53,8 @@ from .ids import (
 
 def sparse_segment(kind: str, x: Inputs) -> Outputs:
     limit = INT32_MAX if x.indices.itemsize == 4 else INT64_MAX
-    counted = not hasattr(x, "num_segments")
-    rows = forward_rows(x.segment_ids, limit, None if counted else int(x.num_segments))
+    sized_by_data = not hasattr(x, "num_segments")
+    rows = forward_rows(x.segment_ids, limit, None if sized_by_data else int(x.num_segments))
     ids, segments = x.indices.tolist(), x.segment_ids.tolist()
 
     def bags() -> Iterator[tuple[int, list[int]]]:
@@ -63,18 +63,18 @@ def sparse_segment(kind: str, x: Inputs) -> Outputs:
                 below(len(x.data), NOT_IN_DATA, ids[i], i)
             yield segment, [ids[i] for i in where]
 
-    if counted and segments and segments[-1] < 0:  # always a fault: it is found before there is an output
+    if sized_by_data and segments and segments[-1] < 0:  # always invalid: found before the output is allocated
         list(bags())
     output = zeros((rows, *x.data.shape[1:]), x.data.dtype)
     raw, wide, out = matrix(x.data), load(x.data), matrix(output)
-    for segment, named in bags():
-        out[segment] = bag(kind, raw, wide, named)
+    for segment, positions in bags():
+        out[segment] = bag(kind, raw, wide, positions)
     return (output,)
 
 
 def sparse_segment_grad_grad(kind: str, x: Inputs) -> Outputs:
     output = zeros((int(x.num_segments), *x.data.shape[1:]), x.data.dtype)
-    if len(x.data) == 0:  # the gradient looked at no id either
+    if len(x.data) == 0:  # the gradient validated no id either
         return (output,)
     ids, segments = x.indices.tolist(), x.segment_ids.tolist()
     for i, (row, segment) in enumerate(zip(ids, segments, strict=True)):
@@ -90,13 +90,13 @@ def sparse_segment_grad(kind: str, x: Inputs, size: int | None = None) -> Output
     unique = hasattr(x, "dense_output_dim0")
     rows, inner = int(x.dense_output_dim0 if unique else x.output_dim0), x.grad.shape[1:]
     output = zeros((0 if unique else rows, *inner), x.grad.dtype)
-    if len(x.indices) == 0 or rows == 0:  # nothing else is looked at
+    if len(x.indices) == 0 or rows == 0:  # nothing else is validated
         return (output, np.zeros(0, x.indices.dtype)) if unique else (output,)
     ids, segments = gradient_ids(x, rows, segments_first=not unique and kind != "Sum")
     groups, sizes = grouped(ids), {s: len(where) for s, where in grouped(segments).items()}
     if size is not None:
         if len(groups) > size:
-            raise Refusal(f"size must be at least the number of looked-up rows, {len(groups)}, got {size}")
+            raise ExpectedError(f"size must be at least the number of looked-up rows, {len(groups)}, got {size}")
         padded_outputs(x, size)  # outputs are allocated before workspace
     if unique:
         output = zeros((len(groups), *inner), x.grad.dtype)
@@ -109,10 +109,10 @@ def sparse_segment_grad(kind: str, x: Inputs, size: int | None = None) -> Output
 
 def sparse_segment_grad_padded(kind: str, x: Inputs) -> Outputs:
     values, ids = sparse_segment_grad(kind, x, int(x.size))
-    output, listed = padded_outputs(x, int(x.size))
-    named = len(ids)
-    output[:named], listed[:named], listed[named:] = values, ids, x.fill_id
-    return output, listed
+    output, padded = padded_outputs(x, int(x.size))
+    count = len(ids)
+    output[:count], padded[:count], padded[count:] = values, ids, x.fill_id
+    return output, padded
 
 
 def padded_outputs(x: Inputs, size: int) -> Outputs:
@@ -123,7 +123,7 @@ def padded_outputs(x: Inputs, size: int) -> Outputs:
 
 
 def add_gradient(kind: str, x: Inputs, groups: dict[int, list[int]], sizes: dict[int, int], output: Array) -> None:
-    """Output rows from the segments that contribute to them; `sizes` is how many ids a segment has."""
+    """Add up output rows from the segments that contribute to them; `sizes` are the segments' numbers of ids."""
     wide, out = load(x.grad), matrix(output)
 
     def term(segment: int) -> Array:  # the scale is computed in double and rounded once
@@ -141,13 +141,13 @@ def segment_sum(x: Inputs) -> Outputs:
     segments = x.segment_ids.tolist()
     rows = segments[-1] + 1 if segments else 0
     if rows > INT64_MAX:
-        raise Refusal(f"Expected a non-negative size, got {wrap(rows)}")
+        raise ExpectedError(f"Expected a non-negative size, got {wrap(rows)}")
     if rows <= 0 and segments:
-        raise Refusal("segment ids must be >= 0")
+        raise ExpectedError("segment ids must be >= 0")
     output = zeros((rows, *x.data.shape[1:]), x.data.dtype)
     raw, out = matrix(x.data), matrix(output)
     for segment, where in sorted_segments(segments, rows):
-        out[segment] = sum_in_lanes([raw[i] for i in where], add_in_t)  # 16-bit floats round at every add
+        out[segment] = sum_in_lanes([raw[i] for i in where], add_in_t)  # 16-bit floats round at every addition
     return (output,)
 
 
@@ -167,11 +167,11 @@ def scatter_rows(x: Inputs) -> Outputs:
 
 
 def row_positions(x: Inputs) -> Outputs:
-    listed, positions = x.sorted_ids.tolist(), []
+    sorted_ids, positions = x.sorted_ids.tolist(), []
     for i, v in enumerate(x.ids.tolist()):
-        positions.append(bisect_left(listed, v))
-        if listed[positions[-1] :][:1] != [v]:
-            raise Refusal(f"ids[{i}] = {v} is not one of the {len(listed)} sorted_ids")
+        positions.append(bisect_left(sorted_ids, v))
+        if sorted_ids[positions[-1] :][:1] != [v]:
+            raise ExpectedError(f"ids[{i}] = {v} is not one of the {len(sorted_ids)} sorted_ids")
     return (np.array(positions, np.int64),)
 
 
@@ -198,9 +198,11 @@ def sparse_segment_dot(x: Inputs) -> Outputs:
 Groups = dict[int, list[int]]
 
 
-def weigh(kind: str, given: Array, dtype: np.dtype[Any], groups: Groups, rows: int) -> tuple[Array, dict[int, Array]]:
-    """The weights in the accumulator's type; Σw or √Σw² of every segment that has ids, nothing for plain sums."""
-    wide = load(given)
+def weights_and_sums(
+    kind: str, raw: Array, dtype: np.dtype[Any], groups: Groups, rows: int
+) -> tuple[Array, dict[int, Array]]:
+    """Return the weights in the accumulator's type; Σw or √Σw² of every segment with ids, nothing for plain sums."""
+    wide = load(raw)
     weights = flush(wide.astype(dtype), lambda up: (wide * up).astype(dtype))
     if kind == "Sum" or not groups:
         return weights, {}
@@ -211,7 +213,7 @@ def weigh(kind: str, given: Array, dtype: np.dtype[Any], groups: Groups, rows: i
 
 
 def weighted_segment(kind: str, x: Inputs) -> Outputs:
-    """The forward, or where num_segments is given the gradient's gradient."""
+    """Compute the forward, or with num_segments the gradient's gradient."""
     ids, transpose = all_below(len(x.data), NOT_IN_PARAMS, x.indices), hasattr(x, "num_segments")
     rows = int(x.num_segments) if transpose else forward_rows(x.segment_ids, INT64_MAX)
     output = zeros((rows, *x.data.shape[1:]), x.data.dtype)
@@ -220,7 +222,7 @@ def weighted_segment(kind: str, x: Inputs) -> Outputs:
     else:
         groups = dict(sorted_segments(x.segment_ids.tolist(), rows))
     wide, out = load(x.data), matrix(output)
-    weights, totals = weigh(kind, x.weights, wide.dtype, groups, rows)
+    weights, totals = weights_and_sums(kind, x.weights, wide.dtype, groups, rows)
     for segment, where in groups.items():
         row = sum_in_lanes([mul(wide[ids[i]], weights[i]) for i in where])
         out[segment] = store(div_no_nan(row, totals[segment]) if totals else row, x.data.dtype)
@@ -228,9 +230,9 @@ def weighted_segment(kind: str, x: Inputs) -> Outputs:
 
 
 def weighted_terms(kind: str, x: Inputs, segments: list[int]) -> list[Array]:
-    """What each id contributes: its segment's row / the segment's total · its weight."""
+    """Return what each id contributes: its segment's row / the segment's total · its weight."""
     wide = load(x.grad)
-    weights, totals = weigh(kind, x.weights, wide.dtype, grouped(segments), len(x.grad))
+    weights, totals = weights_and_sums(kind, x.weights, wide.dtype, grouped(segments), len(x.grad))
     rows = [div_no_nan(wide[s], totals[s]) if totals else wide[s] for s in segments]
     return [mul(row, weight) for row, weight in zip(rows, weights, strict=True)]
 
@@ -245,10 +247,10 @@ def weighted_segment_grad(kind: str, x: Inputs) -> Outputs:
 
 
 def add_weighted(x: Inputs, groups: Groups, terms: list[Array], output: Array) -> None:
-    """Output rows from the ids that contribute to them."""
+    """Add up output rows from the ids that contribute to them."""
     out = matrix(output)
     for row, where in groups.items():
-        if x.accumulate == "T":  # every product and every sum is rounded to T
+        if x.accumulate == "T":  # every product and sum is rounded to T
             out[row] = sum_in_order(x.order, [store(terms[i], x.grad.dtype) for i in where], out[row], add_in_t)
         else:
             out[row] = store(sum_in_order(x.order, [terms[i] for i in where], terms[0]), x.grad.dtype)
@@ -274,24 +276,24 @@ def fill_empty_rows(x: Inputs) -> Outputs:
     out_indices = zeros((len(sources), *indices.shape[1:]), np.int64)
     out_values, reverse = zeros((len(sources),), x.values.dtype), zeros((len(indices),), np.int64)
     row_of, source = np.array(sources, np.int64).reshape(len(sources), 2).T
-    filled, kept = np.flatnonzero(source < 0), np.flatnonzero(source >= 0)
+    filled, copied = np.flatnonzero(source < 0), np.flatnonzero(source >= 0)
     out_values[filled], matrix(out_indices)[filled, 0] = x.default_value[()], row_of[filled]
-    out_values[kept], out_indices[kept] = x.values[source[kept]], indices[source[kept]]
-    reverse[source[kept]] = kept
+    out_values[copied], out_indices[copied] = x.values[source[copied]], indices[source[copied]]
+    reverse[source[copied]] = copied
     return out_indices, out_values, np.array([row not in groups for row in range(rows)], bool), reverse
 
 
 def fill_empty_rows_grad(x: Inputs) -> Outputs:
-    named = all_below(len(x.grad_values), NOT_IN_REVERSE, x.reverse_index_map)
-    rest = x.grad_values[sorted(set(range(len(x.grad_values))) - set(named))]
-    return x.grad_values[named], sum_one_by_one(rest)
+    mapped = all_below(len(x.grad_values), NOT_IN_REVERSE, x.reverse_index_map)
+    unmapped = x.grad_values[sorted(set(range(len(x.grad_values))) - set(mapped))]
+    return x.grad_values[mapped], sum_one_by_one(unmapped)
 
 
 def fill_empty_rows_grad_grad(x: Inputs) -> Outputs:
     output, wide = zeros(x.grad_values.shape, x.grad_values.dtype), load(x.dd_values)
     output[...] = x.dd_default_value
     for j, where in grouped(all_below(len(output), NOT_IN_REVERSE, x.reverse_index_map)).items():
-        alone = len(where) == 1  # then its bits are kept
+        alone = len(where) == 1  # then its bits are unchanged
         terms = (wide[i] for i in where)
         output[j] = x.dd_values[where[0]] if alone else store(reduce(add, terms), output.dtype)[0]
     return (output,)
@@ -313,19 +315,19 @@ def slice_shape(shape: Array, start: Array, size: Array) -> list[int]:
 
 def sparse_slice(x: Inputs) -> Outputs:
     ends = [wrap(begin + length) for begin, length in zip(x.start.tolist(), x.size.tolist(), strict=True)]
-    kept = ((x.start <= x.indices) & (x.indices < ends)).all(axis=1)  # nothing, where an end has wrapped
-    return x.indices[kept] - x.start, x.values[kept], np.array(slice_shape(x.shape, x.start, x.size), np.int64)
+    inside = ((x.start <= x.indices) & (x.indices < ends)).all(axis=1)  # empty if an end has wrapped
+    return x.indices[inside] - x.start, x.values[inside], np.array(slice_shape(x.shape, x.start, x.size), np.int64)
 
 
 def slice_pairs(x: Inputs) -> list[int]:
-    """Of each output entry the input entry it came from: in one pass, each takes the next that equals it."""
+    """Return the input entry of each output entry: in one pass, each takes the next equal one."""
     moved, pairs = entries(x.output_indices + x.input_start), []
     for i, entry in enumerate(entries(x.input_indices)):
         if len(pairs) < len(moved) and entry == moved[len(pairs)]:
             pairs.append(i)
     if len(pairs) < len(moved):
         counts = f"Num elements:{len(moved)}, used: {len(pairs)}"
-        raise Refusal(f"Elements of backprop_val_grad aren't all propagated. {counts}", "InternalError")
+        raise ExpectedError(f"Elements of backprop_val_grad aren't all propagated. {counts}", "InternalError")
     return pairs
 
 
@@ -340,7 +342,7 @@ def sparse_slice_grad_grad(x: Inputs) -> Outputs:
 
 
 def reaches(totals: Array, thresh: Array) -> Array:
-    """thresh <= abs(total), never for NaN; the least int32 and int64 have no absolute value."""
+    """Return thresh <= abs(total), false for NaN; the smallest int32 and int64 have no absolute value."""
     if totals.dtype.kind == "i":
         return np.array([int(thresh) <= wrap(abs(v), max(8 * totals.itemsize, 32)) for v in totals.tolist()], bool)
     parts = load(totals)
@@ -348,7 +350,7 @@ def reaches(totals: Array, thresh: Array) -> Array:
 
 
 def sparse_add(x: Inputs) -> Outputs:
-    a, b, merged, i, j = entries(x.a_indices), entries(x.b_indices), [], 0, 0  # entry, its place in a and in b or -1
+    a, b, merged, i, j = entries(x.a_indices), entries(x.b_indices), [], 0, 0  # entry, its position in a and in b or -1
     while i < len(a) or j < len(b):
         if j == len(b) or (i < len(a) and a[i] < b[j]):
             merged.append((a[i], i, -1))
@@ -370,7 +372,7 @@ def sparse_add(x: Inputs) -> Outputs:
 
 
 def sum_walk(x: Inputs) -> Iterator[tuple[int, int, int]]:
-    """(operand, its entry, the sum's entry) for every match TensorFlow's walk along the three lists finds."""
+    """Yield (operand, its entry, the sum's entry) for every match of TensorFlow's walk along the three lists."""
     operands, total = (entries(x.a_indices), entries(x.b_indices)), entries(x.sum_indices)
     heads, k = [0, 0], 0
     while k < len(total) and (heads[0] < len(operands[0]) or heads[1] < len(operands[1])):
@@ -393,7 +395,7 @@ def sparse_add_grad(x: Inputs) -> Outputs:
 
 
 def sparse_add_grad_grad(x: Inputs) -> Outputs:
-    terms: dict[int, list[tuple[int, int]]] = {}  # what is added up in each entry of the sum
+    terms: dict[int, list[tuple[int, int]]] = {}  # the terms of each entry of the sum
     for side, i, k in sum_walk(x):
         terms.setdefault(k, []).append((side, i))
     output = zeros((len(x.sum_indices),), x.da.dtype)

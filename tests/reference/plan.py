@@ -1,4 +1,4 @@
-"""A plan, and the gradients that take one: RowPlan's outputs in Python, their laws, what they stand for."""
+"""RowPlan in Python, and the validation and gradients of ops that take a plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import Outputs, Refusal
+from .arithmetic import ExpectedError, Outputs
 from .ids import NOT_IN_GRAD, NOT_IN_OUTPUT, below, grouped, workspace, zeros
 from .kernels import add_gradient, add_weighted, weighted_terms
 
@@ -20,7 +20,7 @@ COUNTS = "a plan's segments must be in [0, {bound}), the length of counts, got s
 
 
 def plan_of(indices: list[int], segment_ids: list[int], num_segments: int) -> dict[str, list[int]]:
-    """RowPlan's outputs as lists."""
+    """Return RowPlan's outputs as lists."""
     groups = grouped(indices)
     rows = sorted(groups)
     positions = [i for row in rows for i in groups[row]]
@@ -39,28 +39,28 @@ def row_plan(x: Inputs) -> Outputs:
         below(int(x.num_rows), NOT_IN_OUTPUT, row)
         below(int(x.num_segments), NOT_IN_GRAD, segment)
     zeros((int(x.num_segments),), np.int64)
-    made = plan_of(ids, segments, int(x.num_segments))
+    plan = plan_of(ids, segments, int(x.num_segments))
     types = {"rows": x.indices.dtype, "segments": x.segment_ids.dtype}
-    return tuple(np.array(v, types.get(k, np.int64)) for k, v in made.items())
+    return tuple(np.array(v, types.get(k, np.int64)) for k, v in plan.items())
 
 
-def rising(name: str, values: list[int], bound: int, how: str) -> None:
+def check_increasing(name: str, values: list[int], bound: int, how: str) -> None:
     for i, v in enumerate(values):
         if not 0 <= v < bound or (i and v <= values[i - 1]):
-            raise Refusal(RISE.format(name=name, i=i, v=v, how=how, bound=bound))
+            raise ExpectedError(RISE.format(name=name, i=i, v=v, how=how, bound=bound))
 
 
 def entries(x: Inputs, grad_rows: int, uses_positions: bool) -> dict[int, list[int]]:
-    """The entries of every row of the plan; what would be read or written outside is refused."""
+    """Return the entries of every row of the plan; raise if one would be out of range."""
     rows, starts, segments = x.rows.tolist(), x.starts.tolist(), x.segments.tolist()
     n, counts = len(segments), len(x.counts)
     if counts > grad_rows:
-        raise Refusal(f"the plan has {counts} segments, but grad has only {grad_rows} rows")
-    rising("rows", rows, int(x.num_rows), "be increasing and")
+        raise ExpectedError(f"the plan has {counts} segments, but grad has only {grad_rows} rows")
+    check_increasing("rows", rows, int(x.num_rows), "be increasing and")
     if n and starts[:1] != [0]:
         first = starts[0] if starts else -1
-        raise Refusal(RISE.format(name="starts", i=0, v=first, how="increase from 0 and be", bound=n))
-    rising("starts", starts, n, "increase from 0 and be")
+        raise ExpectedError(RISE.format(name="starts", i=0, v=first, how="increase from 0 and be", bound=n))
+    check_increasing("starts", starts, n, "increase from 0 and be")
     for i, s in enumerate(segments):
         below(counts, COUNTS, s, i)
     if uses_positions:
@@ -75,10 +75,10 @@ def planned_ids(x: Inputs) -> Outputs:
     begins = {group[0] for group in groups.values()}
     for i, p in enumerate(positions):
         if p in positions[:i] or (i not in begins and p < positions[i - 1]):
-            raise Refusal(ONCE.format(i=i, v=p, bound=len(positions)))
+            raise ExpectedError(ONCE.format(i=i, v=p, bound=len(positions)))
     for s, count in enumerate(x.counts.tolist()):
         if count != segments.count(s):
-            raise Refusal(f"counts[{s}] = {count}, but segment {s} has {segments.count(s)} ids")
+            raise ExpectedError(f"counts[{s}] = {count}, but segment {s} has {segments.count(s)} ids")
     indices, segment_ids = np.zeros(len(positions), x.rows.dtype), np.zeros(len(positions), x.segments.dtype)
     for k, group in groups.items():
         for i in group:
@@ -92,8 +92,8 @@ def planned_grad(kind: str, unique: bool, x: Inputs) -> Outputs:
     groups, segments = entries(x, len(x.grad), False), x.segments.tolist()
     workspace(len(x.counts), 8)
     sizes = {s: max(count, 1) for s, count in enumerate(x.counts.tolist())}
-    named = {k if unique else int(x.rows[k]): [segments[i] for i in group] for k, group in groups.items()}
-    add_gradient(kind, x, named, sizes, output)
+    segments_of_row = {k if unique else int(x.rows[k]): [segments[i] for i in group] for k, group in groups.items()}
+    add_gradient(kind, x, segments_of_row, sizes, output)
     return (output, x.rows.copy()) if unique else (output,)
 
 

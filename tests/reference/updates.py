@@ -1,4 +1,4 @@
-"""Optimizers' rules once more, in NumPy: a row at a time, every step rounded to the accumulator's type."""
+"""Optimizer rules in NumPy: one row at a time, every operation rounded to the accumulator's type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MASK = (1 << 64) - 1
 
 
 def sum_of_squares(g: Array) -> Any:
-    """In the order of inner products: eight interleaved sums, then their tree."""
+    """Return Σg² in the order of inner products: eight interleaved sums, then their tree."""
     lane = [g.dtype.type(0)] * 8
     for c, x in enumerate(g):
         lane[c % 8] = lane[c % 8] + x * x
@@ -23,7 +23,7 @@ def sum_of_squares(g: Array) -> Any:
 
 
 def update_row(rule: str, w: Array, slots: tuple[Array, ...], g: Array | None, step: Step) -> Array:
-    """The new weights of a row, in the accumulator's type; `slots` (the row's own) are changed."""
+    """Return the new weights of a row in the accumulator's type; update the row's `slots` in place."""
     A = w.dtype.type
     lr, eps, wd, rate = A(step.lr), A(step.eps), A(step.weight_decay), A(step.corrected())
     b1, b2 = map(A, step.betas)
@@ -57,7 +57,7 @@ def update_row(rule: str, w: Array, slots: tuple[Array, ...], g: Array | None, s
 
 
 def _ftrl(w: Array, a: Array, linear: Array, g: Array | None, step: Step) -> Array:
-    """In TensorFlow's order of operations, which for one column is another, and has pow(x, 0.5) for the root."""
+    """Use TensorFlow's order of operations, which differs for one column, where the root is pow(x, 0.5)."""
     A, one_column = w.dtype.type, w.size == 1
     lr, power, l1, l2 = A(step.lr), A(-step.lr_power), A(step.l1), A(step.l2)
 
@@ -77,22 +77,22 @@ _LIBM = ctypes.CDLL(ctypes.util.find_library("m"))
 
 
 def _power(x: Array, exponent: Any) -> Array:
-    """C's powf or pow: NumPy's own may differ in the last bit."""
+    """Return C's powf or pow: NumPy's may differ in the last bit."""
     function, kind = (_LIBM.powf, ctypes.c_float) if x.dtype == np.float32 else (_LIBM.pow, ctypes.c_double)
     function.restype, function.argtypes = kind, (kind, kind)
     return np.array([function(float(v), float(exponent)) for v in x], x.dtype)
 
 
-def mixed(x: int) -> int:
+def mix(x: int) -> int:
     x = (x + 0x9E3779B97F4A7C15) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
     return x ^ (x >> 31)
 
 
-def chances(seed: int, step: int, row: int, cols: int) -> Array:
-    """32 bits for every column of a row."""
-    bits = mixed(mixed(mixed(seed) ^ step) ^ row)
+def random_bits(seed: int, step: int, row: int, cols: int) -> Array:
+    """Return 32 random bits for every column of a row."""
+    bits = mix(mix(mix(seed) ^ step) ^ row)
     low, high = np.uint32(bits & 0xFFFFFFFF), np.uint32(bits >> 32)
     with np.errstate(over="ignore"):
         h = np.arange(cols, dtype=np.uint32) * np.uint32(0x9E3779B9) + low
@@ -102,8 +102,8 @@ def chances(seed: int, step: int, row: int, cols: int) -> Array:
         return h ^ (h >> np.uint32(16))
 
 
-def rounded_by_chance(w: Array, dtype: np.dtype[Any], chance: Array) -> Array:
-    """Each weight becomes one of its two neighbours in `dtype`: the farther from 0 where chance and rest carry over."""
+def rounded_stochastically(w: Array, dtype: np.dtype[Any], chance: Array) -> Array:
+    """Round each weight to a neighbour in `dtype`: the one farther from 0 if random bits plus remainder carry over."""
     bits = 16 if dtype != np.float16 else 13
     out = np.empty(w.shape, dtype)
     for i, (x, h) in enumerate(zip(w.ravel(), chance.ravel(), strict=True)):
@@ -121,7 +121,7 @@ def rounded_by_chance(w: Array, dtype: np.dtype[Any], chance: Array) -> Array:
 
 
 def apply_rows(rule: str, table: Array, slots: tuple[Array, ...], grad: Array, ids: Any, step: Step) -> None:
-    """`updates.apply_rows` by the row."""
+    """Do `updates.apply_rows` row by row."""
     A = np.float64 if table.dtype == np.float64 else np.float32
     at = {int(r): k for k, r in enumerate(ids)}
     flat = table.reshape(len(table), -1)
@@ -133,7 +133,7 @@ def apply_rows(rule: str, table: Array, slots: tuple[Array, ...], grad: Array, i
         own = tuple(s[row : row + 1] if RULES[rule].per_row else s.reshape(flat.shape)[row] for s in slots)
         w = update_row(rule, flat[row].astype(A), own, g, step)
         if step.stochastic_rounding and table.dtype.itemsize == 2:
-            flat[row] = rounded_by_chance(w, table.dtype, chances(step.seed, step.step, row, len(w)))
+            flat[row] = rounded_stochastically(w, table.dtype, random_bits(step.seed, step.step, row, len(w)))
         else:
             with np.errstate(over="ignore"):
                 flat[row] = w.astype(table.dtype)

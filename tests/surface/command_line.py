@@ -1,4 +1,4 @@
-"""The commands of `rowgrad` as text: their arguments and options, without the help texts."""
+"""The commands of `rowgrad` as text: arguments and options without help texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rowgrad.cli.parser import make_parser
 
 
 def describe_commands() -> str:
-    """A line for each command, with its arguments and options below it, and the exit codes."""
+    """Return a line for each command, with its arguments and options below it, and the exit codes."""
     parser = make_parser()
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     lines = _describe("rowgrad COMMAND", parser)
@@ -27,18 +27,18 @@ def _describe(title: str, parser: argparse.ArgumentParser) -> list[str]:
 
 
 def _action(action: argparse.Action) -> str:
-    """The names of an option, its value, and its default."""
-    words = [", ".join(sorted(action.option_strings)) or action.dest]
+    """Describe an option: its names, value and default."""
+    fields = [", ".join(sorted(action.option_strings)) or action.dest]
     if action.nargs != 0:
-        words.append(str(action.metavar or action.dest.upper()))
+        fields.append(str(action.metavar or action.dest.upper()))
     if action.nargs not in (None, 0):
-        words.append(f"nargs={action.nargs}")
+        fields.append(f"nargs={action.nargs}")
     if isinstance(action, argparse._AppendAction):
-        words.append("repeatable")
+        fields.append("repeatable")
     if action.choices is not None:
-        words.append(f"one of {', '.join(map(str, action.choices))}")
+        fields.append(f"one of {', '.join(map(str, action.choices))}")
     if action.option_strings and action.required:
-        words.append("required")
+        fields.append("required")
     if action.default not in (None, False, [], argparse.SUPPRESS):
-        words.append(f"default {action.default!r}")
-    return " ".join(words)
+        fields.append(f"default {action.default!r}")
+    return " ".join(fields)

@@ -2,7 +2,7 @@
 
 Public are the names in `__all__`. In a module without `__all__` they are the functions and classes that its source
 defines, the names that it re-exports (`from .a import b as b`) and those that it creates on request (`__dir__`). Names
-that start with an underscore are private. Annotations are left out: the stubs and mypy check types.
+that start with an underscore are private. Annotations are omitted: the stubs and mypy check types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Paramet
 
 
 def describe_module(name: str) -> str:
-    """One line for each public name of a module, and one for each public member of its classes."""
+    """Return one line for each public name of a module, and one for each public member of its classes."""
     module = importlib.import_module(name)
     lines: list[str] = []
     for public in sorted(public_names(module)):
@@ -28,7 +28,7 @@ def describe_module(name: str) -> str:
 
 
 def public_names(module: types.ModuleType) -> set[str]:
-    """The names that belong to the interface of a module."""
+    """Return the names that belong to the interface of a module."""
     declared = getattr(module, "__all__", None)
     names = _defined_names(module) if declared is None else set(declared)
     return {name for name in names if not name.startswith("_")}
@@ -56,7 +56,7 @@ def _describe(name: str, value: Any) -> list[str]:
 
 
 def _members(class_: type) -> Iterator[str]:
-    """The members that rowgrad's own classes define; members inherited from other libraries are left out."""
+    """Yield the members that rowgrad's own classes define, without those inherited from other libraries."""
     members: dict[str, Any] = {}
     for base in reversed(class_.__mro__):
         if base.__module__.partition(".")[0] == "rowgrad":
@@ -83,26 +83,26 @@ def _member(name: str, value: Any) -> str:
 
 
 def signature(function: Any, bound: bool = False) -> str:
-    """The parameters of a function without their annotations; `bound` leaves out `self`."""
+    """Return the parameters of a function without annotations; `bound` omits `self`."""
     parameters = list(inspect.signature(function).parameters.values())[1 if bound else 0 :]
-    words: list[str] = []
+    parts: list[str] = []
     for position, parameter in enumerate(parameters):
         before = parameters[position - 1].kind if position else None
         if before is parameter.POSITIONAL_ONLY and parameter.kind is not parameter.POSITIONAL_ONLY:
-            words.append("/")
+            parts.append("/")
         starred = before in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
-            words.append("*")
+            parts.append("*")
         stars = _STARS.get(parameter.kind, "")
         default = "" if parameter.default is parameter.empty else f"={_default(parameter.default)}"
-        words.append(f"{stars}{parameter.name}{default}")
+        parts.append(f"{stars}{parameter.name}{default}")
     if parameters and parameters[-1].kind is inspect.Parameter.POSITIONAL_ONLY:
-        words.append("/")
-    return f"({', '.join(words)})"
+        parts.append("/")
+    return f"({', '.join(parts)})"
 
 
 def _default(value: Any) -> str:
-    """A default as text; objects whose text could contain an address or a version are shown by name."""
+    """Return a default as text; objects whose text could contain an address or a version are shown by name."""
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):

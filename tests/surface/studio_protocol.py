@@ -18,12 +18,12 @@ from typing import Any
 
 from rowgrad.studio import verbs
 
-_REQUEST = object()  # what a variable holds that is the request
+_REQUEST = object()  # the value of a variable that is the request
 _UNKNOWN = object()
 
 
 def describe_protocol() -> str:
-    """One line for each verb, then one for each event."""
+    """Return one line for each verb, then one for each event."""
     verbs.find("hello")  # imports the modules that declare verbs
     lines = [f"verb {name}({_arguments(verb.handler)}){' + file' if verb.takes_file else ''}"
              for name, verb in sorted(verbs.VERBS.items())]  # fmt: skip
@@ -34,11 +34,11 @@ def _arguments(handler: Any) -> str:
     reads: dict[str, set[str]] = {}
     request = list(inspect.signature(handler).parameters)[1]
     _follow(handler, {request: _REQUEST}, reads, (), False)
-    words = []
+    arguments = []
     for name, facts in sorted(reads.items()):
         optional = "" if "required" in facts and "tested" not in facts else "?"
-        words.append(f"{name}{optional}: {' or '.join(sorted(facts - {'required', 'tested'}))}")
-    return ", ".join(words)
+        arguments.append(f"{name}{optional}: {' or '.join(sorted(facts - {'required', 'tested'}))}")
+    return ", ".join(arguments)
 
 
 def _follow(
@@ -48,7 +48,7 @@ def _follow(
     callers: tuple[FunctionType, ...],
     conditional: bool,
 ) -> None:
-    """Add what a function reads from the request, given what is known of its arguments."""
+    """Add what a function reads from the request, for these known values of its arguments."""
     if function not in callers:
         node = _functions(function.__module__)[function.__name__]
         _Reads(function, dict(values), reads, (*callers, function), conditional).visit(ast.Module(node.body, []))
@@ -113,7 +113,7 @@ class _Reads(ast.NodeVisitor):
         self.generic_visit(node)
 
     def read(self, node: ast.Call, method: FunctionType) -> None:
-        """A method of the request that returns an argument; those that make errors read nothing."""
+        """Record a method of the request that returns an argument; those that make errors read nothing."""
         if not str(inspect.signature(method).return_annotation).endswith("Error"):
             values = self.bound(node, method, skip=1)
             name = values.get("name", inspect.signature(method).parameters["name"].default)
@@ -127,7 +127,7 @@ class _Reads(ast.NodeVisitor):
         self.visit_GeneratorExp(node)
 
     def repeat(self, node: ast.GeneratorExp | ast.ListComp, level: int) -> None:
-        """The element, once for each known value of the loop variables."""
+        """Visit the element once for each known value of the loop variables."""
         if level == len(node.generators):
             self.visit(node.elt)
             return
@@ -140,7 +140,7 @@ class _Reads(ast.NodeVisitor):
             self.repeat(node, level + 1)
 
     def bound(self, node: ast.Call, function: FunctionType, skip: int = 0) -> dict[str, Any]:
-        """What is known of the arguments of a call, by the names of the parameters."""
+        """Return the known arguments of a call by parameter name."""
         names = list(inspect.signature(function).parameters)[skip:]
         values = {name: self.value(argument) for name, argument in zip(names, node.args, strict=False)}
         return values | {k.arg: self.value(k.value) for k in node.keywords if k.arg is not None}
@@ -158,7 +158,7 @@ class _Reads(ast.NodeVisitor):
 
 
 def _events() -> list[str]:
-    """Events are dicts with the key "event", wherever in the package they are written."""
+    """Find events: dicts with the key "event" anywhere in the package."""
     found: dict[str, set[str]] = {}
     for path in Path(verbs.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

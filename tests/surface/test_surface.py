@@ -1,6 +1,6 @@
-"""The public surface compared with the files beside this one: names, signatures, commands, Studio's protocol, ops.
+"""The public surface compared with the files in this folder: names, signatures, commands, Studio's protocol, ops.
 
-A deliberate change is written by `python tests/surface/test_surface.py`; its diff is part of the change.
+`python tests/surface/test_surface.py` writes a deliberate change; its diff is part of the change.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CORE = _modules(
 TORCH = _modules("rowgrad.torch", "", "clip", "data", "functional", "nn", "optim", "sharded", "sharded.checkpoint")
 JAX = _modules("rowgrad.jax", "", "optim", "rows", "sharded")
 GRAPH = _modules("rowgrad.graph", "", "enuspace", "export", "ops")
-# What writes a file, and the packages without which it cannot be written.
+# The function that writes each file, and the packages it needs.
 FILES: dict[str, tuple[Callable[[], str], Sequence[str]]] = {
     "core.txt": (CORE, ()),
     "torch.txt": (TORCH, ("torch",)),
@@ -75,7 +75,7 @@ def test_surface(file: str) -> None:
         pytest.fail("\n".join([*diff, "", advice]), pytrace=False)
 
 
-def test_the_top_of_the_package_is_small() -> None:
+def test_top_level_has_few_names() -> None:
     assert sum(not line.startswith(" ") for line in describe_module("rowgrad").splitlines()) <= LIMIT
 
 

@@ -36,7 +36,7 @@ KINDS = {"sum": "Sum", "mean": "Mean", "sqrtn": "SqrtN"}
 
 
 class Batch:
-    """The bags of all ranks. Rank 1 has none; others have empty ones; one row is named by more than 64 ids."""
+    """The bags of all ranks. Rank 1 has no bags, other ranks have empty bags, and one row has more than 64 ids."""
 
     def __init__(
         self, ranks: int, seed: int, rows: int = ROWS, dtype: torch.dtype = torch.float32, most: int = 12
@@ -55,14 +55,14 @@ class Batch:
             self.ys.append(torch.randn(len(lengths), COLUMNS, generator=g).to(dtype))
 
     def of(self, rank: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Ids, offsets, weights and upstream gradients of a rank, or of all, one after the other."""
+        """Return ids, offsets, weights and upstream gradients of one rank, or of all ranks concatenated."""
         one = slice(None) if rank is None else slice(rank, rank + 1)
         lengths = torch.cat(self.lengths[one])
         offsets = torch.cumsum(lengths, 0) - lengths
         return torch.cat(self.ids[one]), offsets, torch.cat(self.weights[one]), torch.cat(self.ys[one])
 
-    def cut(self, whole: Tensor, rank: int, by_id: bool = False) -> Tensor:
-        """A rank's share of something all bags, or all ids, have a row of."""
+    def part_of(self, whole: Tensor, rank: int, by_id: bool = False) -> Tensor:
+        """Return a rank's rows of a tensor that has one row per bag, or per id."""
         sizes = [len(x) for x in (self.ids if by_id else self.lengths)]
         return whole.split(sizes)[rank]
 
@@ -77,12 +77,13 @@ def same(a: Tensor, b: Tensor) -> None:
 
 
 def pair(group: Any, rows: int = ROWS, **options: Any) -> tuple[Any, Any]:
-    """A sharded module and an unsharded one of the same rows."""
-    dtype, kept = options.get("dtype", torch.float32), ("combiner", "grad", "fused", "default_id", "padding_idx")
+    """Return a sharded module and an unsharded one with the same table."""
+    dtype = options.get("dtype", torch.float32)
+    shared = ("combiner", "grad", "fused", "default_id", "padding_idx")
     module = sharded.RowShardedEmbeddingBag(rows, COLUMNS, process_group=group, **options)
     module.load_full(table(dtype, rows))
     one = rgt.nn.EmbeddingBag(
-        rows, COLUMNS, _weight=table(dtype, rows), **{k: options[k] for k in kept if k in options}
+        rows, COLUMNS, _weight=table(dtype, rows), **{k: options[k] for k in shared if k in options}
     )
     return module, one
 
@@ -101,10 +102,10 @@ def forward_and_gradients(group: Any, rank: int, ranks: int) -> None:
         batch = Batch(ranks, seed, dtype=dtype, most=30)
         ids, offsets, weights, y = batch.of(rank)
         all_ids, all_offsets, all_weights, all_y = batch.of(None)
-        given = weights.requires_grad_() if weighted else None
-        all_given = all_weights.requires_grad_() if weighted else None
-        out, expected = module(ids, offsets, given), one(all_ids, all_offsets, all_given)
-        same(out, batch.cut(expected, rank))
+        own = weights.requires_grad_() if weighted else None
+        every = all_weights.requires_grad_() if weighted else None
+        out, expected = module(ids, offsets, own), one(all_ids, all_offsets, every)
+        same(out, batch.part_of(expected, rank))
         out.backward(y)
         expected.backward(all_y)
         whole = one.weight.grad.to_dense()
@@ -121,10 +122,10 @@ def forward_and_gradients(group: Any, rank: int, ranks: int) -> None:
             found = found.to_dense()
         same(found, whole[mine])
         if weighted:
-            same(weights.grad, batch.cut(all_weights.grad, rank, by_id=True))
+            same(weights.grad, batch.part_of(all_weights.grad, rank, by_id=True))
 
 
-def forms_of_ids(group: Any, rank: int, ranks: int) -> None:
+def id_formats(group: Any, rank: int, ranks: int) -> None:
     for strategy in ("div", "mod"):
         module, one = pair(group, combiner="sqrtn", strategy=strategy, default_id=2, padding_idx=5)
         ids = torch.arange(12).view(4, 3) * (rank + 2) % ROWS
@@ -146,7 +147,7 @@ def forms_of_ids(group: Any, rank: int, ranks: int) -> None:
         mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
         even = sharded.RowShardedEmbeddingBag(ranks * 3, 2, device_mesh=mesh)
         assert even.to_dtensor().device_mesh is mesh
-        assert even.to_dtensor().to_local().data_ptr() == even.weight.data_ptr()  # torch cuts as "div" does
+        assert even.to_dtensor().to_local().data_ptr() == even.weight.data_ptr()  # Shard(0) splits as "div" does
 
 
 def fifty_steps(group: Any, rank: int, ranks: int) -> None:
@@ -180,7 +181,7 @@ def fifty_steps(group: Any, rank: int, ranks: int) -> None:
                 same(states[0][name], value[mine])
 
 
-def sixteen_bits_fused(group: Any, rank: int, ranks: int) -> None:
+def fused_16_bit_tables(group: Any, rank: int, ranks: int) -> None:
     for combiner, weighted in itertools.product(("mean", "sqrtn"), (False, True)):
         module, one = pair(group, combiner=combiner, fused=True, dtype=torch.bfloat16, strategy="mod")
         both = [rgt.optim.Adagrad(m.parameters(), lr=0.1) for m in (module, one)]
@@ -194,7 +195,7 @@ def sixteen_bits_fused(group: Any, rank: int, ranks: int) -> None:
 
 
 def fused_between_backward_and_step(group: Any, rank: int, ranks: int) -> None:
-    """Accumulated, scaled and clipped gradients of a fused table: the bits of the table that is not fused."""
+    """Accumulated, scaled and clipped gradients of a fused table are bitwise those of an unfused table."""
     found = []
     for options in ({"fused": True}, {"grad": "rows"}):
         module, _ = pair(group, combiner="mean", **options)
@@ -266,7 +267,7 @@ def _joined(numbers: dict[str, Tensor] | None, features: list[str]) -> Tensor | 
     return torch.cat([numbers[f].reshape(-1) for f in features]) if numbers else None
 
 
-def added_up(rows: Tensor) -> Tensor:
+def summed_in_order(rows: Tensor) -> Tensor:
     each = torch.arange(len(rows))
     return OPS["SparseSegmentSum"](rows, each, each * 0)[0]
 
@@ -279,32 +280,32 @@ def pooled(group: Any, rank: int, ranks: int) -> None:
         ids, offsets, weights, y = batch.of(rank)
         results = []
         for m in (exact, module, module):
-            given = weights.detach().clone().requires_grad_() if weighted else None
+            own = weights.detach().clone().requires_grad_() if weighted else None
             m.traffic.reset()
             m.weight.grad = None
-            out = m(ids, offsets, given)
+            out = m(ids, offsets, own)
             out.backward(y)
-            results.append((out.detach(), m.weight.grad.to_dense(), given.grad if weighted else y, m.traffic.rows))
+            results.append((out.detach(), m.weight.grad.to_dense(), own.grad if weighted else y, m.traffic.rows))
         for a, b, c in zip(*(r[:3] for r in results), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
-            same(b, c)  # the same again
-        same(results[0][1], results[1][1])  # the owner adds up gradients as ever
-        if combiner == "sum" and not weighted:  # by hand: owners in turn, each in the bag's order
+            same(b, c)  # repeating the call returns the same bits
+        same(results[0][1], results[1][1])  # pooling does not change how the owner sums gradients
+        if combiner == "sum" and not weighted:  # partial sums are added in rank order
             bag = next(b for b, n in enumerate(batch.lengths[0]) if n > 1)
             named = batch.of(0)[0][offsets[bag] : offsets[bag] + batch.lengths[0][bag]] if rank == 0 else None
             if named is not None:
                 parts = [table()[named[named % ranks == r]] for r in range(ranks)]
-                sums = torch.stack([added_up(p) for p in parts if len(p)])
-                same(results[1][0][bag], added_up(sums))
+                sums = torch.stack([summed_in_order(p) for p in parts if len(p)])
+                same(results[1][0][bag], summed_in_order(sums))
 
 
-def fewer_bits_on_the_wire(group: Any, rank: int, ranks: int) -> None:
+def wire_dtypes(group: Any, rank: int, ranks: int) -> None:
     batch = Batch(ranks, 4)
     ids, offsets, _, y = batch.of(rank)
     module, one = pair(group, combiner="sum", wire_dtype=torch.bfloat16)
     plain, _ = pair(group, combiner="sum")
     one.weight.data.copy_(one.weight.data.bfloat16())
-    same(module(ids, offsets), batch.cut(one(*batch.of(None)[:2]), rank))
+    same(module(ids, offsets), batch.part_of(one(*batch.of(None)[:2]), rank))
     module(ids, offsets).backward(y)
     rounded = one(*batch.of(None)[:2])
     rounded.backward(batch.of(None)[3].bfloat16().float())
@@ -318,7 +319,7 @@ def fewer_bits_on_the_wire(group: Any, rank: int, ranks: int) -> None:
     assert plain.traffic.gradients > 0 or ranks == 1 or rank == 1
 
 
-def drawn_rows(group: Any, rank: int, ranks: int) -> None:
+def initial_rows(group: Any, rank: int, ranks: int) -> None:
     whole = []
     for strategy in ("div", "mod"):
         module = sharded.RowShardedEmbeddingBag(9000, 2, process_group=group, strategy=strategy)
@@ -328,13 +329,13 @@ def drawn_rows(group: Any, rank: int, ranks: int) -> None:
     assert abs(float(whole[0].std()) - 1) < 0.05
     assert len(torch.unique(whole[0][:, 0])) > 8900
     if rank == 0:
-        same(whole[0], SEEN.setdefault("drawn", whole[0]))  # for any number of ranks
+        same(whole[0], FIRST_RESULTS.setdefault("drawn", whole[0]))  # the same rows for any number of ranks
 
 
-SEEN: dict[str, Tensor] = {}
+FIRST_RESULTS: dict[str, Tensor] = {}
 
 
-# -- refusals ---------------------------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------------------------
 
 
 def raised(kind: type[BaseException], call: Callable[[], Any]) -> Any:
@@ -345,7 +346,7 @@ def raised(kind: type[BaseException], call: Callable[[], Any]) -> Any:
     raise AssertionError(f"no {kind.__name__} was raised")
 
 
-def refused_everywhere(group: Any, rank: int, ranks: int) -> None:
+def bad_ids_raise_on_every_rank(group: Any, rank: int, ranks: int) -> None:
     module, _ = pair(group)
     ids = torch.tensor([[1, 2], [3, 4]])
     bad = torch.tensor([[1, 2], [ROWS, 4]])
@@ -359,7 +360,7 @@ def refused_everywhere(group: Any, rank: int, ranks: int) -> None:
         assert error.phase == "sizes"
         assert f"rank {last} rejected its arguments" in str(error)
         assert f"ids[2] = {ROWS} is not in [0, {ROWS})" in str(error)
-    wrong = "ids" if rank == last else ids  # not even a tensor
+    wrong = "ids" if rank == last else ids  # not a tensor
     raised(TypeError if rank == last else sharded.RankRefusedError, lambda: module(wrong))
     if ranks > 1:
         with torch.set_grad_enabled(rank != 0):
@@ -369,7 +370,7 @@ def refused_everywhere(group: Any, rank: int, ranks: int) -> None:
         assert "per_sample_weights" in str(raised(sharded.RankRefusedError, lambda: module(ids, None, weights)))
         others = [pair(group, combiner=c)[0] for c in ("sum", "mean")]
         assert "another call" in str(raised(sharded.RankRefusedError, lambda: others[rank % 2](ids)))
-    module(ids).sum().backward()  # and all goes on
+    module(ids).sum().backward()  # the group is still usable
 
 
 def disagreeing_ranks(group: Any, rank: int, ranks: int) -> None:
@@ -377,49 +378,49 @@ def disagreeing_ranks(group: Any, rank: int, ranks: int) -> None:
     if ranks == 1:
         return
     module, _ = pair(group, combiner="mean")
-    several = sharded.RowShardedEmbeddings(TABLES, process_group=group, include_last_offset=False)
+    embeddings = sharded.RowShardedEmbeddings(TABLES, process_group=group, include_last_offset=False)
     ids = torch.tensor([[1, 2], [0, 2]])
-    named = dict.fromkeys(several.features, ids)
+    ids_by_feature = dict.fromkeys(embeddings.features, ids)
     odd = rank == ranks - 1
     last = (ranks - 1,)
 
-    def refused(one: Callable[[], Any], all_others: Callable[[], Any], words: str = "another call") -> None:
+    def expect_mismatch(one: Callable[[], Any], all_others: Callable[[], Any], message: str = "another call") -> None:
         error = raised(sharded.RankRefusedError, one if odd else all_others)
-        assert words in str(error), error
+        assert message in str(error), error
         assert error.ranks == (tuple(range(ranks - 1)) if odd else last), error
         module(ids).sum().backward()
-        sum(o.sum() for o in several(named).values()).backward()
+        sum(o.sum() for o in embeddings(ids_by_feature).values()).backward()
 
-    refused(lambda: several(named), lambda: module(ids))  # which tell each other more
-    refused(lambda: module(ids), module.full_weight)
-    refused(lambda: module(ids), lambda: sharded.checkpoint.save(FOLDER / "of one", module))
+    expect_mismatch(lambda: embeddings(ids_by_feature), lambda: module(ids))  # their headers have different lengths
+    expect_mismatch(lambda: module(ids), module.full_weight)
+    expect_mismatch(lambda: module(ids), lambda: sharded.checkpoint.save(FOLDER / "of one", module))
     nowhere = FOLDER / "nowhere" if odd else FOLDER / "checkpoint_4"
     raised(Exception if odd else sharded.RankRefusedError, lambda: sharded.checkpoint.load(nowhere, module))
     out = module(ids)
-    refused(lambda: module(ids), lambda: out.sum().backward())
+    expect_mismatch(lambda: module(ids), lambda: out.sum().backward())
     first, second = module(ids), module(ids)
-    refused(lambda: first.sum().backward(), lambda: second.sum().backward())
-    refused(lambda: sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group, padding_idx=1),
+    expect_mismatch(lambda: first.sum().backward(), lambda: second.sum().backward())
+    expect_mismatch(lambda: sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group, padding_idx=1),
             lambda: sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group), "with different")  # fmt: skip
-    refused_by_one(odd, last, lambda: module(ids, None, torch.ones(2, 2, dtype=torch.int64 if odd else None)))
-    error = refused_by_one(odd, last, lambda: module(ids.view(-1), torch.tensor([0, 9 if odd else 2])))
-    assert odd or "ids[" not in str(error), error  # it was no id
+    expect_error(odd, last, lambda: module(ids, None, torch.ones(2, 2, dtype=torch.int64 if odd else None)))
+    error = expect_error(odd, last, lambda: module(ids.view(-1), torch.tensor([0, 9 if odd else 2])))
+    assert odd or "ids[" not in str(error), error  # the offsets were wrong, not an id
     fused, _ = pair(group, fused=True)
     optimizers = [] if odd else [rgt.optim.RowWiseAdagrad(fused.parameters(), lr=0.1)]
     out = fused(ids)
-    refused_by_one(odd, last, lambda: out.sum().backward(retain_graph=True))  # no optimizer holds its table
+    expect_error(odd, last, lambda: out.sum().backward(retain_graph=True))  # the last rank has no optimizer
     optimizers.append(rgt.optim.RowWiseAdagrad(fused.parameters(), lr=0.1))
     out.sum().backward()
 
 
-def refused_by_one(odd: bool, last: tuple[int], call: Callable[[], Any]) -> Any:
+def expect_error(odd: bool, last: tuple[int], call: Callable[[], Any]) -> Any:
     error = raised(rg.errors.OpError if odd else sharded.RankRefusedError, call)
     assert odd or error.ranks == last, error
     return error
 
 
 def weights_of_one_rank(group: Any, rank: int, ranks: int) -> None:
-    """A table that is not trained; only one rank wants the gradient of its weights."""
+    """With a frozen table, only one rank needs the gradient of its weights."""
     found = []
     for mode in ("exact", "pooled"):
         module, _ = pair(group, mode=mode)
@@ -462,7 +463,7 @@ def misuse(group: Any, rank: int, ranks: int) -> None:
     changed, _ = pair(group, mode="pooled")
     weights = torch.ones(1, 1, requires_grad=True)
     out = changed(torch.tensor([[1]]), None, weights)
-    changed.load_full(table() * 2)  # the gradient of weights would be that of other rows
+    changed.load_full(table() * 2)  # the gradient of weights would use the new rows
     assert "modified by an inplace operation" in str(raised(RuntimeError, lambda: out.sum().backward()))
     raised(rg.errors.OpError, lambda: sharded.RowShardedEmbeddingBag(4, 2, process_group=group, mode="other"))
     raised(ValueError, lambda: sharded.RowShardedEmbeddingBag(4, 2, process_group=group, strategy="other"))
@@ -484,14 +485,14 @@ class Model(torch.nn.Module):
         self.head = torch.nn.Linear(COLUMNS, 1)
 
     def train_on(self, seeds: range, rank: int, ranks: int, optimizer: Any) -> None:
-        """The same samples however many ranks there are: rank 0 has them all."""
+        """Train on the same samples for any number of ranks: rank 0 has all of them."""
         for seed in seeds:
             g = torch.Generator().manual_seed(seed)
             ids = torch.randint(0, 3, (6 if rank == 0 else 0, 2), generator=g)
             out = self.all(dict.fromkeys(self.all.features, ids))
             loss = self.head(self.bag(ids * 7)).sum() + sum((o * o).sum() for o in out.values())
             loss.backward()
-            for p in self.head.parameters():  # replicated
+            for p in self.head.parameters():  # replicated on every rank
                 dist.all_reduce(p.grad, group=self.bag.ranks.group)
             optimizer.step()
             optimizer.zero_grad()
@@ -511,7 +512,7 @@ def write_checkpoint(group: Any, rank: int, ranks: int) -> None:
     sharded.checkpoint.save(FOLDER / f"checkpoint_{ranks}", model, optimizer, {"step": 4})
     model.train_on(range(4, 8), rank, ranks, optimizer)
     for name, value in zip(itertools.count(), model.state(), strict=False):
-        same(value, SEEN.setdefault(f"trained {name}", value))
+        same(value, FIRST_RESULTS.setdefault(f"trained {name}", value))
 
 
 def read_checkpoints(group: Any, rank: int, ranks: int) -> None:
@@ -525,11 +526,11 @@ def read_checkpoints(group: Any, rank: int, ranks: int) -> None:
         assert optimizer.param_groups[0]["lr"] == 0.1
         model.train_on(range(4, 8), rank, ranks, optimizer)
         for name, value in zip(itertools.count(), model.state(), strict=False):
-            same(value, SEEN[f"trained {name}"])
+            same(value, FIRST_RESULTS[f"trained {name}"])
 
 
 def shared_modules(group: Any, rank: int, ranks: int) -> None:
-    """A module that a model has under two names."""
+    """One module under two names in a model is saved and loaded once."""
     model = torch.nn.Module()
     model.one = model.other = pair(group)[0]
     sharded.checkpoint.save(FOLDER / "shared" / str(ranks), model)
@@ -539,8 +540,8 @@ def shared_modules(group: Any, rank: int, ranks: int) -> None:
 
 
 def state_dicts(group: Any, rank: int, ranks: int) -> None:
-    """A rank's rows are taken by a module that holds the same rows, and by no other."""
-    rows = 4 * ranks  # all parts have one size
+    """A module loads only a state dict that contains the rows it owns."""
+    rows = 4 * ranks  # all shards have the same size
     one = sharded.RowShardedEmbeddingBag(rows, 2, process_group=group)
     one.load_full(torch.arange(2.0 * rows).view(rows, 2))
     state = one.state_dict()
@@ -555,7 +556,7 @@ def state_dicts(group: Any, rank: int, ranks: int) -> None:
         assert "the state dict holds other rows" in str(error), error
         same(other.weight.detach(), before)
     moved = {**state, "_extra_state": state["_extra_state"].clone()}
-    if ranks > 1:  # the part of another rank
+    if ranks > 1:  # the shard of another rank
         parts: list[Any] = [None] * ranks
         dist.all_gather_object(parts, moved, group=group)
         error = raised(RuntimeError, lambda: one.load_state_dict(parts[(rank + 1) % ranks]))
@@ -563,8 +564,8 @@ def state_dicts(group: Any, rank: int, ranks: int) -> None:
 
 
 def optimizer_states(group: Any, rank: int, ranks: int) -> None:
-    """The state of a rank's rows is taken for the same rows, and for no others."""
-    rows = 4 * ranks  # all parts have one size
+    """An optimizer loads only state that belongs to the rows it owns."""
+    rows = 4 * ranks  # all shards have the same size
 
     def trained(strategy: str) -> tuple[Any, Any]:
         module = sharded.RowShardedEmbeddingBag(rows, 2, process_group=group, strategy=strategy)
@@ -585,14 +586,14 @@ def optimizer_states(group: Any, rank: int, ranks: int) -> None:
         before = optimizer.state[weight]["sum"].clone()
         cases = [(state, "belongs to other rows" if strategy == "mod" else ""), (bare, "has no layout")]
         cases.append((parts[(rank + 1) % ranks], "belongs to other rows"))
-        for given, words in cases:
-            if not words or ranks == 1:
-                optimizer.load_state_dict(given)
-                same(optimizer.state[weight]["sum"], given["state"][0]["sum"])
+        for own, message in cases:
+            if not message or ranks == 1:
+                optimizer.load_state_dict(own)
+                same(optimizer.state[weight]["sum"], own["state"][0]["sum"])
                 optimizer.state[weight]["sum"].copy_(before)
             else:
-                error = raised(ValueError, lambda o=optimizer, g=given: o.load_state_dict(g))
-                assert words in error.message, error
+                error = raised(ValueError, lambda o=optimizer, g=own: o.load_state_dict(g))
+                assert message in error.message, error
                 same(optimizer.state[weight]["sum"], before)
         repaired = {**bare, "state": {0: {**bare["state"][0], "layout": weight.rowgrad_layout}}}
         optimizer.load_state_dict(repaired)
@@ -604,7 +605,7 @@ def optimizer_states(group: Any, rank: int, ranks: int) -> None:
         assert "belongs to other rows" in error.message, error
 
 
-def checkpoints_of_anything(group: Any, rank: int, ranks: int) -> None:
+def checkpoint_extra_objects(group: Any, rank: int, ranks: int) -> None:
     folder = FOLDER / f"anything {ranks}"
     module, _ = pair(group)
     extra = {"rate": torch.tensor(0.5), "ids": torch.arange(3), "options": {"a": 1, "b": [2, {"c": 3}]}, "none": None}
@@ -617,7 +618,7 @@ def checkpoints_of_anything(group: Any, rank: int, ranks: int) -> None:
     dist.barrier(group)
     raised(BaseException, lambda: sharded.checkpoint.save(folder / "one", module, extra={"bad": lambda: 0}))
     dist.barrier(group)
-    assert sharded.checkpoint.latest(folder) is None  # half of it was written over
+    assert sharded.checkpoint.latest(folder) is None  # one of its files was overwritten
 
 
 # -- failures ---------------------------------------------------------------------------------------------------------
@@ -648,11 +649,11 @@ def killed_rank(group: Any, rank: int, ranks: int) -> None:
     assert time.monotonic() - start < 10
 
 
-CHECKS = [forward_and_gradients, forms_of_ids, fifty_steps, sixteen_bits_fused,
+CHECKS = [forward_and_gradients, id_formats, fifty_steps, fused_16_bit_tables,
           fused_between_backward_and_step, several_tables, pooled,
-          fewer_bits_on_the_wire, drawn_rows, refused_everywhere, weights_of_one_rank, no_columns, misuse,
+          wire_dtypes, initial_rows, bad_ids_raise_on_every_rank, weights_of_one_rank, no_columns, misuse,
           write_checkpoint, read_checkpoints, disagreeing_ranks, shared_modules, state_dicts, optimizer_states,
-          checkpoints_of_anything]  # fmt: skip
+          checkpoint_extra_objects]  # fmt: skip
 FOLDER = Path()
 
 
@@ -666,9 +667,9 @@ def attempt(check: Any, group: Any, rank: int, ranks: int) -> None:
     try:
         check(group, rank, ranks)
         note(name, "fine")
-    except BaseException:  # torch's CheckpointException is no Exception
+    except BaseException:  # torch's CheckpointException is not an Exception
         note(name, traceback.format_exc())
-        os._exit(1)  # the others hang no longer than it takes them to see it
+        os._exit(1)  # the other ranks get an error at once instead of a timeout
     if "-v" in sys.argv and rank == 0:
         print(f"{name}: {time.monotonic() - start:.2f} s", flush=True)
 
@@ -677,13 +678,13 @@ def run(rank: int, folder: str) -> None:
     global FOLDER
     FOLDER = Path(folder)
     os.environ["RANK"] = str(rank)
-    signal.alarm(120)  # whatever happens to the parent
+    signal.alarm(120)  # ends this process even if the parent hangs
     torch.set_num_threads(1)
     rg.set_num_threads(1)
     sharded.exchange.GRACE = 1.5
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
     worlds = [dist.new_group(list(range(n))) for n in range(1, WORLD)] + [dist.group.WORLD]
-    other = dist.new_group(list(range(WORLD)))  # which cannot be used again once a rank has left others waiting
+    other = dist.new_group(list(range(WORLD)))  # a group in which a rank timed out cannot be used again
     for check in CHECKS:
         for n, group in zip(range(1, WORLD + 1), worlds, strict=True):
             if rank < n:
@@ -692,11 +693,11 @@ def run(rank: int, folder: str) -> None:
     attempt(hanging_rank, other, rank, WORLD)
     dist.barrier()
     attempt(killed_rank, dist.group.WORLD, rank, WORLD)
-    os._exit(0)  # a world with a dead rank cannot be left in order
+    os._exit(0)  # destroy_process_group would hang on the dead rank
 
 
 if __name__ == "__main__":
-    for slow in ("torch._dynamo", "rowgrad.torch.sharded.checkpoint"):  # once, not by every child; DTensor takes both
+    for slow in ("torch._dynamo", "rowgrad.torch.sharded.checkpoint"):  # import before the fork, not once per child
         importlib.import_module(slow)
     torch.set_num_threads(1)
     children = [mp.get_context("fork").Process(target=run, args=(r, sys.argv[1])) for r in range(WORLD)]

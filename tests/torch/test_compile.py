@@ -1,4 +1,4 @@
-"""torch.compile and torch.export: whole graphs, symbolic sizes, the bits of eager mode."""
+"""torch.compile and torch.export: full graphs, symbolic sizes, and the bits of eager mode."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rowgrad.raw_ops import OPS
 from torch_arrays import floats, split
 
 KERNEL_OPS = [op for op in CATALOG.values() if op.kernel is not None]
-PER_GRAPH = 6  # ops compiled together: a graph by itself costs as much as the ops in it
+PER_GRAPH = 6  # a graph has a fixed cost, about that of the ops in it
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
+def _reset_dynamo() -> Iterator[None]:
     torch._dynamo.reset()
     old = tuple(map(int, torch.__version__.split(".")[:2])) < (
         2,
@@ -35,7 +35,7 @@ def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def drawn(op: Op) -> tuple[Op, dict[str, Any], dict[str, Any]]:
+def sampled_call(op: Op) -> tuple[Op, dict[str, Any], dict[str, Any]]:
     inputs, attrs = split(op)
     if op.name == "GatherRows":
         attrs["gradient"] = "dense"
@@ -45,16 +45,16 @@ def drawn(op: Op) -> tuple[Op, dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("first", range(0, len(KERNEL_OPS), PER_GRAPH), ids=lambda k: KERNEL_OPS[k].name)
-def test_every_op_traces_whole(first: int) -> None:
-    """One graph, symbolic sizes, outputs and gradients bit for bit those of eager mode."""
-    calls = [drawn(op) for op in KERNEL_OPS[first : first + PER_GRAPH]]
+def test_every_op_compiles_to_one_full_graph(first: int) -> None:
+    """One graph with symbolic sizes; outputs and gradients are bitwise those of eager mode."""
+    calls = [sampled_call(op) for op in KERNEL_OPS[first : first + PER_GRAPH]]
 
-    def run(given: list[dict[str, Any]]) -> list[Any]:
-        return [OPS[op.name](**x, **attrs) for (op, _, attrs), x in zip(calls, given, strict=True)]
+    def run(inputs: list[dict[str, Any]]) -> list[Any]:
+        return [OPS[op.name](**x, **attrs) for (op, _, attrs), x in zip(calls, inputs, strict=True)]
 
-    given = [inputs for _, inputs, _ in calls]
+    inputs = [x for _, x, _ in calls]
     compiled = torch.compile(run, fullgraph=True, dynamic=True, backend="aot_eager")
-    results = run(given), compiled(given)
+    results = run(inputs), compiled(inputs)
     for (op, _, _), *both in zip(calls, *results, strict=True):
         for e, g in zip(*(x if isinstance(x, tuple) else (x,) for x in both), strict=True):
             assert torch.equal(e, g), op.name
@@ -89,16 +89,16 @@ FUNCTIONS = {
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # inductor's own
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_ten_batch_sizes_one_graph(name: str, backend: str) -> None:
+def test_ten_batch_sizes_share_one_graph(name: str, backend: str) -> None:
     if backend == "inductor" and name not in ("with_num_segments", "weighted"):
-        return  # generating C++ takes its time
+        return  # generating C++ is slow
     counter = CompileCounterWithBackend(backend)
     compiled = torch.compile(FUNCTIONS[name], fullgraph=True, dynamic=True, backend=counter)
     table = torch.rand(50, 8, requires_grad=True)
     for n in range(5, 45, 4):
-        given = batch(n)
-        given["plan"] = rg.Plan(given["ids"], given["segments"], 50, n)
-        expected, got = FUNCTIONS[name](table, given), compiled(table, given)
+        inputs = batch(n)
+        inputs["plan"] = rg.Plan(inputs["ids"], inputs["segments"], 50, n)
+        expected, got = FUNCTIONS[name](table, inputs), compiled(table, inputs)
         assert torch.equal(expected, got)
         y = torch.rand(expected.shape, generator=torch.Generator().manual_seed(n))
         assert torch.equal(*(torch.autograd.grad(o, table, y)[0] for o in (expected, got)))
@@ -136,7 +136,7 @@ def test_export() -> None:
         assert torch.equal(e, g)
 
 
-def test_wrong_shapes_are_named_when_traced() -> None:
+def test_tracing_rejects_wrong_shapes() -> None:
     compiled = torch.compile(lambda t, i, s: OPS["SparseSegmentMean"](t, i, s), fullgraph=True, backend="eager")
     with pytest.raises(Exception, match="segment_ids and indices should have same size"):
         compiled(torch.rand(4, 2), torch.zeros(3, dtype=torch.int64), torch.zeros(2, dtype=torch.int64))
@@ -144,7 +144,7 @@ def test_wrong_shapes_are_named_when_traced() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_jit_trace_is_rejected() -> None:
-    """The tracer records where results are stored, not the kernel: it would return memory nobody wrote."""
+    """torch.jit.trace records output buffers but not the kernel, so its graph would return uninitialized memory."""
     ids, segments = torch.tensor([1, 2]), torch.tensor([0, 1])
     bag = rowgrad.torch.nn.EmbeddingBag(4, 2)
     frozen = rowgrad.torch.nn.EmbeddingBag.from_pretrained(torch.rand(4, 2))
@@ -184,7 +184,7 @@ def compiled_backward(loss: torch.Tensor) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_autograd() -> None:
-    """One class records the calls of every op: a compiled backward pass must not be taken for another one's."""
+    """All ops share one autograd Function: a compiled backward pass must not be reused for a different op."""
     table = torch.rand(10, 2, requires_grad=True)
     ids, segments = torch.tensor([1, 2, 2]), torch.tensor([0, 0, 1])
     for op in ("Sum", "Mean", "SqrtN"):
@@ -230,18 +230,21 @@ def test_compiling_before_any_eager_call() -> None:
     subprocess.run([sys.executable, "-c", COMPILED_FIRST], check=True)
 
 
-def test_types_met_later_do_not_compile_again() -> None:
+def test_new_tensor_subclasses_do_not_recompile() -> None:
     counter = CompileCounterWithBackend("eager")
     table, ids, segments = torch.ones(3, 2), torch.tensor([2, 0]), torch.tensor([0, 1])
     compiled = torch.compile(lambda t: OPS["SparseSegmentSum"](t, ids, segments), backend=counter, fullgraph=True)
     compiled(table)
-    for kind in (type("First", (Tensor,), {}), type("Second", (Tensor,), {})):  # types that no call has had before
+    for kind in (
+        type("First", (Tensor,), {}),
+        type("Second", (Tensor,), {}),
+    ):  # new subclasses
         OPS["SparseSegmentSum"](table.as_subclass(kind), ids, segments)
         compiled(table)
     assert counter.frame_count == 1
 
 
-def test_the_first_import_may_happen_under_fake_tensors() -> None:
+def test_first_import_works_under_fake_tensors() -> None:
     code = """
 from torch._subclasses.fake_tensor import FakeTensorMode
 with FakeTensorMode():

@@ -1,4 +1,4 @@
-"""Fused tables: the bits of the unfused step, whatever happens between backward and step."""
+"""Fused tables are bitwise equal to the unfused step, whatever happens between backward and step."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ def pair(make: Any, dtype: torch.dtype = torch.float32, **options: Any) -> tuple
 @pytest.mark.parametrize("way", ["ids", "plan", "weighted", "default_id"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("make", OPTIMIZERS)
-def test_the_bits_of_the_unfused_step(make: Any, dtype: torch.dtype, way: str) -> None:
+def test_fused_equals_the_unfused_step(make: Any, dtype: torch.dtype, way: str) -> None:
     options = {"default_id": 3} if way == "default_id" else {}
     plain, first, fused, second = pair(make, dtype, combiner="sqrtn", **options)
     for seed in range(3):
         ids, offsets = bags(seed)
         weights = torch.rand(len(ids)) if way == "weighted" else None
-        given: dict[str, Any] = {}
+        plan: dict[str, Any] = {}
         if way == "plan":
             closed = torch.cat([offsets, torch.tensor([len(ids)])])
             segments = torch.arange(len(offsets)).repeat_interleave(closed.diff())
-            given["plan"] = rg.Plan(ids, segments, ROWS, len(offsets))
+            plan["plan"] = rg.Plan(ids, segments, ROWS, len(offsets))
         twin = None
         if weights is not None:
             weights.requires_grad_()
             twin = weights.detach().clone().requires_grad_()
-        outs = plain(ids, offsets, weights, **given), fused(ids, offsets, twin, **given)
+        outs = plain(ids, offsets, weights, **plan), fused(ids, offsets, twin, **plan)
         assert torch.equal(*outs)
         y = torch.rand_like(outs[0])
         for out in outs:
@@ -71,7 +71,7 @@ def test_the_bits_of_the_unfused_step(make: Any, dtype: torch.dtype, way: str) -
         assert torch.equal(torch.as_tensor(a), torch.as_tensor(b))
 
 
-def test_embeddings_fused() -> None:
+def test_fused_embeddings_equal_unfused_ones() -> None:
     tables = [rgt.nn.Table("user", 30, 8), rgt.nn.Table("item", 20, 8, features=("seen", "bought"))]
     plain, fused = rgt.nn.Embeddings(tables), rgt.nn.Embeddings(tables, fused=True)
     fused.load_state_dict(plain.state_dict())
@@ -214,7 +214,7 @@ def test_gradients_accumulate(dtype: torch.dtype) -> None:
 
 
 def test_float16_gradients_accumulate() -> None:
-    """torch itself does not add sparse tensors of float16 on CPUs."""
+    """torch itself cannot add sparse float16 tensors on the CPU."""
     plain, first, fused, second = pair(rgt.optim.SGD, torch.float16)
     found = []
     for seed in range(3):
@@ -230,7 +230,7 @@ def test_float16_gradients_accumulate() -> None:
     assert torch.equal(plain.weight, fused.weight)
 
 
-def test_gradients_that_are_read_have_the_bits_of_unfused_ones() -> None:
+def test_reading_grad_returns_the_unfused_bits() -> None:
     plain, _, fused, _ = pair(rgt.optim.SGD)
     for module in (plain, fused):
         loss_of(module).backward()
@@ -240,7 +240,7 @@ def test_gradients_that_are_read_have_the_bits_of_unfused_ones() -> None:
     assert not fused.weight.rowgrad_pending
 
 
-def test_a_step_uses_the_gradient_up() -> None:
+def test_a_step_consumes_the_gradient() -> None:
     for read in (False, True):
         module, optimizer, ids, offsets = fresh()
         module(ids, offsets).sum().backward()
@@ -279,7 +279,7 @@ def test_only_backward_passes_for_the_table_update_it() -> None:
 
 def test_hooks_get_the_gradient() -> None:
     def scaled(module: Any, optimizer: Any) -> None:
-        loss_of(module).backward()  # pending when the hook comes
+        loss_of(module).backward()  # pending when the hook is registered
         handle = module.weight.register_hook(lambda grad: grad * 3)
         loss_of(module, 1).backward()
         handle.remove()
@@ -299,7 +299,7 @@ def test_hooks_get_the_gradient() -> None:
         train_both(train)
 
 
-def test_hooks_of_many_tensors_get_the_gradient() -> None:
+def test_multi_grad_hooks_get_the_gradient() -> None:
     found = []
     plain, _, fused, _ = pair(rgt.optim.SGD)
     for module in (plain, fused):
@@ -312,24 +312,24 @@ def test_hooks_of_many_tensors_get_the_gradient() -> None:
         assert torch.equal(grad.to_dense(), found[0].to_dense())
 
 
-def test_hooks_of_autograd_nodes_get_no_gradient() -> None:
-    """torch does not say whether a node has hooks; docs/torch.md names those that work."""
-    seen: list[Any] = []
+def test_hooks_of_autograd_nodes_do_not_get_the_gradient() -> None:
+    """torch does not report whether a node has hooks; docs/torch.md lists the hooks that work."""
+    received: list[Any] = []
     module, optimizer, ids, offsets = fresh()
     before = module.weight.detach().clone()
     node = torch.autograd.graph.get_gradient_edge(module.weight).node
-    node.register_prehook(lambda grads: seen.append(grads[0]))
-    node.register_hook(lambda _, grads: seen.append(grads[0]))
+    node.register_prehook(lambda grads: received.append(grads[0]))
+    node.register_hook(lambda _, grads: received.append(grads[0]))
     out = module(ids, offsets)
-    out.grad_fn.register_hook(lambda grads, _: seen.append(grads[0]))
+    out.grad_fn.register_hook(lambda grads, _: received.append(grads[0]))
     out.sum().backward()
-    assert seen == [None] * 3
+    assert received == [None] * 3
     optimizer.step()
     assert not torch.equal(module.weight, before)
 
 
 def test_torch_versions_that_do_not_report_running_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The function is private. Without it, results are the same and the gradient by rows is stored."""
+    """Without this private torch function, results are the same but the row-sparse gradient is materialized."""
     monkeypatch.delattr(torch._C, "_will_engine_execute_node")
 
     def train(module: Any, optimizer: Any) -> None:
@@ -368,7 +368,7 @@ def test_double_backward() -> None:
         assert torch.equal(a, b)
 
 
-def test_two_optimizers_hold_one_table() -> None:
+def test_two_optimizers_share_one_table() -> None:
     def train(module: Any, optimizer: Any) -> None:
         other = rgt.optim.Adam(module.parameters(), lr=0.01)
         for seed in range(2):
@@ -392,7 +392,7 @@ def test_a_table_frozen_after_its_lookup() -> None:
     assert torch.equal(module.weight, before)
 
 
-def test_a_rate_of_zero() -> None:
+def test_learning_rate_of_zero() -> None:
     plain, first, fused, second = pair(rgt.optim.Adagrad)
     for module, optimizer in ((plain, first), (fused, second)):
         optimizer.param_groups[0]["lr"] = 0.0
@@ -426,7 +426,7 @@ def test_overwritten_ids_and_gradients_are_rejected() -> None:
 @pytest.mark.parametrize("set_to_none", [True, False])
 @pytest.mark.parametrize("way", ["optimizer", "module", "model", "torch's optimizer"])
 def test_zeroing_overwritten_gradients(way: str, set_to_none: bool) -> None:
-    """Nothing is computed for gradients that are dropped, so it does not matter what became of their ids."""
+    """Dropped gradients are never computed, so ids that were overwritten do not raise."""
 
     def train(module: Any, optimizer: Any) -> None:
         owners = {
@@ -460,13 +460,13 @@ def test_zeroing_does_not_compute_gradients(monkeypatch: pytest.MonkeyPatch) -> 
 def test_states_loaded_between_forward_and_backward() -> None:
     other = torch.randn(ROWS, 9)
 
-    def of_module(module: Any, optimizer: Any) -> None:
+    def load_module(module: Any, optimizer: Any) -> None:
         loss = loss_of(module)
         module.load_state_dict({"weight": other})
         loss.backward()
         optimizer.step()
 
-    def of_optimizer(module: Any, optimizer: Any) -> None:
+    def load_optimizer(module: Any, optimizer: Any) -> None:
         loss_of(module).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -478,11 +478,11 @@ def test_states_loaded_between_forward_and_backward() -> None:
         optimizer.load_state_dict(state)
         optimizer.step()
 
-    for train in (of_module, of_optimizer):
+    for train in (load_module, load_optimizer):
         train_both(train)
 
 
-def test_a_module_that_moves() -> None:
+def test_moving_a_movedbetween_steps() -> None:
     def between_steps(module: Any, optimizer: Any) -> None:
         loss_of(module).backward()
         optimizer.step()
@@ -500,25 +500,25 @@ def test_a_module_that_moves() -> None:
         train_both(train)
 
 
-def test_tables_stay_fused_where_torch_replaces_them() -> None:
+def test_tables_stay_fused_when_torch_replaces_the_parameter() -> None:
     with torch.device("meta"):
         module = rgt.nn.EmbeddingBag(ROWS, 9, fused=True)
         stacked = rgt.nn.Embeddings([rgt.nn.Table("a", ROWS, 9)], fused=True, include_last_offset=False)
     assigned = rgt.nn.EmbeddingBag(ROWS, 9, fused=True)
     assigned.load_state_dict({"weight": torch.randn(ROWS, 9)}, assign=True)
-    for made in (module.to_empty(device="cpu"), stacked.to_empty(device="cpu"), assigned):
-        (weight,) = made.parameters()
-        optimizer = rgt.optim.SGD(made.parameters(), lr=0.1)
+    for moved in (module.to_empty(device="cpu"), stacked.to_empty(device="cpu"), assigned):
+        (weight,) = moved.parameters()
+        optimizer = rgt.optim.SGD(moved.parameters(), lr=0.1)
         torch.nn.init.zeros_(weight)
-        out = made({"a": bags()})["a"] if made is stacked else made(*bags())
+        out = moved({"a": bags()})["a"] if moved is stacked else moved(*bags())
         out.sum().backward()
         assert len(weight.rowgrad_pending) == 1
         optimizer.step()
         assert weight.count_nonzero() > 0
 
 
-def test_tensors_in_place_of_the_table() -> None:
-    """functional_call, and whatever else puts another tensor there, gets the gradient of an unfused module."""
+def test_other_tensors_in_place_of_the_table() -> None:
+    """functional_call, or anything else that swaps the tensor, gets the gradient of an unfused module."""
     module, _, ids, offsets = fresh()
     other = torch.randn(ROWS, 9, requires_grad=True)
     torch.func.functional_call(module, {"weight": other}, (ids, offsets)).sum().backward()
@@ -540,7 +540,7 @@ def test_pending_gradients_are_not_copied() -> None:
     assert torch.equal(averaged.module.weight, module.weight)
 
 
-def test_rows_checkpointed_by_torch() -> None:
+def test_activation_checkpointing() -> None:
     def train(module: Any, optimizer: Any) -> None:
         for reentrant in (False, True):
             y = torch.ones((), requires_grad=True)
@@ -552,7 +552,7 @@ def test_rows_checkpointed_by_torch() -> None:
     train_both(train)
 
 
-def test_no_optimizer_is_refused() -> None:
+def test_backward_without_an_optimizer_raises() -> None:
     module = rgt.nn.EmbeddingBag(ROWS, 9, fused=True)
     with pytest.raises(rg.errors.OpError, match="needs a rowgrad optimizer"):
         module(*bags()).sum().backward()
@@ -561,7 +561,7 @@ def test_no_optimizer_is_refused() -> None:
         module(*bags()).sum().backward()
 
 
-def test_options_that_fused_tables_do_not_support() -> None:
+def test_unsupported_options_raise() -> None:
     with pytest.raises(rg.errors.OpError, match="does not support max_norm"):
         rgt.nn.EmbeddingBag(ROWS, 9, 1.0, fused=True)
     with pytest.raises(rg.errors.OpError, match="does not support grad='dense'"):
@@ -578,7 +578,7 @@ def test_evaluation_needs_no_optimizer() -> None:
     assert not module(ids, offsets).requires_grad
 
 
-def test_a_copy_trains_on_its_own() -> None:
+def test_a_deep_copy_trains_independently() -> None:
     module, _, ids, offsets = fresh()
     twin = copy.deepcopy(module)
     with pytest.raises(rg.errors.OpError, match="needs a rowgrad optimizer"):
@@ -599,12 +599,12 @@ def test_fsdp(tmp_path: Any) -> None:
         mesh = torch.distributed.init_device_mesh("cpu", (1,))
         bag = rgt.nn.EmbeddingBag(ROWS, 9, fused=True)
         many = rgt.nn.Embeddings([rgt.nn.Table("a", ROWS, 9)], fused=True, include_last_offset=False)
-        for module, given in ((bag, bags()), (many, ({"a": bags()},))):
+        for module, args in ((bag, bags()), (many, ({"a": bags()},))):
             torch.distributed.fsdp.fully_shard(module, mesh=mesh)
             with pytest.raises(rg.errors.OpError, match="got a DTensor"):
                 rgt.optim.SGD(module.parameters(), lr=0.1)
             with pytest.raises(rg.errors.OpError, match="does not support parameters that FSDP"):
-                module(*given)
+                module(*args)
     finally:
         torch.distributed.destroy_process_group()
 
@@ -612,7 +612,7 @@ def test_fsdp(tmp_path: Any) -> None:
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 @pytest.mark.filterwarnings("ignore")
 def test_ddp(tmp_path: Any) -> None:
-    """Fused tables are refused there; dense gradients are averaged like any other."""
+    """DDP rejects fused tables and averages their dense gradients like any other."""
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         module, _, ids, offsets = fresh()
@@ -628,8 +628,8 @@ def test_ddp(tmp_path: Any) -> None:
         assert os.path.exists(tmp_path)
 
 
-def test_threads_that_share_a_table_lose_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backward pass while another thread reads `grad` waits until that is stored."""
+def test_concurrent_backward_passes_lose_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backward pass waits while another thread stores `grad`."""
     bag = rgt.nn.EmbeddingBag(ROWS, 2, combiner="sum", fused=True)
     optimizer = rgt.optim.SGD(bag.parameters(), lr=1.0)
     ids, gradients = torch.tensor([[3]]), rgt.fused._gradients
@@ -638,7 +638,7 @@ def test_threads_that_share_a_table_lose_no_gradient(monkeypatch: pytest.MonkeyP
     def interrupted(*arguments: Any) -> Any:
         monkeypatch.setattr(rgt.fused, "_gradients", gradients)
         other.start()
-        other.join(0.5)  # it cannot end before `grad` is stored
+        other.join(0.5)  # the other thread waits until `grad` is stored
         return gradients(*arguments)
 
     monkeypatch.setattr(rgt.fused, "_gradients", interrupted)
@@ -649,13 +649,13 @@ def test_threads_that_share_a_table_lose_no_gradient(monkeypatch: pytest.MonkeyP
     optimizer.step()
 
 
-def test_a_backward_pass_during_a_step_is_kept_for_the_next() -> None:
+def test_a_backward_pass_during_a_step_counts_for_the_next_step() -> None:
     bag = rgt.nn.EmbeddingBag(ROWS, 2, combiner="sum", fused=True)
     optimizer = rgt.optim.SGD(bag.parameters(), lr=1.0)
     bag.weight.data.zero_()
     bag(torch.tensor([[3]])).sum().backward()
     step = rgt.fused._step_with_pending(bag.weight, optimizer)
-    next(step)  # checked, not written
+    next(step)  # validated, not yet written
     bag(torch.tensor([[4]])).sum().backward()
     assert next(step, None) is None
     optimizer.step()
@@ -663,7 +663,7 @@ def test_a_backward_pass_during_a_step_is_kept_for_the_next() -> None:
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_module_around_the_table_of_a_fused_one(fused: bool) -> None:
+def test_a_second_movedaround_a_fused_table(fused: bool) -> None:
     table = rgt.nn.EmbeddingBag(5, 2, fused=True).weight
     bag = rgt.nn.EmbeddingBag.from_pretrained(table, freeze=False, fused=fused)
     assert bag.weight.data_ptr() == table.data_ptr()

@@ -1,4 +1,4 @@
-"""Objects like TorchRec's JaggedTensor and KeyedJaggedTensor as ids, and offsets that include the last one."""
+"""TorchRec's JaggedTensor and KeyedJaggedTensor as ids, and offsets that include the last one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Table = rgt.nn.Table
 
 
 class Jagged:
-    """What is read of a JaggedTensor; its offsets have the end."""
+    """The methods of a JaggedTensor that modules read; offsets include the last one."""
 
     def __init__(self, values: Any, offsets: Any, weights: Any = None) -> None:
         self._values, self._offsets, self._weights = torch.as_tensor(values), torch.as_tensor(offsets), weights
@@ -31,7 +31,7 @@ class Jagged:
 
 
 class Keyed(Jagged):
-    """What is read of a KeyedJaggedTensor."""
+    """The methods of a KeyedJaggedTensor that modules read."""
 
     def __init__(self, keys: list[str], lengths: list[int], weighted: bool = False, strides: Any = None) -> None:
         ends = torch.tensor([0, *lengths]).cumsum(0)
@@ -60,7 +60,7 @@ class Keyed(Jagged):
         return Jagged(self._values[inside], ends - ends[0], weights)
 
 
-def both(*dims: int, **options: Any) -> rgt.nn.Embeddings:
+def embeddings_of(*dims: int, **options: Any) -> rgt.nn.Embeddings:
     tables = [Table("user", 10, dims[0], "sum"), Table("item", 10, dims[1], "mean", ("seen", "bought"))]
     torch.manual_seed(0)
     return rgt.nn.Embeddings(tables, **options)
@@ -75,17 +75,17 @@ def both(*dims: int, **options: Any) -> rgt.nn.Embeddings:
 def test_keyed_jagged_tensors_have_one_bag_per_example(
     dims: tuple[int, int], weighted: bool, keys: list[str], lengths: tuple[int, ...]
 ) -> None:
-    given, module = Keyed(keys, list(lengths) * len(keys), weighted), both(*dims)
-    found = module(given)
-    by_feature = module({f: given[f] for f in module.features})
-    closed = both(*dims, include_last_offset=True)
-    pairs = {f: (given[f].values(), given[f].offsets()) for f in module.features}
-    numbers = {f: given[f].weights_or_none() for f in module.features} if weighted else None
+    keyed, module = Keyed(keys, list(lengths) * len(keys), weighted), embeddings_of(*dims)
+    found = module(keyed)
+    by_feature = module({f: keyed[f] for f in module.features})
+    closed = embeddings_of(*dims, include_last_offset=True)
+    pairs = {f: (keyed[f].values(), keyed[f].offsets()) for f in module.features}
+    numbers = {f: keyed[f].weights_or_none() for f in module.features} if weighted else None
     by_pairs = closed(pairs, per_sample_weights=numbers)
     for feature in module.features:
         table, kind = module.weight("user" if feature == "user" else "item"), "sum" if feature == "user" else "mean"
         assert found[feature].shape == (len(lengths), table.shape[1])
-        one = given[feature]
+        one = keyed[feature]
         expected = rgt.functional.embedding_bag(
             table, one.values(), one.offsets()[:-1], per_sample_weights=one.weights_or_none(), combiner=kind
         )
@@ -94,28 +94,28 @@ def test_keyed_jagged_tensors_have_one_bag_per_example(
         assert torch.equal(by_pairs[feature], expected)
 
 
-def test_jagged_tensors_are_ids_of_an_embedding_bag() -> None:
+def test_embedding_bag_takes_jagged_tensors() -> None:
     bag = rgt.nn.EmbeddingBag(10, 4)
-    given = Jagged([1, 2, 3], [0, 2, 2, 3], torch.tensor([1.0, 2.0, 3.0]))
+    jagged = Jagged([1, 2, 3], [0, 2, 2, 3], torch.tensor([1.0, 2.0, 3.0]))
     expected = bag(torch.tensor([1, 2, 3]), torch.tensor([0, 2, 2]), torch.tensor([1.0, 2.0, 3.0]))
-    assert torch.equal(bag(given), expected)
+    assert torch.equal(bag(jagged), expected)
 
 
-def test_pairs_need_include_last_offset() -> None:
+def test_pairs_of_ids_and_offsets_need_include_last_offset() -> None:
     users, items = torch.tensor([3, 1, 4]), torch.tensor([7])
-    given = {"user": (users, torch.tensor([0, 2, 3])), "item": (items, torch.tensor([0, 1, 1]))}
+    jagged = {"user": (users, torch.tensor([0, 2, 3])), "item": (items, torch.tensor([0, 1, 1]))}
     tables = [Table("user", 10, 4), Table("item", 10, 4)]
     for module in (rgt.nn.Embeddings(tables), torch.compile(rgt.nn.Embeddings(tables), backend="eager")):
         with pytest.raises(
             Exception, match=r"feature user: include_last_offset is missing\. Construct the module with"
         ):
-            module(given)
+            module(jagged)
     closed, opened = (rgt.nn.Embeddings(tables, include_last_offset=option) for option in (True, False))
-    assert closed(given)["user"].shape == (2, 4)
-    assert opened(given)["user"].shape == (3, 4)
-    given["user"] = (users, torch.tensor([0, 2]))
+    assert closed(jagged)["user"].shape == (2, 4)
+    assert opened(jagged)["user"].shape == (3, 4)
+    jagged["user"] = (users, torch.tensor([0, 2]))
     with pytest.raises(rg.errors.OpError, match="offsets must end with the number of ids, 3, got 2"):
-        closed(given)
+        closed(jagged)
 
 
 KEYS = "expected features ['bought', 'seen', 'user'], each once"
@@ -124,7 +124,7 @@ THREE = ["user", "seen", "bought"]
 
 
 @pytest.mark.parametrize(
-    ("given", "options", "words"),
+    ("keyed", "options", "message"),
     [
         (Keyed(["user", "seen"], [1, 1]), {}, f"ids: got keys ['user', 'seen'], {KEYS}"),
         (Keyed([*THREE, "user"], [1] * 4), {}, f"ids: got keys ['user', 'seen', 'bought', 'user'], {KEYS}"),
@@ -139,23 +139,23 @@ THREE = ["user", "seen", "bought"]
         ),
     ],
 )
-def test_keyed_jagged_tensors_that_do_not_fit(given: Keyed, options: dict[str, Any], words: str) -> None:
+def test_inconsistent_keyed_jagged_tensors_raise(keyed: Keyed, options: dict[str, Any], message: str) -> None:
     with pytest.raises(rg.errors.OpError) as raised:
-        both(4, 3)(given, **options)
-    assert raised.value.message == words
+        embeddings_of(4, 3)(keyed, **options)
+    assert raised.value.message == message
 
 
-def test_jagged_tensors_that_do_not_fit() -> None:
+def test_inconsistent_jagged_tensors_raise() -> None:
     bag = rgt.nn.EmbeddingBag(10, 4)
-    given = Jagged([1, 2], [0, 2], torch.ones(2))
-    for call, words in (
+    jagged = Jagged([1, 2], [0, 2], torch.ones(2))
+    for call, message in (
         (lambda: bag(Keyed(THREE, [1] * 3)), "ids: got a KeyedJaggedTensor, expected the JaggedTensor of one key"),
         (
-            lambda: bag(given, torch.tensor([0])),
+            lambda: bag(jagged, torch.tensor([0])),
             "offsets: got a value, expected None, because a JaggedTensor defines its own bags",
         ),
         (
-            lambda: bag(given, per_sample_weights=torch.ones(2)),
+            lambda: bag(jagged, per_sample_weights=torch.ones(2)),
             "per_sample_weights: got a value, expected None, because the JaggedTensor has weights",
         ),
         (lambda: bag(Jagged([1, 2, 3], [0, 2])), "offsets must end with the number of ids, 3, got 2"),
@@ -163,4 +163,4 @@ def test_jagged_tensors_that_do_not_fit() -> None:
     ):
         with pytest.raises(rg.errors.OpError) as raised:
             call()
-        assert raised.value.message == words
+        assert raised.value.message == message

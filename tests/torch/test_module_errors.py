@@ -1,4 +1,4 @@
-"""Exact error messages of modules, clipping and optimizer steps; and their rarely used options."""
+"""Exact error messages of modules, clipping and optimizer steps, and their rarely used options."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def sparse(values: Any, rows: tuple[int, ...] = (0, 2)) -> SparseTensor:
     return SparseTensor(np.array([[r, 0] for r in rows]), values, np.array([3, 1]))
 
 
-def refusal(call: Callable[[], Any]) -> tuple[type[Exception], str | None, str]:
-    """The kind of an error, the argument it names, and its words."""
+def error_of(call: Callable[[], Any]) -> tuple[type[Exception], str | None, str]:
+    """Return an error's type, the argument it names, and its message."""
     with pytest.raises((rg.errors.OpError, TypeError)) as raised:
         call()
     error: Any = raised.value
@@ -77,53 +77,53 @@ BAGS: list[tuple[tuple[Any, ...], dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("args", "options", "argument", "words"), BAGS, ids=[words for *_, words in BAGS])
-def test_bags_that_do_not_fit(args: tuple[Any, ...], options: dict[str, Any], argument: str, words: str) -> None:
+@pytest.mark.parametrize(("args", "options", "argument", "message"), BAGS, ids=[message for *_, message in BAGS])
+def test_inconsistent_bags_raise(args: tuple[Any, ...], options: dict[str, Any], argument: str, message: str) -> None:
     module = rgt.nn.EmbeddingBag(5, 3)
-    assert refusal(lambda: module(*args, **options)) == (rg.errors.InvalidArgumentError, argument, words)
+    assert error_of(lambda: module(*args, **options)) == (rg.errors.InvalidArgumentError, argument, message)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_nested_tensors_of_the_old_layout() -> None:
+def test_strided_nested_tensors_raise() -> None:
     old = torch.nested.nested_tensor([T([1, 2]), T([3])])
-    words = "ids: got a nested tensor of layout torch.strided, expected torch.jagged"
-    assert refusal(lambda: rgt.nn.EmbeddingBag(5, 3)(old))[1:] == ("ids", words)
+    message = "ids: got a nested tensor of layout torch.strided, expected torch.jagged"
+    assert error_of(lambda: rgt.nn.EmbeddingBag(5, 3)(old))[1:] == ("ids", message)
 
 
-def test_objects_that_are_not_tensors_are_named() -> None:
+def test_objects_that_are_not_tensors_raise() -> None:
     module = rgt.nn.EmbeddingBag(5, 3)
-    words = "ids must be a tensor or a SparseTensor, got list"
-    assert refusal(lambda: module([1])) == (TypeError, None, words)
-    assert refusal(lambda: module(IDS, [0])) == (TypeError, None, "offsets must be a tensor, got list")
+    message = "ids must be a tensor or a SparseTensor, got list"
+    assert error_of(lambda: module([1])) == (TypeError, None, message)
+    assert error_of(lambda: module(IDS, [0])) == (TypeError, None, "offsets must be a tensor, got list")
     many = rgt.nn.Embeddings([rgt.nn.Table("a", 5, 3)])
-    assert refusal(lambda: many({"a": (IDS, STARTS, None)}))[2] == f"feature a: {words.replace('list', 'tuple')}"
+    assert error_of(lambda: many({"a": (IDS, STARTS, None)}))[2] == f"feature a: {message.replace('list', 'tuple')}"
 
 
-def test_bags_are_counted_by_their_last_id() -> None:
+def test_num_bags_defaults_to_the_last_segment_id() -> None:
     module = rgt.nn.EmbeddingBag(5, 3)
     assert torch.equal(module(IDS, segment_ids=T([0, 0, 2])), module(IDS, T([0, 2, 2])))
     assert module(NONE, segment_ids=NONE).shape == (0, 3)
 
 
 @pytest.mark.parametrize("options", [{}, {"padding_idx": 1}, {"default_id": 1}], ids=str)
-def test_weights_come_in_any_form(options: dict[str, int]) -> None:
-    """Lists, arrays, sparse and jagged tensors of weights, beside ids of every form, are the tensor of the same."""
+def test_weights_in_any_format(options: dict[str, int]) -> None:
+    """Lists, arrays, sparse and jagged tensors of weights equal a plain tensor, for ids of every format."""
     module = rgt.nn.EmbeddingBag(5, 3, **options)
     w = [0.5, 2.0, 3.0]
     expected = module(IDS, STARTS, T(w))
-    placed = SparseTensor([[0, 0], [1, 0], [1, 1]], np.array(w, np.float32), [2, 2])
-    for given in (w, np.array(w), np.array(w, ml_dtypes.bfloat16), placed):
-        assert torch.equal(module(IDS, STARTS, given), expected)
-    for given in (w, jagged(w[:1], w[1:]), T(w)):
-        assert torch.equal(module(jagged([0], [1, 2]), None, given), expected)
+    sparse_weights = SparseTensor([[0, 0], [1, 0], [1, 1]], np.array(w, np.float32), [2, 2])
+    for weights in (w, np.array(w), np.array(w, ml_dtypes.bfloat16), sparse_weights):
+        assert torch.equal(module(IDS, STARTS, weights), expected)
+    for weights in (w, jagged(w[:1], w[1:]), T(w)):
+        assert torch.equal(module(jagged([0], [1, 2]), None, weights), expected)
     assert torch.equal(module(IDS[None], None, [w]), module(IDS, STARTS[:1], T(w)))
     ids = sparse(IDS.numpy(), (0, 1, 1))
     assert torch.equal(module(ids, None, w)[:2], expected)
 
 
 W = [0.5, 2.0, 3.0]
-CUT = "per_sample_weights: got {}, expected the same bags as ids"
-PLACED = SparseTensor([[0, 0], [1, 0], [1, 1]], IDS.numpy(), [2, 2])
+OTHER_BAGS = "per_sample_weights: got {}, expected the same bags as ids"
+SPARSE = SparseTensor([[0, 0], [1, 0], [1, 1]], IDS.numpy(), [2, 2])
 
 
 def placed(rows: Any, shape: Any = (2, 2)) -> SparseTensor:
@@ -131,27 +131,31 @@ def placed(rows: Any, shape: Any = (2, 2)) -> SparseTensor:
 
 
 @pytest.mark.parametrize(
-    ("ids", "weights", "words"),
+    ("ids", "weights", "message"),
     [
-        ((jagged([0], [1, 2]),), jagged(W[:2], W[2:]), CUT.format("2 weights in bag 0, but ids have 1")),
-        ((jagged([0], [1, 2]),), jagged(W[:1], W[1:2], W[2:]), CUT.format("3 bags, but ids have 2")),
-        ((jagged([0], [1, 2]),), jagged([W[:1]], [W[1:2], W[2:]]), CUT.format("another nested tensor")),
-        ((IDS, STARTS), placed([[0, 0], [0, 1], [1, 0]]), CUT.format("a SparseTensor of other rows")),
-        ((IDS, STARTS), placed([[0, 0], [1, 0], [1, 1]], (3, 2)), CUT.format("a SparseTensor of other rows")),
-        ((jagged([0], [1, 2]),), placed([[0, 0], [0, 1], [1, 0]]), CUT.format("a SparseTensor of other rows")),
+        ((jagged([0], [1, 2]),), jagged(W[:2], W[2:]), OTHER_BAGS.format("2 weights in bag 0, but ids have 1")),
+        ((jagged([0], [1, 2]),), jagged(W[:1], W[1:2], W[2:]), OTHER_BAGS.format("3 bags, but ids have 2")),
+        ((jagged([0], [1, 2]),), jagged([W[:1]], [W[1:2], W[2:]]), OTHER_BAGS.format("another nested tensor")),
+        ((IDS, STARTS), placed([[0, 0], [0, 1], [1, 0]]), OTHER_BAGS.format("a SparseTensor of other rows")),
+        ((IDS, STARTS), placed([[0, 0], [1, 0], [1, 1]], (3, 2)), OTHER_BAGS.format("a SparseTensor of other rows")),
+        ((jagged([0], [1, 2]),), placed([[0, 0], [0, 1], [1, 0]]), OTHER_BAGS.format("a SparseTensor of other rows")),
         *(
-            ((PLACED,), other, "per_sample_weights: got a SparseTensor of other indices, expected the indices of ids")
+            (
+                (SPARSE,),
+                other,
+                "per_sample_weights: got a SparseTensor of other indices, expected the indices of ids",
+            )
             for other in (placed([[0, 0], [0, 1], [1, 0]]), placed([[0, 0], [1, 0], [1, 1]], (2, 3)))
         ),
     ],
 )
 @pytest.mark.parametrize("options", [{}, {"fused": True}, {"padding_idx": 1}], ids=str)
-def test_weights_cut_otherwise_than_the_ids(ids: Any, weights: Any, words: str, options: dict[str, Any]) -> None:
+def test_weights_with_other_bags_raise(ids: Any, weights: Any, message: str, options: dict[str, Any]) -> None:
     module = rgt.nn.EmbeddingBag(5, 3, **options)
-    assert refusal(lambda: module(*ids, per_sample_weights=weights))[1:] == ("per_sample_weights", words)
+    assert error_of(lambda: module(*ids, per_sample_weights=weights))[1:] == ("per_sample_weights", message)
     many = rgt.nn.Embeddings([A], include_last_offset=False)
-    given = ids if len(ids) == 2 else ids[0]
-    assert refusal(lambda: many({"a": given}, per_sample_weights={"a": weights}))[2] == f"feature a: {words}"
+    feature_ids = ids if len(ids) == 2 else ids[0]
+    assert error_of(lambda: many({"a": feature_ids}, per_sample_weights={"a": weights}))[2] == f"feature a: {message}"
 
 
 A, B, WIDE = rgt.nn.Table("a", 5, 3), rgt.nn.Table("b", 5, 3), rgt.nn.Table("wide", 5, 4)
@@ -196,18 +200,20 @@ FEATURES: list[tuple[list[rgt.nn.Table], tuple[Any, ...], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("tables", "args", "argument", "words"), FEATURES)
-def test_features_that_do_not_fit(tables: list[rgt.nn.Table], args: tuple[Any, ...], argument: str, words: str) -> None:
+@pytest.mark.parametrize(("tables", "args", "argument", "message"), FEATURES)
+def test_inconsistent_features_raise(
+    tables: list[rgt.nn.Table], args: tuple[Any, ...], argument: str, message: str
+) -> None:
     module = rgt.nn.Embeddings(tables, include_last_offset=False)
-    assert refusal(lambda: module(*args)) == (rg.errors.InvalidArgumentError, argument, words)
+    assert error_of(lambda: module(*args)) == (rg.errors.InvalidArgumentError, argument, message)
 
 
-def test_ids_of_features_are_a_mapping_or_a_vector_with_offsets() -> None:
-    words = "ids must be a mapping by feature, or a vector with the offsets of all bags"
-    assert refusal(lambda: rgt.nn.Embeddings([A])(IDS)) == (TypeError, None, words)
+def test_a_bare_vector_of_ids_raises() -> None:
+    message = "ids must be a mapping by feature, or a vector with the offsets of all bags"
+    assert error_of(lambda: rgt.nn.Embeddings([A])(IDS)) == (TypeError, None, message)
 
 
-def test_features_in_every_form() -> None:
+def test_features_in_every_format() -> None:
     module = rgt.nn.Embeddings([A], include_last_offset=False)
     expected = module({"a": (IDS, T([0, 1, 1]))})["a"]
     assert torch.equal(module({"a": jagged(IDS[:1], NONE, IDS[1:])})["a"], expected)
@@ -215,15 +221,15 @@ def test_features_in_every_form() -> None:
     assert torch.equal(module({"a": IDS[:, None]})["a"], module.weight("a")[:3])
 
 
-def test_tables_of_embeddings() -> None:
-    assert refusal(lambda: rgt.nn.Embeddings([]))[1:] == ("tables", "tables: got an empty list, expected at least one")
-    words = "attribute output must be one of 'features', 'stacked'; got 'rows'"
-    assert refusal(lambda: rgt.nn.Embeddings([A], output="rows"))[1:] == ("output", words)
+def test_invalid_tables_and_repr() -> None:
+    assert error_of(lambda: rgt.nn.Embeddings([]))[1:] == ("tables", "tables: got an empty list, expected at least one")
+    message = "attribute output must be one of 'features', 'stacked'; got 'rows'"
+    assert error_of(lambda: rgt.nn.Embeddings([A], output="rows"))[1:] == ("output", message)
     for what, table in (("num_embeddings", rgt.nn.Table("a", -5, 3)), ("embedding_dim", rgt.nn.Table("a", 5, -3))):
         size = getattr(table, what)
         argument = f"{what} of table 'a'"
-        words = f"{argument}: got {size}, expected 0 or more"
-        assert refusal(lambda given=table: rgt.nn.Embeddings([given]))[1:] == (argument, words)
+        message = f"{argument}: got {size}, expected 0 or more"
+        assert error_of(lambda t=table: rgt.nn.Embeddings([t]))[1:] == (argument, message)
     module = rgt.nn.Embeddings([A, WIDE])
     with pytest.raises(KeyError, match="no table named 'x'; there are a, wide"):
         module.weight("x")
@@ -231,7 +237,7 @@ def test_tables_of_embeddings() -> None:
     assert repr(module) == expected
 
 
-def test_embeddings_on_meta_have_shapes() -> None:
+def test_embeddings_on_the_meta_device() -> None:
     module = rgt.nn.Embeddings([A, B], device="meta", include_last_offset=False)
     found = module({name: (IDS.to("meta"), STARTS.to("meta")) for name in "ab"})
     assert {name: (rows.device.type, tuple(rows.shape)) for name, rows in found.items()} == {
@@ -240,21 +246,21 @@ def test_embeddings_on_meta_have_shapes() -> None:
     }
 
 
-def test_options_that_contradict_each_other() -> None:
-    words = "_weight must have shape (2, 3), got (3, 2)"
-    assert refusal(lambda: rgt.nn.EmbeddingBag(2, 3, _weight=torch.zeros(3, 2)))[1:] == ("_weight", words)
-    words = "combiner: got 'mean', but mode='sum', expected the same value as mode"
-    assert refusal(lambda: rgt.nn.EmbeddingBag(2, 3, mode="sum", combiner="mean"))[1:] == ("combiner", words)
-    words = "grad: got 'dense', but sparse='rows', expected the same value as sparse"
-    assert refusal(lambda: rgt.nn.EmbeddingBag(2, 3, sparse=True, grad="dense"))[1:] == ("grad", words)
-    words = "embeddings: got 1 dimensions, expected 2"
-    assert refusal(lambda: rgt.nn.EmbeddingBag.from_pretrained(torch.ones(3)))[1:] == ("embeddings", words)
+def test_contradicting_options_raise() -> None:
+    message = "_weight must have shape (2, 3), got (3, 2)"
+    assert error_of(lambda: rgt.nn.EmbeddingBag(2, 3, _weight=torch.zeros(3, 2)))[1:] == ("_weight", message)
+    message = "combiner: got 'mean', but mode='sum', expected the same value as mode"
+    assert error_of(lambda: rgt.nn.EmbeddingBag(2, 3, mode="sum", combiner="mean"))[1:] == ("combiner", message)
+    message = "grad: got 'dense', but sparse='rows', expected the same value as sparse"
+    assert error_of(lambda: rgt.nn.EmbeddingBag(2, 3, sparse=True, grad="dense"))[1:] == ("grad", message)
+    message = "embeddings: got 1 dimensions, expected 2"
+    assert error_of(lambda: rgt.nn.EmbeddingBag.from_pretrained(torch.ones(3)))[1:] == ("embeddings", message)
 
 
 def parameter(grad: torch.Tensor | None) -> torch.nn.Parameter:
-    made = torch.nn.Parameter(torch.zeros(3, 2))
-    made.grad = grad
-    return made
+    param = torch.nn.Parameter(torch.zeros(3, 2))
+    param.grad = grad
+    return param
 
 
 def test_clipping() -> None:
@@ -271,8 +277,8 @@ def test_clipping() -> None:
 
 
 @pytest.mark.parametrize("norm", [2.0, "inf", 0.0, -1.0, -torch.inf])
-def test_norms_of_rows_are_those_of_the_dense_gradient(norm: Any) -> None:
-    """The rows that a sparse gradient does not hold are zeros; "inf" is taken as torch takes it."""
+def test_norm_of_a_sparse_gradient_equals_the_dense_one(norm: Any) -> None:
+    """Rows missing from a sparse gradient count as zeros; "inf" means what it means in torch."""
     rows = torch.sparse_coo_tensor([[2]], [[4.0, 3.0]], (3, 2), check_invariants=True)
     sparse, dense = parameter(rows), parameter(rows.to_dense())
     norms = clip.clip_grad_norm_(sparse, 1.0, norm), torch.nn.utils.clip_grad_norm_(dense, 1.0, norm)
@@ -283,7 +289,7 @@ def test_norms_of_rows_are_those_of_the_dense_gradient(norm: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [torch.nan, -1.0, "x", None, T([1.0, 2.0])])
-def test_bounds_that_would_corrupt_gradients(wrong: Any) -> None:
+def test_invalid_clipping_bounds_raise(wrong: Any) -> None:
     dense = parameter(torch.ones(3, 2))
     for call, argument in ((clip.clip_grad_norm_, "max_norm"), (clip.clip_grad_value_, "clip_value")):
         with pytest.raises(rg.errors.InvalidArgumentError, match=f"^{argument} must be a number of at least 0; got"):
@@ -294,7 +300,7 @@ def test_bounds_that_would_corrupt_gradients(wrong: Any) -> None:
     assert dense.grad.tolist() == [[1.0, 1.0]] * 3
 
 
-def test_gradients_that_cannot_be_clipped() -> None:
+def test_nonfinite_norm_raises_on_request() -> None:
     bad = parameter(torch.tensor([[1.0, torch.inf]] * 3))
     with pytest.raises(RuntimeError, match=r"^the gradients' norm of order 2.0 is inf, so they cannot be clipped$"):
         clip.clip_grad_norm_(bad, 1.0, error_if_nonfinite=True)
@@ -302,10 +308,10 @@ def test_gradients_that_cannot_be_clipped() -> None:
     assert bad.grad.tolist() == [[1.0, torch.inf]] * 3
 
 
-def test_steps_of_tables_that_are_not_dense() -> None:
-    made = torch.nn.Parameter(torch.ones(3, 2).to_sparse())
-    words = "param must be dense; got a tensor of layout torch.sparse_coo"
-    assert refusal(lambda: optim.SGD([made], 0.1)) == (rg.errors.UnimplementedError, "param", words)
+def test_sparse_parameters_raise() -> None:
+    param = torch.nn.Parameter(torch.ones(3, 2).to_sparse())
+    message = "param must be dense; got a tensor of layout torch.sparse_coo"
+    assert error_of(lambda: optim.SGD([param], 0.1)) == (rg.errors.UnimplementedError, "param", message)
 
 
 KINDS = "float16, bfloat16, float32, float64, int32, int64"
@@ -317,50 +323,50 @@ STEPS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "argument", "words"), STEPS)
-def test_bags_a_step_cannot_take(wrong: dict[str, Any], argument: str, words: str) -> None:
+@pytest.mark.parametrize(("wrong", "argument", "message"), STEPS)
+def test_update_from_bags_rejects_bad_arguments(wrong: dict[str, Any], argument: str, message: str) -> None:
     param = torch.nn.Parameter(torch.ones(3, 2))
     optimizer = optim.Adagrad([param], 0.1)
-    given = {"grad": torch.ones(1, 2), "indices": T([0]), "segment_ids": T([0]), "combiner": "sum"} | wrong
-    assert refusal(lambda: optimizer.update_from_bags(param, **given))[1:] == (argument, words)
+    arguments = {"grad": torch.ones(1, 2), "indices": T([0]), "segment_ids": T([0]), "combiner": "sum"} | wrong
+    assert error_of(lambda: optimizer.update_from_bags(param, **arguments))[1:] == (argument, message)
     assert param.tolist() == [[1.0, 1.0]] * 3
     assert optimizer.state[param]["sum"].count_nonzero() == 0
 
 
-def test_a_step_without_memory() -> None:
+def test_steps_on_freed_or_meta_memory_raise() -> None:
     param = parameter(torch.ones(3, 2))
     optimizer = optim.Adagrad([param], 0.1)
     optimizer.state[param] = {"step": 0, "sum": torch.zeros(3, 2, device="meta")}
-    assert refusal(optimizer.step)[1:] == ("sum", "sum must be on the CPU; got a tensor on meta")
+    assert error_of(optimizer.step)[1:] == ("sum", "sum must be on the CPU; got a tensor on meta")
     assert param.tolist() == [[0.0, 0.0]] * 3
     optimizer.state[param] = {"step": 0, "sum": torch.zeros(3, 2)}
     param.data.untyped_storage().resize_(0)
-    assert refusal(optimizer.step)[1:] == ("param", "param has no memory: its storage was freed or donated")
+    assert error_of(optimizer.step)[1:] == ("param", "param has no memory: its storage was freed or donated")
 
 
-def test_out_is_not_for_tensors() -> None:
-    words = "out for output must be absent for torch tensors; got an array"
+def test_out_with_tensors_raises() -> None:
+    message = "out for output must be absent for torch tensors; got an array"
     out = np.zeros((1, 2), np.float32)
-    assert refusal(lambda: rg.raw_ops.SparseSegmentSum(torch.ones(3, 2), T([0]), T([0]), out=out))[1:] == (
+    assert error_of(lambda: rg.raw_ops.SparseSegmentSum(torch.ones(3, 2), T([0]), T([0]), out=out))[1:] == (
         "output",
-        words,
+        message,
     )
     assert out.tolist() == [[0.0, 0.0]]
 
 
 @pytest.mark.parametrize(
-    ("rows", "words"),
+    ("rows", "message"),
     [
         ((1, 0, 1), "segment ids are not increasing"),
         ((0, 1, 5), "Segment id 5 out of range [0, 3)"),
         ((-1, 0, 1), "Segment id -1 out of range [0, 3)"),
     ],
 )
-def test_sparse_ids_of_features_are_in_order(rows: tuple[int, ...], words: str) -> None:
-    """They are counted by rows; out of order they would come into other bags."""
+def test_unsorted_sparse_ids_of_features_raise(rows: tuple[int, ...], message: str) -> None:
+    """Sparse ids are grouped by row; unsorted rows would land in the wrong bags."""
     embeddings = rgt.nn.Embeddings([rgt.nn.Table("a", 4, 2)])
-    found = refusal(lambda: embeddings({"a": sparse(T([1, 2, 3]), rows)}))
-    assert found[2].startswith(f"feature a: {words}")
+    found = error_of(lambda: embeddings({"a": sparse(T([1, 2, 3]), rows)}))
+    assert found[2].startswith(f"feature a: {message}")
 
 
 def test_tables_without_columns() -> None:
@@ -369,14 +375,14 @@ def test_tables_without_columns() -> None:
     assert out["y"].shape == (1, 0)
 
 
-def test_padding_beside_segments_of_another_length() -> None:
+def test_padding_with_too_few_segment_ids_raises() -> None:
     table = torch.ones(3, 2)
-    found = refusal(lambda: rgt.functional.embedding_bag(table, IDS, segment_ids=T([0, 1]), num_bags=2, padding_idx=0))
+    found = error_of(lambda: rgt.functional.embedding_bag(table, IDS, segment_ids=T([0, 1]), num_bags=2, padding_idx=0))
     assert found[1:] == ("segment_ids", "segment_ids and indices should have same size.")
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "message"),
     [
         (lambda: rgt.nn.EmbeddingBag(-1, 2), "num_embeddings must be an int of 0 or more; got -1"),
         (lambda: rgt.nn.EmbeddingBag(3, 2.5), "embedding_dim must be an int of 0 or more; got 2.5"),  # type: ignore[arg-type]
@@ -393,11 +399,11 @@ def test_padding_beside_segments_of_another_length() -> None:
         ),
     ],
 )
-def test_impossible_tables(make: Callable[[], Any], words: str) -> None:
-    assert refusal(make)[2].startswith(words)
+def test_invalid_table_arguments_raise(make: Callable[[], Any], message: str) -> None:
+    assert error_of(make)[2].startswith(message)
 
 
-def test_sizes_of_tables_may_be_numpys() -> None:
+def test_table_sizes_may_be_numpy_integers() -> None:
     assert rgt.nn.EmbeddingBag(np.int64(3), np.int32(2)).weight.shape == (3, 2)  # type: ignore[arg-type]
 
 
@@ -410,19 +416,19 @@ def test_clipping_gradients_of_empty_batches(norm: float) -> None:
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
 @pytest.mark.parametrize("fused", [False, True])
-def test_sparse_tensors_in_place_of_ids_and_weights(fused: bool) -> None:
+def test_torch_sparse_tensors_as_ids_or_weights_raise(fused: bool) -> None:
     bag, eye = rgt.nn.EmbeddingBag(3, 2, fused=fused), torch.eye(2, dtype=torch.int64)
     for call, argument in (
         (lambda: bag(eye.to_sparse()), "ids"),
         (lambda: bag(eye.to_sparse_csr()), "ids"),
         (lambda: bag(eye, None, torch.eye(2).to_sparse()), "per_sample_weights"),
     ):
-        kind, named, words = refusal(call)
+        kind, named, message = error_of(call)
         assert (kind, named) == (rg.errors.InvalidArgumentError, argument)
-        assert words.startswith(f"{argument} must be an array; got a torch.sparse_c")
+        assert message.startswith(f"{argument} must be an array; got a torch.sparse_c")
 
 
-def test_ids_for_more_memory_than_there_is() -> None:
+def test_ids_beyond_available_memory_raise() -> None:
     with pytest.raises(rg.errors.ResourceExhaustedError):
         rgt.nn.EmbeddingBag(3, 2)(T([[1]]).expand(2**20, 2**30))
     many = SparseTensor(np.zeros((0, 2), np.int64), NONE, [2**50, 1])
@@ -440,15 +446,15 @@ def test_weights_of_features_must_be_floats() -> None:
 @pytest.mark.parametrize(
     "wrong", [[[1.0, 2.0]] * 3, None, np.ones((3, 2)), torch.ones(3, 2).to_sparse(), torch.ones(3, 2, device="meta")]
 )
-def test_state_dicts_with_what_is_not_a_table(wrong: Any) -> None:
-    """torch names the entry, and all other tables are loaded, as with its own modules."""
+def test_invalid_state_dict_entries_raise(wrong: Any) -> None:
+    """torch names the bad entry and still loads all other tables, as for its own modules."""
     tables = rgt.nn.Embeddings([rgt.nn.Table("a", 3, 2), rgt.nn.Table("b", 3, 2)])
     with pytest.raises(RuntimeError, match=r"loading state_dict for Embeddings:\s+a\.weight(: | must )"):
         tables.load_state_dict({"a.weight": wrong, "b.weight": torch.full((3, 2), 7.0)})
     assert bool((tables.weight("b") == 7.0).all())
 
 
-def test_tables_that_are_not_described() -> None:
+def test_tables_must_be_table_records() -> None:
     with pytest.raises(TypeError, match="tables must be Tables, got tuple"):
         rgt.nn.Embeddings([("a", 3, 2)])  # type: ignore[list-item]
     with pytest.raises(
@@ -469,7 +475,7 @@ def test_tables_that_are_not_described() -> None:
         {"padding_idx": 0, "max_norm": 1.0},
     ],
 )
-def test_bad_ids_are_named_by_their_position_among_those_given(options: dict[str, Any]) -> None:
+def test_errors_name_the_position_of_a_bad_id_in_the_input(options: dict[str, Any]) -> None:
     bag = rgt.nn.EmbeddingBag(3, 2, **options)
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"indices\[4\] == 7 out of range \[0, 3\)") as raised:
         bag(T([0, 2, 2, 0, 7]), T([0, 0, 2]))

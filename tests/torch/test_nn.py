@@ -1,4 +1,4 @@
-"""EmbeddingBag and Embeddings against torch's module and against plain arithmetic."""
+"""EmbeddingBag and Embeddings compared with torch's modules and with plain arithmetic."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ROWS, COLS = 40, 7
 
 
 def bags(seed: int = 0, n: int = 60, count: int = 12) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and offsets, with empty bags first, last and between."""
+    """Return ids and offsets with empty bags at the start, in the middle and at the end."""
     g = torch.Generator().manual_seed(seed)
     inner = torch.sort(torch.randint(0, n + 1, (count - 3,), generator=g)).values
     offsets = torch.cat([torch.tensor([0, 0]), inner, torch.tensor([n])])
     return torch.randint(0, ROWS, (n,), generator=g), offsets
 
 
-def both(mode: str, **options: Any) -> tuple[rgt.nn.EmbeddingBag, torch.nn.EmbeddingBag]:
+def ours_and_torchs(mode: str, **options: Any) -> tuple[rgt.nn.EmbeddingBag, torch.nn.EmbeddingBag]:
     theirs = torch.nn.EmbeddingBag(ROWS, COLS, mode=mode, dtype=torch.float64, **options)
     ours = rgt.nn.EmbeddingBag(ROWS, COLS, mode=mode, dtype=torch.float64, **options)
     ours.load_state_dict(theirs.state_dict())
@@ -37,7 +37,7 @@ def both(mode: str, **options: Any) -> tuple[rgt.nn.EmbeddingBag, torch.nn.Embed
 @pytest.mark.parametrize("options", [{}, {"sparse": True}, {"padding_idx": 3}, {"include_last_offset": True}], ids=str)
 @pytest.mark.parametrize("mode", ["sum", "mean"])
 def test_equals_torch(mode: str, options: dict[str, Any]) -> None:
-    ours, theirs = both(mode, **options)
+    ours, theirs = ours_and_torchs(mode, **options)
     ids, offsets = bags()
     ids[5:9] = 3
     expected, got = theirs(ids, offsets), ours(ids, offsets)
@@ -53,23 +53,23 @@ def test_equals_torch(mode: str, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean"])
-def test_offsets_that_end_with_the_number_of_ids(mode: str) -> None:
-    """Without include_last_offset they begin one bag more, an empty one, as in torch."""
+def test_final_offset_without_include_last_offset(mode: str) -> None:
+    """Without include_last_offset, a final offset equal to the number of ids starts an empty bag, as in torch."""
     ids, offsets = torch.tensor([1, 2, 3]), torch.tensor([0, 2, 3])
     for closed in (False, True):
-        ours, theirs = both(mode, include_last_offset=closed)
+        ours, theirs = ours_and_torchs(mode, include_last_offset=closed)
         expected, got = theirs(ids, offsets), ours(ids, offsets)
         assert got.shape == expected.shape == (2 if closed else 3, COLS)
         assert torch.allclose(expected, got, rtol=1e-12, atol=1e-12)
         assert closed or got[2].count_nonzero() == 0
     empty = torch.tensor([], dtype=torch.int64)
     for starts in ([0], [0, 0]):
-        ours, theirs = both(mode)
+        ours, theirs = ours_and_torchs(mode)
         assert torch.equal(theirs(empty, torch.tensor(starts)), ours(empty, torch.tensor(starts)))
 
 
 def test_equals_torch_with_weights_and_matrices() -> None:
-    ours, theirs = both("sum")
+    ours, theirs = ours_and_torchs("sum")
     ids, offsets = bags()
     weights = torch.rand(len(ids), dtype=torch.float64, requires_grad=True)
     twin = weights.detach().clone().requires_grad_()
@@ -92,8 +92,8 @@ def test_max_raises_a_clear_error() -> None:
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 @pytest.mark.parametrize("grad", ["dense", "rows"])
-def test_weights_go_with_every_combiner(combiner: str, grad: str) -> None:
-    """Σwx, Σwx/Σw, Σwx/√Σw² and their gradients, by arithmetic torch differentiates."""
+def test_weights_with_every_combiner(combiner: str, grad: str) -> None:
+    """Σwx, Σwx/Σw, Σwx/√Σw² and their gradients, compared with torch's own differentiation."""
     module = rgt.nn.EmbeddingBag(ROWS, COLS, combiner=combiner, grad=grad, dtype=torch.float64)
     ids, offsets = bags()
     w = torch.rand(len(ids), dtype=torch.float64, requires_grad=True)
@@ -119,8 +119,8 @@ def test_weights_go_with_every_combiner(combiner: str, grad: str) -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("grad", ["dense", "rows"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_sums_of_16_bits_do_not_saturate(dtype: torch.dtype, grad: str, weighted: bool) -> None:
-    """4096 gradients of 1.0 into one row are 4096."""
+def test_16_bit_gradient_sums_do_not_saturate(dtype: torch.dtype, grad: str, weighted: bool) -> None:
+    """4096 gradients of 1.0 into one row sum to 4096."""
     module = rgt.nn.EmbeddingBag(2, 3, combiner="sum", grad=grad, dtype=dtype)
     n = 4096 if dtype == torch.bfloat16 else 12 * 2048
     ids = torch.ones(n, dtype=torch.int64)
@@ -129,7 +129,7 @@ def test_sums_of_16_bits_do_not_saturate(dtype: torch.dtype, grad: str, weighted
     assert module.weight.grad.to_dense().tolist() == [[0.0] * 3, [float(n)] * 3]
 
 
-def forms(ids: torch.Tensor, offsets: torch.Tensor) -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
+def id_formats(ids: torch.Tensor, offsets: torch.Tensor) -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
     closed = torch.cat([offsets, torch.tensor([len(ids)])])
     segments = torch.arange(len(offsets)).repeat_interleave(closed.diff())
     place = torch.stack([segments, torch.zeros_like(segments)], 1)
@@ -145,12 +145,12 @@ def forms(ids: torch.Tensor, offsets: torch.Tensor) -> dict[str, tuple[tuple[Any
 @pytest.mark.parametrize("grad", ["dense", "rows"])
 @pytest.mark.parametrize("form", ["segment_ids", "int32", "sparse", "nested", "plan"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_every_form_of_ids_gives_the_same_bits(form: str, grad: str, weighted: bool) -> None:
+def test_every_id_format_returns_the_same_bits(form: str, grad: str, weighted: bool) -> None:
     module = rgt.nn.EmbeddingBag(ROWS, COLS, combiner="sqrtn", grad=grad)
     ids, offsets = bags()
     w = torch.rand(len(ids)) if weighted else None
     expected = module(ids, offsets, w)
-    args, options = forms(ids, offsets)[form]
+    args, options = id_formats(ids, offsets)[form]
     got = module(*args, **options, per_sample_weights=w)
     assert torch.equal(expected, got)
     y = torch.rand_like(expected)
@@ -171,7 +171,7 @@ def test_default_id_fills_empty_bags() -> None:
     assert w.grad.abs().sum() == 0
 
 
-def test_max_norm_shortens_rows_and_leaves_the_table() -> None:
+def test_max_norm_clips_rows_without_changing_the_table() -> None:
     module = rgt.nn.EmbeddingBag(ROWS, COLS, 1.0, combiner="sum", dtype=torch.float64)
     before = module.weight.detach().clone()
     ids, offsets = bags()
@@ -185,7 +185,7 @@ def test_max_norm_shortens_rows_and_leaves_the_table() -> None:
     assert torch.equal(before, module.weight)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # those of torch's optimizers
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # raised inside torch's optimizers
 def test_rows_train_with_torchs_optimizers_and_clipping() -> None:
     for make in (torch.optim.SparseAdam, torch.optim.SGD, torch.optim.Adagrad):
         module = rgt.nn.EmbeddingBag(ROWS, COLS, grad="rows")
@@ -201,8 +201,8 @@ def test_rows_train_with_torchs_optimizers_and_clipping() -> None:
         assert set(touched.nonzero().ravel().tolist()) == set(ids.tolist())
 
 
-def test_state_dict_is_torchs() -> None:
-    ours, theirs = both("mean")
+def test_state_dict_is_compatible_with_torch() -> None:
+    ours, theirs = ours_and_torchs("mean")
     assert list(ours.state_dict()) == list(theirs.state_dict()) == ["weight"]
     twin = copy.deepcopy(ours)
     assert torch.equal(twin.weight, ours.weight)
@@ -216,10 +216,10 @@ def test_from_pretrained() -> None:
     assert rgt.nn.EmbeddingBag.from_pretrained(table, freeze=False).weight.requires_grad
 
 
-def test_wrong_calls_are_named() -> None:
+def test_wrong_calls_raise_errors_that_name_the_argument() -> None:
     module = rgt.nn.EmbeddingBag(ROWS, COLS)
     ids, offsets = bags()
-    wrong: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
+    wrong_calls: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
         ((ids,), {}, "either offsets or segment_ids"),
         ((ids.float(), offsets), {}, "ids"),
         ((ids, offsets + 1), {}, r"offsets\[0\] must be 0, got 1"),
@@ -229,12 +229,12 @@ def test_wrong_calls_are_named() -> None:
         ((ids.reshape(6, 10), offsets), {}, "defines its own bags"),
         ((ids, offsets), {"plan": rg.Plan(ids, ids * 0, ROWS + 1)}, "plan"),
     ]
-    for args, options, words in wrong:
-        with pytest.raises(rg.errors.OpError, match=words):
+    for args, options, message in wrong_calls:
+        with pytest.raises(rg.errors.OpError, match=message):
             module(*args, **options)
 
 
-def test_compiles_whole() -> None:
+def test_compiles_to_a_full_graph() -> None:
     torch._dynamo.reset()
     module = rgt.nn.EmbeddingBag(ROWS, COLS, combiner="sqrtn")
     compiled = torch.compile(module, fullgraph=True, dynamic=True, backend="aot_eager")
@@ -247,7 +247,7 @@ def test_compiles_whole() -> None:
         assert torch.equal(*(torch.autograd.grad(o, module.weight, y)[0] for o in (expected, got)))
 
 
-def test_autocast_leaves_tables_alone() -> None:
+def test_autocast_does_not_cast_tables() -> None:
     module = rgt.nn.EmbeddingBag(ROWS, COLS)
     ids, offsets = bags()
     with torch.autocast("cpu", torch.bfloat16):
@@ -255,7 +255,7 @@ def test_autocast_leaves_tables_alone() -> None:
         assert torch.mm(module(ids, offsets), torch.rand(COLS, 2)).dtype == torch.bfloat16
 
 
-def test_checkpointing_gives_the_same_gradient() -> None:
+def test_activation_checkpointing_returns_the_same_gradient() -> None:
     module = rgt.nn.EmbeddingBag(ROWS, COLS)
     ids, offsets = bags()
     plain = torch.autograd.grad(module(ids, offsets).sum(), module.weight)[0]
@@ -276,7 +276,7 @@ def test_from_checkpoint() -> None:
     assert module.weight.requires_grad
 
 
-def test_from_a_checkpoint_of_16_bits(tmp_path: Path) -> None:
+def test_from_a_16_bit_checkpoint(tmp_path: Path) -> None:
     rows = np.array([[1.5, -2.0], [np.nan, 3e38]]).astype(ml_dtypes.bfloat16)
     write_tensors(tmp_path / "model", {"table": rows, "names": np.array([[b"a"]], object)})
     module = rgt.nn.EmbeddingBag.from_checkpoint(tmp_path / "model", "table")
@@ -307,17 +307,17 @@ def feature_ids(module: rgt.nn.Embeddings, seed: int = 0) -> dict[str, tuple[tor
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("form", ["features", "vector"])
-def test_embeddings_are_one_bag_per_feature(form: str, weighted: bool) -> None:
+def test_embeddings_equal_one_bag_per_feature(form: str, weighted: bool) -> None:
     module = rgt.nn.Embeddings(TABLES, dtype=torch.float64, include_last_offset=False)
-    given = feature_ids(module)
-    w = {f: torch.rand(len(ids), dtype=torch.float64) for f, (ids, _) in given.items()} if weighted else None
+    ids_by_feature = feature_ids(module)
+    w = {f: torch.rand(len(ids), dtype=torch.float64) for f, (ids, _) in ids_by_feature.items()} if weighted else None
     if form == "features":
-        got = module(given, per_sample_weights=w)
+        got = module(ids_by_feature, per_sample_weights=w)
     else:
         ids, starts, total = [], [], 0
         for feature in module.features:
-            ids.append(given[feature][0])
-            starts.append(given[feature][1] + total)
+            ids.append(ids_by_feature[feature][0])
+            starts.append(ids_by_feature[feature][1] + total)
             total += len(ids[-1])
         offsets = torch.cat([*starts, torch.tensor([total])])
         numbers = torch.cat([w[f] for f in module.features]) if w else None
@@ -329,16 +329,16 @@ def test_embeddings_are_one_bag_per_feature(form: str, weighted: bool) -> None:
             module.weight(table.name).detach().clone(), freeze=False, combiner=table.combiner
         )
         for feature in table.read_by:
-            expected = bag(*given[feature], None if w is None else w[feature])
+            expected = bag(*ids_by_feature[feature], None if w is None else w[feature])
             assert torch.equal(expected, got[feature])
             (expected * expected).sum().backward()
         group = next(g for g in module._groups if table in g.tables)
-        whole = getattr(module, group.key).grad.to_dense()
+        grads = getattr(module, group.key).grad.to_dense()
         first = group.first[table.name]
-        assert torch.allclose(whole[first : first + table.num_embeddings], bag.weight.grad, rtol=1e-12, atol=1e-12)
+        assert torch.allclose(grads[first : first + table.num_embeddings], bag.weight.grad, rtol=1e-12, atol=1e-12)
 
 
-def test_embeddings_state_dict_is_by_table() -> None:
+def test_embeddings_state_dict_has_one_entry_per_table() -> None:
     module, twin = rgt.nn.Embeddings(TABLES), rgt.nn.Embeddings(TABLES)
     state = module.state_dict()
     assert sorted(state) == ["item.weight", "tag.weight", "user.weight", "word.weight"]
@@ -352,15 +352,15 @@ def test_embeddings_state_dict_is_by_table() -> None:
         twin.load_state_dict(state)
 
 
-def test_embeddings_name_wrong_ids() -> None:
+def test_embeddings_name_the_feature_of_a_bad_id() -> None:
     module = rgt.nn.Embeddings(TABLES[:2], output="stacked", include_last_offset=False)
-    given = feature_ids(module)
-    assert module(given).shape == (6, 3, 8)
-    given["seen"] = (torch.tensor([0, 20]), given["seen"][1] * 0)
+    ids_by_feature = feature_ids(module)
+    assert module(ids_by_feature).shape == (6, 3, 8)
+    ids_by_feature["seen"] = (torch.tensor([0, 20]), ids_by_feature["seen"][1] * 0)
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"= 20 is not in \[0, 20\), the rows of its feature's"):
-        module(given)
+        module(ids_by_feature)
     with pytest.raises(rg.errors.InvalidArgumentError, match="features"):
-        module({"user": given["user"]})
+        module({"user": ids_by_feature["user"]})
     with pytest.raises(rg.errors.InvalidArgumentError, match="'stacked'"):
         rgt.nn.Embeddings(TABLES, output="stacked")
     with pytest.raises(rg.errors.InvalidArgumentError, match="twice"):

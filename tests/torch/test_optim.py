@@ -1,4 +1,4 @@
-"""The torch optimizers: against torch.optim where formulas coincide, and everything a training loop does."""
+"""The torch optimizers: compared with torch.optim where formulas coincide, and in every part of a training loop."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def sparse(rows: list[int], values: Any, size: int, coalesce: bool = False) -> A
 
 
 def table(dtype: Any = torch.float64, shape: tuple[int, ...] = (12, 5), seed: int = 0) -> Any:
-    made = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return torch.nn.Parameter(made.to(dtype))
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.nn.Parameter(values.to(dtype))
 
 
 def gradients(count: int, shape: tuple[int, ...] = (12, 5), dtype: Any = torch.float64) -> list[Any]:
@@ -68,7 +68,7 @@ def train(param: Any, optimizer: Any, grads: list[Any]) -> Any:
             lambda p: optim.Adagrad(p, 0.1, initial_accumulator_value=0.3, weight_decay=0.1),
             lambda p: torch.optim.Adagrad(p, 0.1, initial_accumulator_value=0.3, weight_decay=0.1),
         ),
-        # torch adds eps to √(v / (1 − β₂ᵗ)), here it is added to √v: without one they are the same.
+        # torch adds eps to √(v / (1 − β₂ᵗ)), rowgrad to √v: with eps=0 they are equal.
         (lambda p: optim.Adam(p, 0.1, eps=0.0), lambda p: torch.optim.Adam(p, 0.1, eps=0.0)),
         (
             lambda p: optim.Adam(p, 0.1, eps=0.0, weight_decay=0.1),
@@ -80,7 +80,7 @@ def train(param: Any, optimizer: Any, grads: list[Any]) -> Any:
         ),
     ],
 )
-def test_dense_as_torch(ours: Make, theirs: Make) -> None:
+def test_dense_steps_equal_torch(ours: Make, theirs: Make) -> None:
     a, b = table(), table()
     torch.testing.assert_close(
         train(a, ours([a]), gradients(7)), train(b, theirs([b]), gradients(7)), rtol=1e-12, atol=1e-12
@@ -96,15 +96,15 @@ def test_dense_as_torch(ours: Make, theirs: Make) -> None:
     ],
 )
 @pytest.mark.parametrize("coalesce", [False, True])
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch's own, from within its Adagrad
-def test_sparse_as_torch(ours: Make, theirs: Make, coalesce: bool) -> None:
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # raised inside torch's Adagrad
+def test_sparse_steps_equal_torch(ours: Make, theirs: Make, coalesce: bool) -> None:
     grads = [sparse([3, 0, 3, 7], g[:4], 12, coalesce) for g in gradients(5)]
     a, b = table(), table()
     torch.testing.assert_close(train(a, ours([a]), grads), train(b, theirs([b]), grads), rtol=1e-12, atol=1e-12)
 
 
-def test_adam_with_torchs_eps() -> None:
-    """The step before which torch's eps and ours meet: eps·√(1 − β₂ᵗ)."""
+def test_adam_with_an_eps_equivalent_to_torchs() -> None:
+    """torch's eps and ours are equivalent if ours is eps·√(1 − β₂ᵗ)."""
     a, b = table(), table()
     their = torch.optim.Adam([b], 0.1, eps=1e-2)
     our = optim.Adam([a], 0.1)
@@ -116,20 +116,20 @@ def test_adam_with_torchs_eps() -> None:
 
 
 def test_rows_without_a_gradient() -> None:
-    """Lazy: they stay. Else they are those of a dense gradient that is zero there."""
+    """A lazy step leaves them unchanged; otherwise they are updated as by a dense gradient that is zero there."""
     grads = [sparse([2, 5], g[:2], 12) for g in gradients(4)]
     for make in (optim.Adam, optim.AdamW):
         start, lazy, eager, dense = table(), table(), table(), table()
         train(lazy, make([lazy], 0.1), grads)
-        rest = [r for r in range(12) if r not in (2, 5)]
-        assert torch.equal(lazy.detach()[rest], start.detach()[rest])
+        untouched = [r for r in range(12) if r not in (2, 5)]
+        assert torch.equal(lazy.detach()[untouched], start.detach()[untouched])
         train(eager, make([eager], 0.1, lazy=False), grads)
         train(dense, make([dense], 0.1), [g.to_dense() for g in grads])
         torch.testing.assert_close(eager.detach(), dense.detach(), rtol=1e-12, atol=1e-12)
         once = [
             grads[0],
             *[sparse([2], g[:1], 12) for g in gradients(3)],
-        ]  # row 5 has a gradient in the first step alone
+        ]  # row 5 has a gradient only in the first step
         rests, fades = table(), table()
         train(rests, make([rests], 0.1), once)
         train(fades, make([fades], 0.1, lazy=False), once)
@@ -141,7 +141,7 @@ def test_rows_without_a_gradient() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("make", CLASSES)
-def test_equal_rows_add_up_in_rowgrads_order(make: Make, dtype: Any) -> None:
+def test_duplicate_rows_are_summed_in_rowgrads_order(make: Make, dtype: Any) -> None:
     n = 300
     rows = torch.randint(0, 6, (n,), generator=torch.Generator().manual_seed(3))
     values = torch.randn((n, 5), generator=torch.Generator().manual_seed(4)).to(dtype)
@@ -164,7 +164,7 @@ def test_parameters_of_any_rank(make: Make, shape: tuple[int, ...]) -> None:
     if a.numel() and make is not optim.RowWiseAdagrad:
         flat = torch.nn.Parameter(b.detach().reshape(-1))
         train(flat, make([flat], 0.1), [g.reshape(-1) for g in grads])
-        if make is optim.Ftrl:  # TensorFlow computes single columns in another order
+        if make is optim.Ftrl:  # TensorFlow uses a different order of operations for single columns
             torch.testing.assert_close(a.detach().reshape(-1), flat.detach(), rtol=1e-12, atol=1e-12)
         else:
             assert torch.equal(a.detach().reshape(-1), flat.detach())
@@ -193,7 +193,7 @@ def test_strided_parameters(make: Make) -> None:
 
 
 def test_accumulated_sparse_gradients() -> None:
-    """torch adds sparse gradients by listing both: the step sees them in that order."""
+    """torch accumulates sparse gradients by concatenating them; the step sums them in that order."""
     bag = torch.nn.EmbeddingBag(10, 4, mode="sum", sparse=True, dtype=torch.float64)
     once = copy.deepcopy(bag)
     ids = torch.tensor([[1, 2, 2], [3, 1, 9]])
@@ -205,7 +205,7 @@ def test_accumulated_sparse_gradients() -> None:
     torch.testing.assert_close(bag.weight, once.weight, rtol=1e-12, atol=1e-12)
 
 
-def test_autograd_learns_that_a_parameter_changed() -> None:
+def test_a_step_bumps_the_version_of_its_parameter() -> None:
     w = table()
     loss = (w * w).sum()
     w.grad = torch.ones_like(w)
@@ -214,11 +214,11 @@ def test_autograd_learns_that_a_parameter_changed() -> None:
         loss.backward()
 
 
-# -- the loop ---------------------------------------------------------------------------------------------------------
+# -- training loop ----------------------------------------------------------------------------------------------------
 
 
 class Model(torch.nn.Module):
-    """A table with a sparse gradient under a small dense network."""
+    """A table with sparse gradients under a small dense network."""
 
     def __init__(self, dtype: Any = torch.float32) -> None:
         super().__init__()
@@ -240,11 +240,11 @@ def batches(count: int, start: int = 0) -> list[tuple[Any, Any]]:
 
 def fit(model: Any, optimizer: Any, data: list[tuple[Any, Any]], scheduler: Any = None) -> list[float]:
     losses = []
-    for ids, wanted in data:
+    for ids, target in data:
 
-        def closure(ids: Any = ids, wanted: Any = wanted) -> Any:
+        def closure(ids: Any = ids, target: Any = target) -> Any:
             optimizer.zero_grad()
-            loss = (model(ids) - wanted).pow(2).mean()
+            loss = (model(ids) - target).pow(2).mean()
             loss.backward()
             return loss
 
@@ -268,35 +268,35 @@ def test_a_model_learns(make: Make) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("make", CLASSES)
 def test_resume_is_bit_identical(make: Make, dtype: Any) -> None:
-    def fresh() -> tuple[Any, Any, Any]:
+    def new_run() -> tuple[Any, Any, Any]:
         model = Model(dtype)
         options = {"stochastic_rounding": True, "seed": 3}
         groups = [{"params": model.bag.parameters(), "lr": 0.05}, {"params": model.head.parameters()}]
         optimizer = make(groups, 0.02, **options)
         return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
 
-    whole, optimizer, scheduler = fresh()
-    fit(whole, optimizer, batches(7), scheduler)
+    uninterrupted, optimizer, scheduler = new_run()
+    fit(uninterrupted, optimizer, batches(7), scheduler)
 
-    model, optimizer, scheduler = fresh()
+    model, optimizer, scheduler = new_run()
     fit(model, optimizer, batches(3), scheduler)
     file = io.BytesIO()
     torch.save([model.state_dict(), optimizer.state_dict(), scheduler.state_dict()], file)
     file.seek(0)
     saved = torch.load(file, weights_only=True)
-    kept = copy.deepcopy(saved[1])
-    model, optimizer, scheduler = fresh()
+    state_before = copy.deepcopy(saved[1])
+    model, optimizer, scheduler = new_run()
     model.load_state_dict(saved[0])
     optimizer.load_state_dict(saved[1])
     scheduler.load_state_dict(saved[2])
     fit(model, optimizer, batches(4, start=3), scheduler)
-    assert all(map(torch.equal, weights(model), weights(whole)))
-    for before, after in zip(kept["state"].values(), saved[1]["state"].values(), strict=True):
-        assert all(torch.equal(before[k], after[k]) for k in before if k != "step")  # the saved state is not used up
+    assert all(map(torch.equal, weights(model), weights(uninterrupted)))
+    for before, after in zip(state_before["state"].values(), saved[1]["state"].values(), strict=True):
+        assert all(torch.equal(before[k], after[k]) for k in before if k != "step")  # loading does not change it
 
 
 @pytest.mark.parametrize("make", CLASSES)
-def test_slots_of_short_tables_are_float32(make: Make) -> None:
+def test_slots_of_16_bit_tables_are_float32(make: Make) -> None:
     w = table(torch.bfloat16)
     optimizer = make([w], 0.1)
     train(w, optimizer, gradients(2, dtype=torch.bfloat16))
@@ -328,7 +328,7 @@ def test_groups_and_schedulers() -> None:
     torch.testing.assert_close(c.detach(), table().detach() - 0.25, rtol=1e-12, atol=1e-12)
 
 
-def test_parameters_without_a_gradient_stay() -> None:
+def test_parameters_without_a_gradient_are_unchanged() -> None:
     a, b = table(), table()
     optimizer = optim.Adam([a, b], 0.1)
     train(a, optimizer, gradients(1))
@@ -337,9 +337,9 @@ def test_parameters_without_a_gradient_stay() -> None:
 
 
 def test_stochastic_rounding() -> None:
-    def after(**how: Any) -> tuple[Any, Any]:
+    def after(**options: Any) -> tuple[Any, Any]:
         a, b = (torch.nn.Parameter(torch.ones((500, 8), dtype=torch.bfloat16)) for _ in range(2))
-        optimizer = optim.SGD([a, b], 1e-4, **how)
+        optimizer = optim.SGD([a, b], 1e-4, **options)
         for _ in range(50):
             a.grad, b.grad = torch.ones_like(a), torch.ones_like(b)
             optimizer.step()
@@ -348,7 +348,7 @@ def test_stochastic_rounding() -> None:
     assert after()[0].eq(1).all()
     a, b = after(stochastic_rounding=True)
     assert abs(float(a.double().mean()) - 0.995) < 5e-4
-    assert not torch.equal(a, b)  # each parameter has chances of its own
+    assert not torch.equal(a, b)  # each parameter has its own random stream
     assert torch.equal(after(stochastic_rounding=True)[0], a)
     assert not torch.equal(after(stochastic_rounding=True, seed=9)[0], a)
 
@@ -391,7 +391,7 @@ def test_update_from_bags(make: Make, combiner: str) -> None:
 
 
 def test_in_backward() -> None:
-    """As a module would that takes its step while gradients flow: every call is one step."""
+    """Update inside a backward pass, as a fused module does: every call is one step."""
 
     class Bags(torch.autograd.Function):
         @staticmethod
@@ -422,11 +422,11 @@ def test_in_backward() -> None:
     assert fused.state[a]["step"] == 3
 
 
-# -- a rule, a slot and a hash that are those of rowgrad.optim -------------------------------------------------------
+# -- agreement with rowgrad.optim: rules, slots, random rounding ------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", CLASSES)
-def test_as_the_reference(make: Make) -> None:
+def test_steps_equal_the_reference(make: Make) -> None:
     w = table(torch.float32)
     expected = w.detach().numpy().copy()
     optimizer = make([w], 0.1)
@@ -443,11 +443,11 @@ def test_as_the_reference(make: Make) -> None:
     assert np.array_equal(w.detach().numpy(), expected)
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
+# -- rejected arguments -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "message"),
     [
         (lambda p: optim.SGD(p, -1.0), "lr must be a finite number of at least 0; got -1.0"),
         (lambda p: optim.Adam(p, betas=(0.9, 1.0)), "betas must be two numbers"),
@@ -464,12 +464,12 @@ def test_as_the_reference(make: Make) -> None:
         ),
     ],
 )
-def test_refused_when_made(make: Make, words: str) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+def test_invalid_options_raise_in_the_constructor(make: Make, message: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
         make([table()])
 
 
-def test_what_is_not_a_group_of_parameters() -> None:
+def test_invalid_parameter_groups_raise() -> None:
     optimizer = optim.SGD([table()])
     with pytest.raises(TypeError, match="param_group must be a dict with 'params', got list"):
         optimizer.add_param_group([table()])
@@ -478,14 +478,14 @@ def test_what_is_not_a_group_of_parameters() -> None:
     assert len(optimizer.param_groups) == 1
 
 
-def test_parameters_elsewhere() -> None:
+def test_parameters_on_unsupported_devices_raise() -> None:
     with pytest.raises(NotImplementedError, match="param must be on the CPU; got a tensor on meta"):
         optim.SGD([torch.nn.Parameter(torch.ones(3, device="meta"))])
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 def test_parameters_that_are_not_plain_tensors(tmp_path: Path) -> None:
-    """FSDP's DTensors: rejected when the optimizer is made, not in its step."""
+    """FSDP's DTensors are rejected when the optimizer is constructed, not in its first step."""
     from torch.distributed.tensor import distribute_tensor
 
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
@@ -498,7 +498,7 @@ def test_parameters_that_are_not_plain_tensors(tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
-def test_refused_gradients() -> None:
+def test_invalid_gradients_raise() -> None:
     w = table()
     optimizer = optim.SGD([w], 0.1)
     w.grad = torch.eye(12, 5, dtype=torch.float64).to_sparse()
@@ -512,25 +512,25 @@ def test_refused_gradients() -> None:
         optimizer.update_from_bags(table(), grad.double(), indices, segment_ids, "sum")
     with pytest.raises(rg.errors.InvalidArgumentError, match="None, and no plan"):
         optimizer.update_from_bags(w, grad.double(), None, None, "sum")
-    other = rg.Plan(indices.flip(0), segment_ids, len(w), len(grad))  # as many ids and bags
-    for named in ((indices, segment_ids), (indices, None), (None, segment_ids)):
+    other = rg.Plan(indices.flip(0), segment_ids, len(w), len(grad))  # same number of ids and bags, other order
+    for ids in ((indices, segment_ids), (indices, None), (None, segment_ids)):
         with pytest.raises(rg.errors.InvalidArgumentError, match="a plan replaces indices and segment_ids"):
-            optimizer.update_from_bags(w, grad.double(), *named, "sum", plan=other)
+            optimizer.update_from_bags(w, grad.double(), *ids, "sum", plan=other)
     with pytest.raises(rg.errors.InvalidArgumentError, match="indices must be a tensor; got list"):
         optimizer.update_from_bags(w, grad.double(), [1], segment_ids, "sum")
     with pytest.raises(rg.errors.InvalidArgumentError, match="Index 99 out of range"):
         optimizer.update_from_bags(w, grad.double(), indices * 0 + 99, segment_ids, "sum")
     for wrong in ({"grad": grad.double().to_sparse()}, {"indices": indices.to_sparse()}, {"weights": grad.to_sparse()}):
-        named = {"grad": grad.double(), "indices": indices, "segment_ids": segment_ids, "combiner": "sum", **wrong}
+        ids = {"grad": grad.double(), "indices": indices, "segment_ids": segment_ids, "combiner": "sum", **wrong}
         with pytest.raises(rg.errors.UnimplementedError, match="must be dense; got a tensor of layout"):
-            optimizer.update_from_bags(w, **named)
+            optimizer.update_from_bags(w, **ids)
     assert torch.equal(w.detach(), table().detach())
     assert optimizer.state[w]["step"] == 0
 
 
 @pytest.mark.parametrize("wrong", ["lr", "text", "seed", "ids", "mark", "layout", "slots", "fused"])
-def test_a_step_that_is_refused_changes_no_parameter(wrong: str) -> None:
-    """What one parameter cannot take is found out before another one is updated."""
+def test_a_rejected_step_changes_no_parameter(wrong: str) -> None:
+    """All parameters are validated before the first one is updated."""
     first, second = torch.nn.Parameter(torch.ones(4, 2)), torch.nn.Parameter(torch.ones(4, 2))
     bag = rg.torch.nn.EmbeddingBag(4, 2, fused=True)
     optimizer = optim.Adam([{"params": [bag.weight, first]}, {"params": [second]}], 0.1)
@@ -546,7 +546,7 @@ def test_a_step_that_is_refused_changes_no_parameter(wrong: str) -> None:
         optimizer.param_groups[1]["lr"] = "fast"
     elif wrong == "seed":
         optimizer.param_groups[1]["seed"] = "abc"
-    elif wrong == "mark":  # its rows do not ascend
+    elif wrong == "mark":  # its rows are not ascending
         second.grad = torch.sparse_coo_tensor(
             torch.tensor([[2, 1]]), torch.ones(2, 2), (4, 2), is_coalesced=True, check_invariants=False
         )
@@ -567,7 +567,7 @@ def test_a_step_that_is_refused_changes_no_parameter(wrong: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (lambda s: s["state"][0].update(sum=torch.ones(2, 5)), r"'sum' of param.* 0 must have shape .*, got \(2, 5\)"),
         (lambda s: s["state"][0].pop("sum"), "parameter 0 has no 'sum'"),
@@ -588,7 +588,7 @@ def test_a_step_that_is_refused_changes_no_parameter(wrong: str) -> None:
         (lambda s: s["param_groups"][0].update(lr_decay=0.1), "saved with lr_decay=0.1"),
     ],
 )
-def test_a_state_that_is_refused_changes_nothing(change: Any, words: str) -> None:
+def test_a_rejected_state_dict_changes_nothing(change: Any, message: str) -> None:
     w = table()
     optimizer = optim.Adagrad([w], 0.1)
     w.grad = torch.ones_like(w)
@@ -598,7 +598,7 @@ def test_a_state_that_is_refused_changes_nothing(change: Any, words: str) -> Non
     other["param_groups"][0]["lr"] = 0.7
     other["state"][0]["sum"] += 1
     change(other)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         optimizer.load_state_dict(other)
     after = optimizer.state_dict()
     assert after["param_groups"] == before["param_groups"]
@@ -606,8 +606,8 @@ def test_a_state_that_is_refused_changes_nothing(change: Any, words: str) -> Non
     assert after["state"][0]["step"] == before["state"][0]["step"]
 
 
-def test_the_page_runs() -> None:
-    """Blocks for torch are marked py: where there is no torch, nobody runs them."""
+def test_code_blocks_of_the_docs_page_run() -> None:
+    """Blocks for torch are marked `py`, because the docs tests also run where torch is not installed."""
     page = (Path(__file__).parents[2] / "docs" / "optimizers.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert blocks
@@ -615,8 +615,8 @@ def test_the_page_runs() -> None:
         exec(block, {})
 
 
-def test_the_state_of_stacked_tables_names_them() -> None:
-    """Tables of one width share a parameter: in another order, the state would belong to other rows."""
+def test_state_of_stacked_tables_records_their_layout() -> None:
+    """Tables of one width share a parameter: in a different order, the state would belong to other rows."""
     tables = [rgt.nn.Table(name, 4, 2) for name in ("a", "b")]
 
     def trained(tables: Any) -> tuple[Any, Any]:
@@ -637,12 +637,12 @@ def test_the_state_of_stacked_tables_names_them() -> None:
     with pytest.raises(ValueError, match="the state of parameter 0 belongs to other rows"):
         turned.load_state_dict(state)
     assert torch.equal(turned.state_dict()["state"][0]["sum"], before)
-    del state["state"][0]["layout"]  # saved by an earlier version
+    del state["state"][0]["layout"]  # as saved by an earlier version
     turned.load_state_dict(state)
 
 
-def test_entries_of_a_state_that_belong_to_no_parameter() -> None:
-    """torch takes them over as they are, and so do these optimizers."""
+def test_state_entries_without_a_parameter_are_loaded_as_they_are() -> None:
+    """The same as torch's optimizers do."""
     optimizer = optim.Adagrad([torch.nn.Parameter(torch.ones(3))], 0.1)
     state = optimizer.state_dict()
     state["state"]["names"] = ["a"]

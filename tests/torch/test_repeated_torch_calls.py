@@ -1,4 +1,4 @@
-"""Repeated calls take a shorter path: their results are tensors like any others."""
+"""Repeated calls take a cached fast path; their results must be ordinary tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rowgrad import raw_ops
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.torch import launch
 
-# The ops have num_segments: their outputs have a size before data is read, which is what the shorter path is for.
+# These ops take num_segments, so their output size is known before data is read: the fast path's condition.
 IDS = torch.tensor([2, 0, 2, 1])
 SEGMENTS = torch.tensor([0, 0, 1, 3])
 
@@ -47,7 +47,7 @@ def test_a_first_call_in_inference_mode_leaves_later_ones_trainable() -> None:
         assert raw_ops.SparseSegmentMeanWithNumSegments(table, IDS, SEGMENTS, 4).is_inference()
 
 
-def test_default_device_does_not_decide() -> None:
+def test_default_device_does_not_change_the_result_device() -> None:
     table = torch.randn(3, 13)
     with torch.device("meta"):
         first, second = (raw_ops.SparseSegmentSumWithNumSegments(table, IDS, SEGMENTS, 4) for _ in range(2))
@@ -55,7 +55,7 @@ def test_default_device_does_not_decide() -> None:
     assert torch.equal(first, second)
 
 
-def test_scalar_and_several_outputs_again() -> None:
+def test_repeated_calls_with_scalar_and_multiple_outputs() -> None:
     values = torch.randn(4)
     rows = torch.tensor([0, 2, 3])  # row 1 is empty
     expected = (values[rows], values[1])
@@ -66,7 +66,7 @@ def test_scalar_and_several_outputs_again() -> None:
         assert torch.equal(d_default, expected[1])
 
 
-def test_module_again_after_its_table_was_replaced() -> None:
+def test_repeated_module_call_after_its_table_was_replaced() -> None:
     bag = rgt.nn.EmbeddingBag(3, 2, combiner="sum")
     offsets = torch.tensor([0, 2])
     for _ in range(2):
@@ -75,7 +75,7 @@ def test_module_again_after_its_table_was_replaced() -> None:
     assert torch.equal(bag(IDS, offsets), torch.full((2, 2), 2.0))
 
 
-def test_constructors_patched_temporarily(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporarily_patched_tensor_constructors(monkeypatch: pytest.MonkeyPatch) -> None:
     table = torch.ones(3, 17)
     expected = torch.tensor([2.0, 1.0, 0.0, 1.0])
     original = torch.empty
@@ -98,14 +98,14 @@ class _Tagging(TorchFunctionMode):
         return result.as_subclass(_Tagged) if func in (torch.empty, torch.zeros) else result
 
 
-def test_a_function_mode_ends_with_its_context() -> None:
+def test_function_modes_apply_only_inside_their_context() -> None:
     table = torch.ones(3, 19)
     with _Tagging():
         raw_ops.SparseSegmentSumWithNumSegments(table, IDS, SEGMENTS, 4)
     assert type(raw_ops.SparseSegmentSumWithNumSegments(table, IDS, SEGMENTS, 4)) is Tensor
 
 
-def test_an_error_of_a_device_is_raised_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_error_is_raised_once(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
 
     def fails(*_: Any) -> Any:

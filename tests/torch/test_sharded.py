@@ -1,4 +1,4 @@
-"""Row-sharded tables: four processes check each other, see sharded_ranks.py."""
+"""Row-sharded tables: rules of placement, and the checks that four processes run (sharded_ranks.py)."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ WORLD = sharded_ranks.WORLD
 
 
 def results(folder: Path, rank: int) -> dict[str, str]:
-    """What a rank has said of every check."""
+    """Return what a rank reported for every check."""
     fields = (folder / f"results_{rank}").read_text().split("\0")
     return dict(zip((name.strip() for name in fields[:-1:2]), fields[1::2], strict=True))
 
 
-def test_four_processes(tmp_path: Path) -> None:
+def test_checks_of_four_processes_pass(tmp_path: Path) -> None:
     script = str(Path(sharded_ranks.__file__))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, script, str(tmp_path)], env=environment, capture_output=True, timeout=150)
     for rank in range(WORLD):
         found = results(tmp_path, rank)
-        wrong = [f"rank {rank}, {name}:\n{text}" for name, text in found.items() if text != "fine"]
-        assert not wrong, "\n".join(wrong)
+        failures = [f"rank {rank}, {name}:\n{text}" for name, text in found.items() if text != "fine"]
+        assert not failures, "\n".join(failures)
         expected = {f"{c.__name__} {n}" for c in sharded_ranks.CHECKS for n in range(rank + 1, WORLD + 1)}
         expected |= {f"{name} {WORLD}" for name in ("hanging_rank", "killed_rank")}
         assert set(found) == expected, done.stderr.decode()
@@ -50,7 +50,7 @@ def test_four_processes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("strategy", ["div", "mod", "chunk"])
 @pytest.mark.parametrize("ranks", [1, 3, 5])
 @pytest.mark.parametrize("rows", [0, 2, 13, 15])
-def test_every_row_has_one_place(rows: int, ranks: int, strategy: str) -> None:
+def test_every_row_has_exactly_one_owner(rows: int, ranks: int, strategy: str) -> None:
     part = Part(rows, ranks, strategy)
     owners, places = part.locate(torch.arange(rows))
     for rank in range(ranks):
@@ -67,7 +67,7 @@ def test_div_is_tensorflows_rule() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_places_of_stacked_tables(strategy: str) -> None:
+def test_placement_of_stacked_tables(strategy: str) -> None:
     rows, ranks = [5, 0, 1, 7], 3
     stack = Stack(rows, ranks, strategy)
     places = stack.places(torch.arange(sum(rows)))
@@ -79,14 +79,14 @@ def test_places_of_stacked_tables(strategy: str) -> None:
     assert sorted(places.tolist()) == list(range(sum(rows)))
 
 
-def test_a_process_group_is_needed() -> None:
+def test_missing_process_group_raises() -> None:
     with pytest.raises(RuntimeError, match="init_process_group"):
         sharded.RowShardedEmbeddingBag(4, 2)
 
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[None]:
-    """A world of this process only."""
+    """A process group that contains only this process."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
@@ -119,26 +119,26 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize(("wrong", "argument", "words"), WRONG, ids=[words for *_, words in WRONG])
-def test_bags_are_refused_before_they_are_sent(wrong: dict[str, Any], argument: str, words: str) -> None:
+@pytest.mark.parametrize(("wrong", "argument", "message"), WRONG, ids=[message for *_, message in WRONG])
+def test_invalid_bags_raise_before_any_exchange(wrong: dict[str, Any], argument: str, message: str) -> None:
     module = sharded.RowShardedEmbeddingBag(4, 2)
-    given: dict[str, Any] = {"ids": IDS, "segment_ids": BAGS, "num_bags": None, "weights": None} | wrong
+    arguments: dict[str, Any] = {"ids": IDS, "segment_ids": BAGS, "num_bags": None, "weights": None} | wrong
     with pytest.raises(rg.errors.OpError) as raised:
         module(
-            given["ids"],
-            per_sample_weights=given["weights"],
-            segment_ids=given["segment_ids"],
-            num_bags=given["num_bags"],
+            arguments["ids"],
+            per_sample_weights=arguments["weights"],
+            segment_ids=arguments["segment_ids"],
+            num_bags=arguments["num_bags"],
         )
     error = raised.value
-    assert (error.op, error.argument, error.message) == ("RowShardedEmbeddingBag", argument, words)
+    assert (error.op, error.argument, error.message) == ("RowShardedEmbeddingBag", argument, message)
     assert module.traffic.total == 0
 
 
 @pytest.mark.usefixtures("alone")
-def test_groups_that_cannot_share_a_table() -> None:
+def test_invalid_groups_and_timeouts_raise() -> None:
     line, plane = dist.init_device_mesh("cpu", (1,)), dist.init_device_mesh("cpu", (1, 1))
-    for options, argument, words in (
+    for options, argument, message in (
         ({"device_mesh": line, "process_group": dist.group.WORLD}, "device_mesh",
          "device_mesh: got both, expected either device_mesh or process_group"),
         ({"device_mesh": plane}, "device_mesh", "device_mesh: got 2 dimensions, expected 1"),
@@ -148,11 +148,11 @@ def test_groups_that_cannot_share_a_table() -> None:
     ):  # fmt: skip
         with pytest.raises(rg.errors.InvalidArgumentError) as raised:
             sharded.RowShardedEmbeddingBag(4, 2, **options)
-        assert (raised.value.argument, raised.value.message) == (argument, words)
+        assert (raised.value.argument, raised.value.message) == (argument, message)
 
 
 @pytest.mark.usefixtures("alone")
-def test_tables_of_sharded_embeddings() -> None:
+def test_sharded_embeddings_output_option_and_repr() -> None:
     tables = [Table("a", 4, 2), Table("wide", 4, 3)]
     bound = "'features', or 'stacked' where all tables have one width and combiner"
     for output in ("stacked", "rows"):
@@ -171,12 +171,12 @@ def test_tables_of_sharded_embeddings() -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_state_dicts_say_which_rows_they_hold(tmp_path: Path) -> None:
+def test_state_dicts_record_which_rows_they_contain(tmp_path: Path) -> None:
     small, large = Table("small", 3, 2), Table("large", 5, 2)
     one = sharded.RowShardedEmbeddings([small, large])
     torch.save(one.state_dict(), tmp_path / "state")
     state = torch.load(tmp_path / "state", weights_only=True)
-    like = sharded.RowShardedEmbeddings([small, large], strategy="mod")  # one rule for one rank
+    like = sharded.RowShardedEmbeddings([small, large], strategy="mod")  # with one rank, both place rows alike
     like.load_state_dict(state)
     assert torch.equal(like.weight("large"), one.weight("large"))
     turned = sharded.RowShardedEmbeddings([large, small])
@@ -190,7 +190,7 @@ def test_state_dicts_say_which_rows_they_hold(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_state_dicts_that_do_not_say_which_rows_they_hold() -> None:
+def test_state_dicts_without_row_ranges_raise() -> None:
     one, other = sharded.RowShardedEmbeddingBag(4, 2), sharded.RowShardedEmbeddingBag(4, 2)
     before = other.weight.detach().clone()
     bare = {"weight": one.state_dict()["weight"]}
@@ -206,7 +206,7 @@ def test_state_dicts_that_do_not_say_which_rows_they_hold() -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_the_layout_of_optimizer_state(tmp_path: Path) -> None:
+def test_optimizer_state_records_its_layout(tmp_path: Path) -> None:
     _, optimizer = trained(4, optim.Adam, 1)
     torch.save(optimizer.state_dict(), tmp_path / "state")
     state = torch.load(tmp_path / "state", weights_only=True)
@@ -226,7 +226,7 @@ def test_the_layout_of_optimizer_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_parameters_that_torch_replaces_keep_their_layout() -> None:
+def test_parameters_replaced_by_torch_keep_their_layout() -> None:
     module = sharded.RowShardedEmbeddingBag(4, 2, fused=True)
     layout = module.weight.rowgrad_layout
     first = module.weight
@@ -256,10 +256,10 @@ def test_optimizer_state_through_torch_distributed_checkpoint(tmp_path: Path) ->
 def trained(rows: int, optimizer: Any, steps: int) -> tuple[torch.nn.ModuleDict, Any]:
     bag = sharded.RowShardedEmbeddingBag(rows, 2, combiner="sum")
     model = torch.nn.ModuleDict({"bag": bag, "head": torch.nn.Linear(2, 1)})
-    made = optimizer(model.parameters(), lr=0.5)
+    stepper = optimizer(model.parameters(), lr=0.5)
     for _ in range(steps):
-        train(model, made)
-    return model, made
+        train(model, stepper)
+    return model, stepper
 
 
 def train(model: torch.nn.ModuleDict, optimizer: Any) -> None:
@@ -269,8 +269,8 @@ def train(model: torch.nn.ModuleDict, optimizer: Any) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_checkpoint_replaces_the_state_of_the_optimizer(tmp_path: Path) -> None:
-    """Parameters that had not taken a step when it was written start again."""
+def test_loading_a_checkpoint_replaces_optimizer_state(tmp_path: Path) -> None:
+    """Parameters without state in the checkpoint start again from step 0."""
     model, optimizer = trained(4, optim.Adagrad, 0)
     sharded.checkpoint.save(tmp_path, model, optimizer)
     weights = []
@@ -285,7 +285,7 @@ def test_a_checkpoint_replaces_the_state_of_the_optimizer(tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize(
-    ("rows", "optimizer", "words"),
+    ("rows", "optimizer", "message"),
     [
         (5, optim.Adagrad, r"model\.bag\.weight must have shape \(5, 2\), got \(4, 2\)"),
         (4, optim.Adam, r"the checkpoint has no optimizer\.bag\.weight:exp_avg, which Adam needs"),
@@ -294,11 +294,11 @@ def test_a_checkpoint_replaces_the_state_of_the_optimizer(tmp_path: Path) -> Non
         (4, optim.SGD, r"has optimizer\.bag\.weight:sum, which SGD does not have"),
     ],
 )
-def test_a_checkpoint_that_is_refused_changes_nothing(tmp_path: Path, rows: int, optimizer: Any, words: str) -> None:
+def test_a_rejected_checkpoint_changes_nothing(tmp_path: Path, rows: int, optimizer: Any, message: str) -> None:
     sharded.checkpoint.save(tmp_path, *trained(4, optim.Adagrad, 1))
     model, made = trained(rows, optimizer, 1)
     before = [p.detach().clone() for p in model.parameters()]
-    with pytest.raises(rg.errors.OpError, match=words):
+    with pytest.raises(rg.errors.OpError, match=message):
         sharded.checkpoint.load(tmp_path, model, made)
     assert all(map(torch.equal, before, model.parameters()))
     train(model, made)
@@ -307,7 +307,7 @@ def test_a_checkpoint_that_is_refused_changes_nothing(tmp_path: Path, rows: int,
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("damaged", ["__0_0.distcp", ".metadata"])
 def test_a_damaged_checkpoint_changes_nothing(tmp_path: Path, damaged: str) -> None:
-    """The layers beside the tables have their own memory until all files are read."""
+    """Other layers are written only after all files were read."""
     sharded.checkpoint.save(tmp_path, *trained(4, optim.Adagrad, 1))
     file = tmp_path / damaged
     file.write_bytes(file.read_bytes()[:-200])
@@ -320,14 +320,14 @@ def test_a_damaged_checkpoint_changes_nothing(tmp_path: Path, damaged: str) -> N
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_checkpoint_that_cannot_be_written_is_an_exception(tmp_path: Path) -> None:
+def test_unwritable_checkpoint_folder_raises(tmp_path: Path) -> None:
     model, made = trained(4, optim.Adagrad, 1)
     with pytest.raises(rg.errors.CheckpointError, match="was not written completely"):
         sharded.checkpoint.save(tmp_path / "step", model, made, extra={"not to be pickled": (i for i in ())})
     assert sharded.checkpoint.latest(tmp_path) is None
 
 
-class Noting(torch.nn.Linear):
+class WithExtraState(torch.nn.Linear):
     """A layer whose extra state is not a tensor."""
 
     note: Any = None
@@ -341,7 +341,7 @@ class Noting(torch.nn.Linear):
 
 @pytest.mark.usefixtures("alone")
 def test_a_checkpoint_restores_the_extra_state_of_layers(tmp_path: Path) -> None:
-    model = torch.nn.ModuleDict({"bag": sharded.RowShardedEmbeddingBag(4, 2), "head": Noting(2, 1)})
+    model = torch.nn.ModuleDict({"bag": sharded.RowShardedEmbeddingBag(4, 2), "head": WithExtraState(2, 1)})
     model["head"].note = 7
     sharded.checkpoint.save(tmp_path, model)
     model["head"].note = 8
@@ -351,25 +351,25 @@ def test_a_checkpoint_restores_the_extra_state_of_layers(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.filterwarnings("ignore")
-def test_transforms_are_refused_before_the_ranks_meet() -> None:
+def test_transforms_raise_before_any_exchange() -> None:
     module = sharded.RowShardedEmbeddingBag(4, 2)
-    for call, words in (
+    for call, message in (
         (lambda: torch.jit.trace(module, (IDS[None],)), r"torch\.jit\.trace is not supported"),
         (lambda: torch.func.vmap(module)(IDS[None, None]), r"must be used without transforms; got torch\.func"),
     ):
-        with pytest.raises(NotImplementedError, match=words):
+        with pytest.raises(NotImplementedError, match=message):
             call()
     assert module(IDS[None]).shape == (1, 2)
 
 
 @pytest.mark.usefixtures("alone")
-def test_sizes_are_checked_before_the_ranks_meet() -> None:
+def test_sizes_are_validated_before_any_exchange() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="num_embeddings must be an int of 0 or more; got -1"):
         sharded.RowShardedEmbeddingBag(-1, 2)
 
 
 class Elements(TorchDispatchMode):
-    """Counts the elements of all that torch computes."""
+    """Count the elements of every result that torch computes."""
 
     count = 0
 
@@ -381,7 +381,7 @@ class Elements(TorchDispatchMode):
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_drawing_rows_takes_time_in_proportion_to_the_rows(strategy: str) -> None:
+def test_initialization_cost_is_proportional_to_local_rows(strategy: str) -> None:
     counts = []
     for blocks in (4, 32):
         module = sharded.RowShardedEmbeddingBag(blocks * 4096 - 5, 1, strategy=strategy)
@@ -395,7 +395,7 @@ def test_drawing_rows_takes_time_in_proportion_to_the_rows(strategy: str) -> Non
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("options", [{"padding_idx": 0}, {"default_id": 1}, {"padding_idx": 0, "default_id": 1}])
-def test_bad_ids_are_named_by_their_position_among_those_given(options: dict[str, int]) -> None:
+def test_errors_name_the_position_of_a_bad_id_in_the_input(options: dict[str, int]) -> None:
     bag = sharded.RowShardedEmbeddingBag(3, 2, **options)  # type: ignore[arg-type]
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"indices\[4\] == 7 out of range \[0, 3\)"):
         bag(torch.tensor([0, 2, 2, 0, 7]), torch.tensor([0, 0, 2]))

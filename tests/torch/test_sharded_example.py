@@ -1,4 +1,4 @@
-"""The sharded example, killed and restarted, ends with the bits of an undisturbed run."""
+"""The sharded example, killed and restarted, ends with the bits of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 OPTIONS = ["--steps=25", "--batch=64", "--rows=300", "--columns=4", "--checkpoint-every=10"]
 
-# What torchrun starts in the example's place: rank 1 of the first round dies in its seventeenth step.
+# Replaces the example under torchrun: rank 1 of the first attempt dies in its seventeenth step.
 DYING = """
 import os, signal, sys
 import sharded_torch as example
@@ -44,7 +44,7 @@ def run(command: list[str]) -> str:
         try:
             output, errors = started.communicate(timeout=240)
         except subprocess.TimeoutExpired:
-            os.killpg(started.pid, signal.SIGKILL)  # its processes too
+            os.killpg(started.pid, signal.SIGKILL)  # its child processes too
             raise
     assert started.returncode == 0, errors
     return str(output)
@@ -57,24 +57,24 @@ def digest(output: str) -> str:
 
 
 @pytest.mark.slow
-def test_killed_and_started_again(tmp_path: Path) -> None:
+def test_killed_and_restarted(tmp_path: Path) -> None:
     example = FOLDER / "sharded_torch.py"
-    whole = torchrun(example, tmp_path / "whole", 2)
+    uninterrupted = torchrun(example, tmp_path / "whole", 2)
     dying = tmp_path / "dying.py"
     dying.write_text(DYING)
     killed = torchrun(dying, tmp_path / "killed", 2)
     assert "from step 0" in killed
-    assert "from step 10" in killed  # the last checkpoint before its death
-    assert digest(killed) == digest(whole)
-    losses = re.findall(r"step 20: loss ([\d.]+)", whole)
+    assert "from step 10" in killed  # the last checkpoint before the kill
+    assert digest(killed) == digest(uninterrupted)
+    losses = re.findall(r"step 20: loss ([\d.]+)", uninterrupted)
     assert losses
     assert float(losses[0]) < 0.75
-    more = torchrun(example, tmp_path / "whole", 3, "--steps=27")  # another number of processes goes on
+    more = torchrun(example, tmp_path / "whole", 3, "--steps=27")  # a different number of processes continues
     assert "3 processes, from step 25" in more
 
 
 @pytest.mark.slow
-def test_ray_comes_to_the_same_weights(tmp_path: Path) -> None:
+def test_ray_returns_the_same_weights(tmp_path: Path) -> None:
     pytest.importorskip("ray.train.torch")
     under_ray = run([sys.executable, str(FOLDER / "sharded_ray.py"), f"--out={tmp_path / 'ray'}", *OPTIONS])
     assert digest(under_ray) == digest(torchrun(FOLDER / "sharded_torch.py", tmp_path / "whole", 2))

@@ -1,4 +1,4 @@
-"""Row-sparse gradients between backward and step: every operation works or raises; none skips them silently."""
+"""Row-sparse gradients between backward and step: every operation either works or raises, never skips them silently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def backward(module: Any, ids: torch.Tensor = FIRST) -> Any:
 
 
 def pair(dtype: torch.dtype) -> tuple[Any, Any]:
-    """A module of sparse gradients and one of dense gradients, with the same table."""
+    """Return a module with sparse gradients and one with dense gradients, with the same table."""
     rows = rgt.nn.EmbeddingBag(6, 4, combiner="sum", grad="rows", dtype=dtype)
     dense = rgt.nn.EmbeddingBag(6, 4, combiner="sum", dtype=dtype)
     dense.load_state_dict(rows.state_dict())
@@ -27,7 +27,7 @@ def pair(dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_changes_in_place(dtype: torch.dtype) -> None:
+def test_in_place_changes(dtype: torch.dtype) -> None:
     rows, dense = pair(dtype)
     for module in (rows, dense):
         backward(module).grad.mul_(4).div_(2)
@@ -52,7 +52,7 @@ def test_accumulation(dtype: torch.dtype, fused: bool) -> None:
     for module in (rows, dense):
         backward(module)
         if dtype == torch.float16 and module is rows and not fused:
-            with pytest.raises(NotImplementedError, match="not implemented for 'Half'"):  # torch's own
+            with pytest.raises(NotImplementedError, match="not implemented for 'Half'"):  # raised by torch
                 backward(module, SECOND)
             return
         backward(module, SECOND)
@@ -63,7 +63,7 @@ def test_accumulation(dtype: torch.dtype, fused: bool) -> None:
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_torchs_clipping_raises(dtype: torch.dtype, fused: bool) -> None:
+def test_clipping_of_torch_raises(dtype: torch.dtype, fused: bool) -> None:
     module = rgt.nn.EmbeddingBag(6, 4, dtype=dtype, **({"fused": True} if fused else {"grad": "rows"}))
     optimizer = rgt.optim.SGD(module.parameters(), lr=0.1)
     weight = backward(module)
@@ -77,7 +77,7 @@ def test_torchs_clipping_raises(dtype: torch.dtype, fused: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_our_clipping(dtype: torch.dtype) -> None:
+def test_clipping_of_rowgrad(dtype: torch.dtype) -> None:
     rows, dense = pair(dtype)
     for clip in (rgt.clip.clip_grad_norm_, rgt.clip.clip_grad_value_):
         norms = []
@@ -92,7 +92,7 @@ def test_our_clipping(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_norms_beyond_float16(sparse: bool) -> None:
-    """A norm of infinity scaled all gradients to zero."""
+    """A float16 norm would overflow to infinity and scale all gradients to zero."""
     param = torch.nn.Parameter(torch.zeros(64, 64, dtype=torch.float16))
     grad = torch.full_like(param, 6e4)
     param.grad = grad.to_sparse(1) if sparse else grad
@@ -109,7 +109,7 @@ def test_grad_scaler(dtype: torch.dtype) -> None:
         scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
         scaler.scale(module(FIRST).square().sum()).backward()
         if dtype == torch.float16:
-            with pytest.raises(ValueError, match="unscale FP16"):  # torch's own, for dense ones too
+            with pytest.raises(ValueError, match="unscale FP16"):  # raised by torch, also for dense gradients
                 scaler.step(optimizer)
             continue
         scaler.step(optimizer)
@@ -118,8 +118,8 @@ def test_grad_scaler(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-def test_optimizers_of_torch_step_or_raise() -> None:
-    """The table in docs/torch.md."""
+def test_torch_optimizers_step_or_raise() -> None:
+    """Compare with the table in docs/torch.md."""
     names = [n for n in dir(torch.optim) if isinstance(getattr(torch.optim, n), type) and n != "Optimizer"]
     works = {"SGD", "Adagrad", "SparseAdam", "LBFGS"}
     assert works <= set(names)
@@ -129,7 +129,7 @@ def test_optimizers_of_torch_step_or_raise() -> None:
             before = module.weight.detach().clone()
             try:
                 optimizer = getattr(torch.optim, name)(module.parameters(), lr=0.1, **options)
-            except TypeError:  # no such option
+            except TypeError:  # this optimizer does not have the option
                 continue
 
             def closure(module: Any = module, optimizer: Any = optimizer) -> Any:

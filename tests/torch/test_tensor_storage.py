@@ -19,7 +19,7 @@ SMALL = "bytes, but its storage holds"
 
 
 def shrunk(tensor: Tensor, keep: int = 8) -> Tensor:
-    """The tensor after its storage lost all but `keep` bytes."""
+    """Return the tensor after its storage was shrunk to `keep` bytes."""
     tensor.untyped_storage().resize_(keep)
     return tensor
 
@@ -47,17 +47,17 @@ READS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_calls_name_the_tensor_whose_storage_is_too_small(name: str) -> None:
+def test_errors_name_the_tensor_whose_storage_is_too_small(name: str) -> None:
     for position in READS.get(name, (0, 1, 2)):
         for _ in range(2):
-            CALLS[name](table(), IDS.clone(), SEGMENTS.clone())  # a later call like this one takes the remembered way
-        given = [table(), IDS.clone(), SEGMENTS.clone()]
-        shrunk(given[position])
+            CALLS[name](table(), IDS.clone(), SEGMENTS.clone())  # the next call takes the cached fast path
+        inputs = [table(), IDS.clone(), SEGMENTS.clone()]
+        shrunk(inputs[position])
         with pytest.raises(OpError, match=SMALL):
-            CALLS[name](*given)
+            CALLS[name](*inputs)
 
 
-def test_views_are_compared_with_the_whole_storage() -> None:
+def test_views_are_checked_against_the_whole_storage() -> None:
     whole = table()
     view = whole[8:]
     inside = whole[:2]
@@ -72,9 +72,9 @@ def test_views_are_compared_with_the_whole_storage() -> None:
         OPS["GatherRows"](columns, torch.tensor([1]))
 
 
-def test_views_of_a_storage_that_was_freed_have_no_memory() -> None:
+def test_views_of_a_freed_storage_raise() -> None:
     whole = table()
-    view = whole[8:]  # its address is not 0, though that of the storage is
+    view = whole[8:]  # its address is not 0, although that of the storage is
     whole.untyped_storage().resize_(0)
     with pytest.raises(OpError, match="params has no memory"):
         OPS["GatherRows"](view, torch.tensor([1]))
@@ -87,32 +87,32 @@ def test_tensors_without_elements_need_no_storage() -> None:
     assert OPS["GatherRows"](huge, torch.zeros(0, dtype=torch.int64)).shape == (0, 4)
 
 
-def test_subclasses_are_compared_too() -> None:
-    class Named(Tensor):
+def test_tensor_subclasses_are_checked_too() -> None:
+    class Subclass(Tensor):
         pass
 
-    named = table().as_subclass(Named)
-    assert OPS["GatherRows"](named, IDS)[0, 0] == 4
-    shrunk(named)
+    subclass = table().as_subclass(Subclass)
+    assert OPS["GatherRows"](subclass, IDS)[0, 0] == 4
+    shrunk(subclass)
     with pytest.raises(OpError, match=SMALL):
-        OPS["GatherRows"](named, IDS)
+        OPS["GatherRows"](subclass, IDS)
 
 
 @pytest.mark.parametrize("rows", [True, False])
 @pytest.mark.parametrize("which", ["indices", "weights"])
-def test_storages_may_not_shrink_between_forward_and_backward(rows: bool, which: str) -> None:
+def test_storage_shrunk_between_forward_and_backward_raises(rows: bool, which: str) -> None:
     weight = table().requires_grad_()
-    given = {"indices": IDS.clone(), "weights": torch.ones(3).requires_grad_()}
+    inputs = {"indices": IDS.clone(), "weights": torch.ones(3).requires_grad_()}
     out = OPS["WeightedSparseSegmentMeanWithNumSegments"](
-        weight, given["indices"], SEGMENTS, given["weights"], 2, sparse_gradient=rows
+        weight, inputs["indices"], SEGMENTS, inputs["weights"], 2, sparse_gradient=rows
     )
-    shrunk(given[which].detach())
+    shrunk(inputs[which].detach())
     with pytest.raises(OpError, match=SMALL):
         out.sum().backward()
     assert weight.grad is None
 
 
-def test_indices_of_a_gradient_by_rows_may_not_shrink() -> None:
+def test_shrunk_indices_of_a_sparse_gradient_raise() -> None:
     weight, ids = table().requires_grad_(), IDS.clone()
     out = OPS["GatherRows"](weight, ids, gradient="rows")
     shrunk(ids)
@@ -120,7 +120,7 @@ def test_indices_of_a_gradient_by_rows_may_not_shrink() -> None:
         out.sum().backward()
 
 
-def test_batched_calls_compare_what_they_batch() -> None:
+def test_batched_calls_check_storage() -> None:
     batch = torch.stack([IDS, IDS])
     assert torch.func.vmap(lambda i: OPS["GatherRows"](table(), i))(batch).shape == (2, 3, 4)
     shrunk(batch)
@@ -128,8 +128,8 @@ def test_batched_calls_compare_what_they_batch() -> None:
         torch.func.vmap(lambda i: OPS["GatherRows"](table(), i))(batch)
 
 
-def test_torch_operators_compare_their_storages() -> None:
-    """What torch.compile calls."""
+def test_registered_torch_ops_check_storage() -> None:
+    """torch.compile calls these ops."""
     assert torch.ops.rowgrad.GatherRows(table(), IDS).shape == (3, 4)
     with pytest.raises(OpError, match=SMALL):
         torch.ops.rowgrad.GatherRows(shrunk(table()), IDS)
@@ -139,22 +139,22 @@ def test_torch_operators_compare_their_storages() -> None:
 
 
 def stepped(optimizer: type[Any], param: Tensor, grad: Tensor) -> Any:
-    made = optimizer([param], lr=0.1)
+    stepper = optimizer([param], lr=0.1)
     param.grad = torch.ones_like(param)
-    made.step()
+    stepper.step()
     param.grad = grad
-    return made
+    return stepper
 
 
 @pytest.mark.parametrize("optimizer", [rgt.optim.SGD, rgt.optim.Adagrad, rgt.optim.RowWiseAdagrad, rgt.optim.Adam])
-@pytest.mark.parametrize("form", ["dense", "rows", "uncoalesced"])
-def test_steps_leave_a_table_alone_whose_storage_is_too_small(optimizer: type[Any], form: str) -> None:
+@pytest.mark.parametrize("layout", ["dense", "rows", "uncoalesced"])
+def test_steps_on_a_table_with_too_small_storage_raise(optimizer: type[Any], layout: str) -> None:
     param = torch.nn.Parameter(table())
-    ids = torch.tensor([[1, 9]]) if form == "rows" else torch.tensor([[9, 9]])
+    ids = torch.tensor([[1, 9]]) if layout == "rows" else torch.tensor([[9, 9]])
     sparse = torch.sparse_coo_tensor(
-        ids, torch.ones(2, 4), (10, 4), is_coalesced=form == "rows", check_invariants=False
+        ids, torch.ones(2, 4), (10, 4), is_coalesced=layout == "rows", check_invariants=False
     )
-    made = stepped(optimizer, param, torch.ones(10, 4) if form == "dense" else sparse)
+    made = stepped(optimizer, param, torch.ones(10, 4) if layout == "dense" else sparse)
     state = {k: v.clone() if isinstance(v, Tensor) else v for k, v in made.state[param].items()}
     shrunk(param.data)
     with pytest.raises(OpError, match=f"param spans 160 {SMALL} 8"):
@@ -163,15 +163,15 @@ def test_steps_leave_a_table_alone_whose_storage_is_too_small(optimizer: type[An
         assert torch.equal(torch.as_tensor(made.state[param][name]), torch.as_tensor(value))
 
 
-@pytest.mark.parametrize("form", ["dense", "indices", "values"])
-def test_steps_compare_the_storage_of_gradients(form: str) -> None:
+@pytest.mark.parametrize("layout", ["dense", "indices", "values"])
+def test_steps_check_the_storage_of_gradients(layout: str) -> None:
     param = torch.nn.Parameter(table())
     ids, values = torch.tensor([[1, 9]]), torch.ones(2, 4)
     sparse = torch.sparse_coo_tensor(ids, values, (10, 4), is_coalesced=True, check_invariants=False)
     dense = torch.ones(10, 4)
-    made = stepped(rgt.optim.Adagrad, param, dense if form == "dense" else sparse)
+    made = stepped(rgt.optim.Adagrad, param, dense if layout == "dense" else sparse)
     before = param.detach().clone()
-    shrunk({"dense": dense, "indices": ids, "values": values}[form])
+    shrunk({"dense": dense, "indices": ids, "values": values}[layout])
     with pytest.raises(OpError, match=f"grad spans .* {SMALL} 8"):
         made.step()
     assert torch.equal(param, before)
@@ -181,7 +181,7 @@ def test_steps_compare_the_storage_of_gradients(form: str) -> None:
         rgt.clip.clip_grad_norm_([param], 0.5)
 
 
-def test_steps_compare_the_storage_of_their_state() -> None:
+def test_steps_check_the_storage_of_their_state() -> None:
     param = torch.nn.Parameter(table())
     made = stepped(rgt.optim.Adam, param, torch.ones(10, 4))
     before = param.detach().clone()
@@ -192,7 +192,7 @@ def test_steps_compare_the_storage_of_their_state() -> None:
     assert torch.equal(param, before)
 
 
-def test_fused_updates_compare_every_storage() -> None:
+def test_fused_updates_check_every_storage() -> None:
     bag = rgt.nn.EmbeddingBag(10, 4, fused=True, combiner="sum")
     made = rgt.optim.Adagrad(bag.parameters(), lr=0.1)
     ids = IDS.clone()
@@ -208,7 +208,7 @@ def test_fused_updates_compare_every_storage() -> None:
 
 
 @pytest.mark.parametrize("name", ["rows", "starts", "segments", "positions", "counts"])
-def test_plans_compare_the_storage_of_their_arrays(name: str) -> None:
+def test_plans_check_the_storage_of_their_arrays(name: str) -> None:
     param = torch.nn.Parameter(table())
     made = rgt.optim.SGD([param], lr=0.1)
     plan = rg.Plan(IDS, SEGMENTS, 10, 2)
@@ -223,7 +223,7 @@ def test_plans_compare_the_storage_of_their_arrays(name: str) -> None:
         OPS["PlannedSparseSegmentSumGrad"](torch.ones(2, 4), *broken.parts())
 
 
-def test_numpy_compares_the_storage_of_tensors_it_is_handed() -> None:
+def test_numpy_runner_checks_the_storage_of_tensors() -> None:
     grad = shrunk(torch.ones(10, 4))
     numbers = np.ones((10, 4), np.float32)
     with pytest.raises(OpError, match=f"grad spans 160 {SMALL} 8"):
@@ -232,7 +232,7 @@ def test_numpy_compares_the_storage_of_tensors_it_is_handed() -> None:
         rg.SparseTensor(shrunk(torch.zeros(3, 2, dtype=torch.int64)), [1, 2, 3], [2, 2])
 
 
-# -- memory that elements share ---------------------------------------------------------------------------------------
+# -- overlapping elements ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_numpy_compares_the_storage_of_tensors_it_is_handed() -> None:
         torch.ones(99).as_strided((9, 4), (3, 1)),
     ],
 )
-def test_optimizers_take_no_table_whose_elements_share_memory(view: Tensor) -> None:
+def test_optimizers_reject_tables_with_overlapping_elements(view: Tensor) -> None:
     with pytest.raises(OpError, match="share memory"):
         rgt.optim.SGD([torch.nn.Parameter(view)], lr=0.1)
     param = torch.nn.Parameter(torch.ones(view.shape))
@@ -257,20 +257,20 @@ def test_optimizers_take_no_table_whose_elements_share_memory(view: Tensor) -> N
     assert torch.equal(made.state[param]["sum"], state)
 
 
-def test_optimizers_update_tables_with_other_strides() -> None:
+def test_optimizers_update_strided_tables() -> None:
     for view in (torch.ones(4, 10).t(), torch.ones(10, 8)[:, ::2], torch.ones(1, 4).expand(1, 4), torch.ones(10, 1)):
         param = torch.nn.Parameter(view)
         stepped(rgt.optim.SGD, param, torch.ones(view.shape))
         assert torch.allclose(param, torch.full(view.shape, 0.9))
 
 
-def test_optimizers_update_what_a_negated_view_shows() -> None:
+def test_optimizers_update_negated_views() -> None:
     param = torch.nn.Parameter(torch._neg_view(torch.ones(10, 4)))
     stepped(rgt.optim.SGD, param, torch.ones(10, 4))
     assert torch.allclose(param, torch.full((10, 4), -1.1))
 
 
-def test_state_has_to_be_contiguous() -> None:
+def test_noncontiguous_state_raises() -> None:
     param = torch.nn.Parameter(table())
     made = stepped(rgt.optim.Adagrad, param, torch.ones(10, 4))
     before = param.detach().clone()
@@ -284,7 +284,7 @@ def test_state_has_to_be_contiguous() -> None:
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
-def test_collating_compares_the_storage_of_samples() -> None:
+def test_collate_checks_the_storage_of_samples() -> None:
     collate = rgt.data.Collate({"ids": 10}, weights={"ids": "w"}, plan=False)
     good = {"ids": torch.tensor([1, 2]), "w": torch.ones(2)}
     assert collate([good])["ids"].num_bags == 1
@@ -294,12 +294,12 @@ def test_collating_compares_the_storage_of_samples() -> None:
         collate([good, {**good, "w": shrunk(torch.ones(2), 4)}])
 
 
-def test_embeddings_compare_every_feature() -> None:
+def test_embeddings_check_the_storage_of_every_feature() -> None:
     embeddings = rgt.nn.Embeddings([rgt.nn.Table("a", 10, 4), rgt.nn.Table("b", 10, 4)], include_last_offset=False)
     starts = torch.tensor([0, 2])
-    for given in ((shrunk(IDS.clone()), starts), (IDS, shrunk(starts.clone()))):
+    for inputs in ((shrunk(IDS.clone()), starts), (IDS, shrunk(starts.clone()))):
         with pytest.raises(OpError, match=SMALL):
-            embeddings({"a": (IDS, starts), "b": given})
+            embeddings({"a": (IDS, starts), "b": inputs})
     weights = {"a": torch.ones(3), "b": shrunk(torch.ones(3))}
     with pytest.raises(OpError, match=SMALL):
         embeddings({"a": (IDS, starts), "b": (IDS, starts)}, per_sample_weights=weights)

@@ -1,4 +1,4 @@
-"""The dense layer on tensors: NumPy's values for every dtype, and the records' gradients through autograd."""
+"""The dense layer on tensors: NumPy's values for every dtype, and the catalogue's gradients through autograd."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ SKIPPED = ("string", *QUANTIZED)
 
 
 def tensors(op: Op, x: dict[str, Any]) -> dict[str, Any]:
-    """The call with tensors for arrays; host inputs and attributes stay."""
-    given = dict(x)
+    """Return the call with tensors instead of arrays; host inputs and attributes are unchanged."""
+    inputs = dict(x)
     for arg in op.inputs:
         value = x[arg.name]
         if arg.many:
-            given[arg.name] = [to_torch(np.asarray(v)) for v in value]
+            inputs[arg.name] = [to_torch(np.asarray(v)) for v in value]
         elif not arg.host:
-            given[arg.name] = to_torch(np.asarray(value))
-    return given
+            inputs[arg.name] = to_torch(np.asarray(value))
+    return inputs
 
 
-def several(value: Any) -> tuple[Any, ...]:
+def as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
 @pytest.mark.parametrize(("op", "way"), CALLS)
 def test_values_and_gradients(op: Op, way: dict[str, Any]) -> None:
     x = inputs_of(op, way)
-    given = tensors(op, x)
-    wanted = [v.requires_grad_() for n in op.differentiable for v in several(given[n])]
-    got, made = several(OPS[op.name](**given)), several(OPS[op.name](**x))
+    tensor_inputs = tensors(op, x)
+    leaves = [v.requires_grad_() for n in op.differentiable for v in as_tuple(tensor_inputs[n])]
+    got, expected = as_tuple(OPS[op.name](**tensor_inputs)), as_tuple(OPS[op.name](**x))
     rng = np.random.default_rng(11)
-    ys = tuple(rng.normal(size=o.shape) for o in made)
-    for g, e in zip(got, made, strict=True):
+    ys = tuple(rng.normal(size=o.shape) for o in expected)
+    for g, e in zip(got, expected, strict=True):
         assert (tuple(g.shape), str(g.dtype)) == (e.shape, f"torch.{e.dtype}")
         np.testing.assert_allclose(to_numpy(g), e, rtol=1e-12, atol=1e-12)
     arrays = {k: v for k, v in x.items() if k not in op.attrs}
     ours = rg.vjp(op.name, arrays, ys if len(ys) > 1 else ys[0], **{k: v for k, v in x.items() if k in op.attrs})
-    theirs = torch.autograd.grad(got, wanted, [torch.as_tensor(y) for y in ys])
-    for g, e in zip(theirs, [v for n in op.differentiable for v in several(ours[n])], strict=True):
+    theirs = torch.autograd.grad(got, leaves, [torch.as_tensor(y) for y in ys])
+    for g, e in zip(theirs, [v for n in op.differentiable for v in as_tuple(ours[n])], strict=True):
         np.testing.assert_allclose(to_numpy(g), np.asarray(e), rtol=1e-12, atol=1e-12)
 
 
@@ -60,7 +60,7 @@ def dtypes() -> list[Any]:
 
 @pytest.mark.parametrize(("op", "dtype"), [pytest.param(op, d, id=f"{op.name}-{d}") for op, d in dtypes()])
 def test_every_dtype(op: Op, dtype: str) -> None:
-    """Integers and truth values to the bit; floats by approximations of each library's own."""
+    """Integers and booleans must be equal; floats only close, because each library approximates differently."""
     kind = NUMPY_DTYPE[dtype]
     floats = {a.name for a in op.inputs if a.type == "T"}
     x = sample(op.name, np.random.default_rng(5))
@@ -72,26 +72,26 @@ def test_every_dtype(op: Op, dtype: str) -> None:
 
     x = {k: cast(v) if k in floats else v for k, v in x.items()}
     if op.name in ("ScaleRows", "DivRows"):
-        return  # their second type follows T: tests/torch/test_torch_ops.py
-    for got, made in zip(several(OPS[op.name](**tensors(op, x))), several(OPS[op.name](**x)), strict=True):
+        return  # their second type depends on T: see tests/torch/test_torch_ops.py
+    for got, output in zip(as_tuple(OPS[op.name](**tensors(op, x))), as_tuple(OPS[op.name](**x)), strict=True):
         found = to_numpy(got)
-        assert (found.dtype, found.shape) == (made.dtype, made.shape)
-        if made.dtype.kind in "iub":
-            np.testing.assert_array_equal(found, made)
+        assert (found.dtype, found.shape) == (output.dtype, output.shape)
+        if output.dtype.kind in "iub":
+            np.testing.assert_array_equal(found, output)
         else:
             step = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": 2.0**-20}.get(dtype, 1e-12)
             step = 1e-6 if dtype == "complex64" else step
-            wide = complex if made.dtype.kind == "c" else float
-            np.testing.assert_allclose(found.astype(wide), made.astype(wide), rtol=step, atol=step)
+            wide = complex if output.dtype.kind == "c" else float
+            np.testing.assert_allclose(found.astype(wide), output.astype(wide), rtol=step, atol=step)
 
 
 def gradient(name: str, *values: Any, **attrs: Any) -> list[list[float]]:
-    given = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in values]
-    made = OPS[name](*given, *attrs.pop("host", ()), **attrs)
-    return [g.tolist() for g in torch.autograd.grad(made.sum(), given)]
+    leaves = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in values]
+    output = OPS[name](*leaves, *attrs.pop("host", ()), **attrs)
+    return [g.tolist() for g in torch.autograd.grad(output.sum(), leaves)]
 
 
-def test_choices_are_those_of_the_records() -> None:
+def test_gradients_at_ties_and_kinks() -> None:
     assert gradient("Abs", [-2.0, 0.0, 2.0]) == [[-1, 0, 1]]
     assert gradient("Relu", [-2.0, 0.0, 2.0]) == [[0, 0, 1]]
     assert gradient("Maximum", [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]) == [[0, 1, 1], [1, 0, 0]]
@@ -116,13 +116,13 @@ def test_means_of_integers_do_not_overflow(x: Any, axis: Any, expected: Any) -> 
         assert spread.tolist() == [120 // len(x)] * len(x)
 
 
-@pytest.mark.parametrize(("given", "wanted", "made"), RESHAPED)
-def test_shapes_with_nothing_in_them(given: Any, wanted: Any, made: Any) -> None:
-    assert tuple(OPS["Reshape"](torch.zeros(given), wanted).shape) == made
+@pytest.mark.parametrize(("shape", "new_shape", "expected"), RESHAPED)
+def test_empty_shapes(shape: Any, new_shape: Any, expected: Any) -> None:
+    assert tuple(OPS["Reshape"](torch.zeros(shape), new_shape).shape) == expected
 
 
 def test_infinities_and_nan() -> None:
-    """As NumPy and TensorFlow have them, where torch has not."""
+    """NumPy's and TensorFlow's values, where torch's differ."""
     same, nan, inf = np.testing.assert_array_equal, float("nan"), float("inf")
     x = torch.tensor([nan, 3.0, nan, 1.0])
     assert (OPS["ArgMax"](x, 0), OPS["ArgMin"](x, 0), OPS["ArgMax"](x[[0, 2]], 0)) == (1, 3, 0)
@@ -139,8 +139,8 @@ def test_infinities_and_nan() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("name", ["Mod", "FloorMod"])
-def test_rests_of_huge_quotients(name: str, dtype: str) -> None:
-    """The quotient overflows, the rest does not; 64 of them are a vector."""
+def test_remainders_of_huge_quotients(name: str, dtype: str) -> None:
+    """The quotient overflows, the remainder does not; 64 elements take the vectorized path."""
     kind = NUMPY_DTYPE[dtype]
     for x, y in ((1e38, 1e-30), (-1e38, 1e-38), (1e30, 3.0), *(((1e300, -1e-300),) if dtype == "float64" else ())):
         large, small = np.full(64, x, kind), np.full(64, y, kind)
@@ -155,13 +155,13 @@ def test_large_ranges() -> None:
 
 
 @pytest.mark.parametrize(("name", "args"), HUGE, ids=[name for name, _ in HUGE])
-def test_huge_results_are_refused_before_they_are_made(name: str, args: Any) -> None:
+def test_huge_results_raise_before_allocation(name: str, args: Any) -> None:
     arguments = dict(zip(CATALOG[name].input_names, args, strict=True))
     with pytest.raises(rg.errors.ResourceExhaustedError, match="OOM when allocating tensor with shape"):
         OPS[name](**tensors(CATALOG[name], arguments) | ({"start": torch.tensor(0)} if name == "Range" else {}))
 
 
-def test_sizes_are_not_looked_at_where_there_is_no_memory() -> None:
+def test_meta_tensors_skip_the_size_check() -> None:
     x = torch.zeros((10**6, 1), device="meta")
     assert OPS["Add"](x, x.T).shape == (10**6, 10**6)
     row = torch.zeros((1, 10**12), device="meta")
@@ -174,13 +174,13 @@ def test_sizes_alone_and_axes_in_arrays() -> None:
     assert OPS["Sum"](torch.ones(2, 3), torch.tensor([[0], [1]])) == OPS["Sum"](torch.ones(2, 3), [[0, 1]]) == 6
 
 
-def test_results_are_tensors_of_their_own() -> None:
+def test_results_do_not_alias_inputs() -> None:
     x = torch.ones(2, 3)
     for name, args in (("Identity", ()), ("Reshape", ([3, 2],)), ("Transpose", ([0, 1],)), ("Slice", ([0, 0], [2, 3]))):
         assert OPS[name](x, *args).data_ptr() != x.data_ptr()
         assert OPS[name](x, *args).is_contiguous()
-    for made in (OPS["AddN"]([x]), OPS["Sum"](x, ()), OPS["Concat"]([x], 0), OPS["Cast"](x), OPS["Round"](x.int())):
-        assert made.data_ptr() != x.data_ptr()
+    for output in (OPS["AddN"]([x]), OPS["Sum"](x, ()), OPS["Concat"]([x], 0), OPS["Cast"](x), OPS["Round"](x.int())):
+        assert output.data_ptr() != x.data_ptr()
 
 
 def test_numbers_and_lists_beside_tensors() -> None:
@@ -193,7 +193,7 @@ def test_numbers_and_lists_beside_tensors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "args", "words"),
+    ("name", "args", "message"),
     [
         ("Add", (torch.ones(2, 3), torch.ones(2)), r"y of shape \[2\] does not broadcast with \[2,3\]"),
         ("Div", (torch.tensor([4, 5]), torch.tensor([2, 0])), r"Integer division by zero: y\[1\] = 0"),
@@ -208,13 +208,13 @@ def test_numbers_and_lists_beside_tensors() -> None:
         ("Reciprocal", (torch.tensor([1]),), "got int64, which has no kernel"),
     ],
 )
-def test_refusals(name: str, args: Any, words: str) -> None:
-    with pytest.raises(rg.errors.InvalidArgumentError, match=words):
+def test_invalid_arguments_raise(name: str, args: Any, message: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=message):
         OPS[name](*args)
 
 
 def test_batched() -> None:
-    """Under torch.func.vmap nothing looks at data; ids outside are torch's to refuse."""
+    """Under torch.func.vmap nothing reads data, so ids out of range are left to torch."""
     table, ids = torch.randn(5, 2), torch.tensor([[0, 3], [4, 4], [1, 0]])
     rows = torch.func.vmap(lambda i: OPS["Gather"](table, i))(ids)
     assert torch.equal(rows, table[ids])
@@ -238,14 +238,14 @@ def test_compiled() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
 def test_gradients_pass_shapes_of_unsigned_tensors(dtype: torch.dtype) -> None:
-    """NumPy computes what torch has no unsigned kernels for, and has no tape."""
+    """Where torch has no unsigned kernels, NumPy computes, which has no autograd."""
     x = torch.arange(4.0, requires_grad=True)
     out = rg.dense_ops.ReshapeLike(x, torch.zeros(2, 2, dtype=dtype))
     (grad,) = torch.autograd.grad(out.square().sum(), x)
     assert torch.equal(grad, 2 * x.detach())
 
 
-def test_the_slope_of_a_remainder_whose_quotient_overflows() -> None:
+def test_gradient_of_a_remainder_whose_quotient_overflows() -> None:
     for op in (rg.dense_ops.FloorMod, rg.dense_ops.Mod):
         x = torch.tensor([1e300, 7.0], dtype=torch.float64, requires_grad=True)
         y = torch.tensor([1e-300, 2.0], dtype=torch.float64, requires_grad=True)

@@ -1,4 +1,4 @@
-"""The example trains, and a run that is killed and resumed ends with the bits of an undisturbed one."""
+"""The example trains; killed and resumed, it ends with the bits of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -50,28 +50,28 @@ def digest_in(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A run nobody disturbed."""
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """An uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
     return folder, script("torch_recommender", *SMALL, "--out", str(folder))
 
 
-def test_it_learns(whole: tuple[Path, str]) -> None:
-    _, text = whole
+def test_example_learns(uninterrupted: tuple[Path, str]) -> None:
+    _, text = uninterrupted
     found = re.search(r"held-out AUC ([\d.]+); the hidden model itself has ([\d.]+)", text)
     assert found, text
     assert 0.65 < float(found[1]) < float(found[2])
     assert re.search(r"^step 3/30 .*\n.*^step 30/30 .* 0:00 left$", text, re.MULTILINE | re.DOTALL)
 
 
-def test_the_plot_is_a_picture(whole: tuple[Path, str]) -> None:
-    root = ElementTree.parse(whole[0] / "loss.svg").getroot()
+def test_plot_is_an_image(uninterrupted: tuple[Path, str]) -> None:
+    root = ElementTree.parse(uninterrupted[0] / "loss.svg").getroot()
     lines = [e for e in root if e.tag.endswith("polyline")]
     assert [len(line.attrib["points"].split()) for line in lines] == [30, 30]
 
 
-def test_killed_and_resumed_gives_the_same_bits(whole: tuple[Path, str], runs: Runs, tmp_path: Path) -> None:
-    """Killed before there is a checkpoint, between two and while one is written: each goes on from the last."""
+def test_killed_and_resumed_has_the_same_bits(uninterrupted: tuple[Path, str], runs: Runs, tmp_path: Path) -> None:
+    """Killed before the first checkpoint, between two, and during a write: each resumes from the last one."""
     deaths = [("example.Run", "train", 5, ""), ("example.Run", "train", 15, ""), ("os", "replace", 1, "10")]
     for owner, name, nth, resumed_at in deaths:
         dying = DYING.format(owner=owner, name=name, nth=nth)
@@ -81,22 +81,22 @@ def test_killed_and_resumed_gives_the_same_bits(whole: tuple[Path, str], runs: R
         assert re.findall(r"^resumed at step (\d+)$", text, re.MULTILINE) == resumed_at.split()
     resumed = finished(runs, tmp_path, "--resume")
     assert "resumed at step 10\n" in resumed
-    assert digest_in(resumed) == digest_in(whole[1])
-    assert (tmp_path / "loss.svg").read_bytes() == (whole[0] / "loss.svg").read_bytes()
+    assert digest_in(resumed) == digest_in(uninterrupted[1])
+    assert (tmp_path / "loss.svg").read_bytes() == (uninterrupted[0] / "loss.svg").read_bytes()
 
 
-def test_fused_gives_the_same_bits(whole: tuple[Path, str], runs: Runs, tmp_path: Path) -> None:
+def test_fused_has_the_same_bits(uninterrupted: tuple[Path, str], runs: Runs, tmp_path: Path) -> None:
     finished(runs, tmp_path, "--fused", "--steps=20")
-    assert digest_in(finished(runs, tmp_path, "--fused", "--resume")) == digest_in(whole[1])
+    assert digest_in(finished(runs, tmp_path, "--fused", "--resume")) == digest_in(uninterrupted[1])
 
 
 @pytest.mark.slow
-def test_another_seed_gives_other_bits(whole: tuple[Path, str], runs: Runs, tmp_path: Path) -> None:
-    assert digest_in(finished(runs, tmp_path, "--seed=2")) != digest_in(whole[1])
+def test_another_seed_has_other_bits(uninterrupted: tuple[Path, str], runs: Runs, tmp_path: Path) -> None:
+    assert digest_in(finished(runs, tmp_path, "--seed=2")) != digest_in(uninterrupted[1])
 
 
-def test_a_checkpoint_of_other_options_is_refused(whole: tuple[Path, str], runs: Runs, tmp_path: Path) -> None:
-    status, text = runs.start(tmp_path / "log", *SMALL, "--resume", "--batch=64", "--out", str(whole[0]))
+def test_a_checkpoint_of_other_options_raises(uninterrupted: tuple[Path, str], runs: Runs, tmp_path: Path) -> None:
+    status, text = runs.start(tmp_path / "log", *SMALL, "--resume", "--batch=64", "--out", str(uninterrupted[0]))
     assert status == 1
     assert "is of a run with --batch 256" in text
 
@@ -119,12 +119,12 @@ def test_auc_counts_pairs(example: ModuleType, levels: int) -> None:
     assert example.auc(scores, labels) == float(won / len(pairs))
 
 
-def test_auc_needs_both_kinds(example: ModuleType) -> None:
+def test_auc_needs_positive_and_negative_labels(example: ModuleType) -> None:
     with pytest.raises(ValueError, match="clicks and samples without"):
         example.auc(np.zeros(3), np.ones(3))
 
 
-def test_the_data_is_like_a_click_log(example: ModuleType) -> None:
+def test_data_is_skewed_like_a_click_log(example: ModuleType) -> None:
     hidden = example.HiddenModel(1000, 1)
     log, _ = example.make_log(hidden, 2000, [1, 1])
     again, _ = example.make_log(hidden, 2000, [1, 1])
@@ -135,7 +135,7 @@ def test_the_data_is_like_a_click_log(example: ModuleType) -> None:
         assert 0.1 < (np.diff(log.starts[feature.name]) == 0).mean() < 0.5, "some bags are empty"
 
 
-def test_steps_follow_from_seed_and_number(example: ModuleType) -> None:
+def test_batches_depend_only_on_seed_and_step(example: ModuleType) -> None:
     steps = list(example.StepsOfSamples(100, 16, 0, 20, 7))
     assert list(example.StepsOfSamples(100, 16, 13, 20, 7)) == steps[13:]
     epoch = list(itertools.chain(*steps[:6]))

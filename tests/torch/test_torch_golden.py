@@ -1,4 +1,4 @@
-"""Every golden case that torch's dtypes can hold: bits, error classes, messages."""
+"""Every golden case whose dtypes torch supports: bits, error classes, messages."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pytest
 import torch
 
 import rowgrad as rg
-from conformance.test_golden import RANK_ONE, assert_refused, by_op, run
+from conformance.test_golden import RANK_ONE, assert_raises, by_op, run
 from golden_cases import Case, same_bits
 from torch_arrays import to_numpy, to_torch
 
 
 def tensors(case: Case) -> dict[str, Any] | None:
-    """The case's inputs as tensors, host inputs too; None where torch has no such dtype."""
+    """Return the case's inputs as tensors, host inputs included; None if torch lacks a dtype."""
     found = {name: to_torch(array) for name, array in case.inputs.items()}
     return None if any(v is None for v in found.values()) else found
 
 
 def as_numbers(inputs: dict[str, Any], op: str) -> dict[str, Any]:
-    """The same with host inputs as Python numbers, where that says the same."""
+    """Return the inputs with host inputs as Python numbers where these mean the same."""
     host = {a.name for a in rg._catalog.spec.CATALOG[op].inputs if a.host}
     integer = {k for k in host if inputs[k].dtype in (torch.int32, torch.int64) and inputs[k].ndim < 2}
     return {k: v.tolist() if k in integer else v for k, v in inputs.items()}
@@ -61,12 +61,12 @@ def test_errors(found: list[Case], numbers: bool) -> None:
         inputs = tensors(case)
         if inputs is None:
             continue
-        given = as_numbers(inputs, case.op) if numbers else inputs
-        assert_refused(case, given)
+        arguments = as_numbers(inputs, case.op) if numbers else inputs
+        assert_raises(case, arguments)
 
 
 @pytest.mark.parametrize("found", by_op("quirk"))
-def test_quirks_are_refused(found: list[Case]) -> None:
+def test_undefined_inputs_raise(found: list[Case]) -> None:
     for case in found:
         inputs = tensors(case)
         if inputs is not None:

@@ -1,4 +1,4 @@
-"""The lookups on tensors against TensorFlow's results, forward and gradient."""
+"""Lookups on tensors compared with TensorFlow's results, forward and gradient."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch_arrays import to_numpy, to_torch
 CASES = [c for c in cases("valid", composites=True) if all(to_torch(a) is not None for a in c.inputs.values())]
 
 
-def test_all_cases_fit_torch() -> None:
+def test_torch_supports_the_dtypes_of_all_cases() -> None:
     assert len(CASES) == len(list(cases("valid", composites=True)))
 
 
@@ -37,13 +37,13 @@ def test_lookup(case: Case) -> None:
         return
     gradients = torch.autograd.grad(y, leaves.values(), to_torch(case.inputs["dy"]), allow_unused=True)
     for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
-        wanted = dense(case, name, tuple(leaf.shape))
-        if wanted is not None:
-            agree(gradient.to_dense() if gradient.is_sparse else gradient, wanted, case, name)
+        expected_grad = dense(case, name, tuple(leaf.shape))
+        if expected_grad is not None:
+            agree(gradient.to_dense() if gradient.is_sparse else gradient, expected_grad, case, name)
 
 
 def dense(case: Case, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
-    """TensorFlow's gradient as a table: rows with the same index add up as rowgrad adds them."""
+    """Return TensorFlow's gradient as a table; duplicate rows are summed in rowgrad's order."""
     if name in case.outputs:
         return case.outputs[name]
     if f"{name}_values" not in case.outputs:
@@ -54,7 +54,7 @@ def dense(case: Case, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
 
 def agree(got: torch.Tensor, expected: np.ndarray, case: Case, name: str) -> None:
     found = to_numpy(got)
-    # torch adds up what one row per id gave in an order of its own
+    # torch sums the gradients of duplicate ids in a different order
     repeated = f"{name}_indices" in case.outputs and len(set(case.outputs[f"{name}_indices"].tolist())) < len(
         case.outputs[f"{name}_indices"]
     )
@@ -75,7 +75,7 @@ def test_shards_in_a_parameter_list(requires_grad: bool) -> None:
         assert function(list(shards), ids).tolist() == [[1.0, 1.0, 1.0]]
 
 
-def test_vjp_names_the_tape_of_tensors() -> None:
+def test_vjp_of_tensors_points_to_autograd() -> None:
     ids = rg.SparseTensor([[0, 0]], np.array([1]), [1, 1])
     with pytest.raises(TypeError, match=r"vjp: .* got torch.Tensor; torch.autograd"):
         rg.vjp(rg.safe_embedding_lookup_sparse, (torch.ones(4, 2), ids), np.ones((1, 2), np.float32))
@@ -97,6 +97,6 @@ def test_max_norm_of_extreme_numbers(
     ids = rg.SparseTensor([[0, 0]], torch.tensor([0]), [1, 1])
     found = rg.embedding_lookup_sparse(params, ids, None, "sum", max_norm=max_norm)
     found.sum().backward()
-    for got, wanted in ((found, expected), (params.grad, gradient)):
+    for got, reference in ((found, expected), (params.grad, gradient)):
         numbers = got.detach().to_dense().double().numpy()
-        np.testing.assert_allclose(numbers, [wanted], rtol=1e-3)
+        np.testing.assert_allclose(numbers, [reference], rtol=1e-3)

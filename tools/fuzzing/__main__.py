@@ -28,7 +28,7 @@ from targets import ROOT, WORK, Target
 
 
 def build(levels: str, names: list[str]) -> Path:
-    """Build the C++ targets among these; returns their folder. The baseline alone is built without optimization."""
+    """Build the C++ targets among these and return their folder. The baseline alone is built without optimization."""
     folder = WORK / ("cpp" if levels == "all" else "cpp-quick")
     places = [str(ROOT / "build" / "tools" / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     cmake, ninja = (shutil.which(name, path=os.pathsep.join(places)) for name in ("cmake", "ninja"))
@@ -38,18 +38,18 @@ def build(levels: str, names: list[str]) -> Path:
     WORK.mkdir(parents=True, exist_ok=True)
     if not (folder / "build.ninja").exists():
         compiler = importlib.import_module("ensure_clang").compiler()
-        given = {"ROWGRAD_FUZZ": "ON", "ROWGRAD_FUZZ_LEVELS": levels, "CMAKE_CXX_COMPILER": compiler}
-        definitions = [f"-D{name}={value}" for name, value in (given | {"CMAKE_MAKE_PROGRAM": ninja}).items()]
-        _logged([cmake, "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *definitions], log)
+        settings = {"ROWGRAD_FUZZ": "ON", "ROWGRAD_FUZZ_LEVELS": levels, "CMAKE_CXX_COMPILER": compiler}
+        definitions = [f"-D{name}={value}" for name, value in (settings | {"CMAKE_MAKE_PROGRAM": ninja}).items()]
+        _run_logged([cmake, "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *definitions], log)
     jobs = os.environ.get("JOBS") or str(min(2, os.cpu_count() or 1))
     if names:
-        _logged([cmake, "--build", str(folder), "-j", jobs, "--target", *(f"fuzz_{n}" for n in names)], log)
+        _run_logged([cmake, "--build", str(folder), "-j", jobs, "--target", *(f"fuzz_{n}" for n in names)], log)
     return folder
 
 
-def _logged(words: list[str], log: Path) -> None:
+def _run_logged(command: list[str], log: Path) -> None:
     with log.open("a") as file:
-        if subprocess.run(words, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT).returncode:
+        if subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT).returncode:
             sys.exit(f"the fuzz targets were not built:\n{log.read_text()[-3000:]}")
 
 
@@ -59,7 +59,7 @@ def chosen(options: argparse.Namespace, folder: Path) -> list[Target]:
     unknown = set(options.only) - {t.name for t in every}
     if unknown:
         sys.exit(
-            f"there is no target {', '.join(sorted(unknown))}; there are {', '.join(sorted({t.name for t in every}))}"
+            f"unknown target {', '.join(sorted(unknown))}; available: {', '.join(sorted({t.name for t in every}))}"
         )
     return [t for t in every if not options.only or t.name in options.only]
 
@@ -99,17 +99,17 @@ def main() -> int:
     outcomes = []
     if options.check:
         what = f"the committed corpus and {options.seconds:g} s of each target"
-        some = [t for t in some if t.kind != "reference"]  # its calls have a step of their own
+        some = [t for t in some if t.kind != "reference"]  # its calls are a separate step
         outcomes += [shown(run_target.replay(t)) for t in some]
     else:
         what = f"{options.minutes:g} minutes"
-    left = [t for t in some if has_atheris or t.kind != "reader"]
-    if len(left) < len(some):
+    runnable = [t for t in some if has_atheris or t.kind != "reader"]
+    if len(runnable) < len(some):
         print("atheris is not installed (pip install 'rowgrad[fuzz]'): readers are replayed only", flush=True)
-    # Levels of one target share its time.
-    share = options.minutes * 60 / max(1, len({t.name for t in left}))
-    for target in left if options.seconds or not options.check else []:
-        seconds = options.seconds if options.check else share / sum(t.name == target.name for t in left)
+    # The levels of one target share its time.
+    share = options.minutes * 60 / max(1, len({t.name for t in runnable}))
+    for target in runnable if options.seconds or not options.check else []:
+        seconds = options.seconds if options.check else share / sum(t.name == target.name for t in runnable)
         outcomes.append(shown(run_target.run(target, seconds, options.seed)))
         report.write(outcomes, what)
     report.write(outcomes, what)

@@ -1,4 +1,4 @@
-"""Mutations of JSON that keep it valid: random bytes rarely get past the parser."""
+"""Mutations of JSON that keep it valid: random bytes rarely pass the parser."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VALUES: list[Any] = [
 
 
 def changed(data: bytes, longest: int, seed: int) -> bytes | None:
-    """A section with some values replaced, moved, doubled or dropped; None if bytes should be changed instead."""
+    """Return a section with values replaced, moved, duplicated or dropped; None to change bytes instead."""
     rng = random.Random(seed)
     if rng.random() < 0.4:
         return None
@@ -50,8 +50,8 @@ def changed(data: bytes, longest: int, seed: int) -> bytes | None:
         sections[at] = json.dumps(tree, ensure_ascii=rng.random() < 0.5).encode("utf-8", "replace") + inner + rest
     except (ValueError, RecursionError):
         return None
-    made = PARTING.join(sections)
-    return made if len(made) <= longest else None
+    mutated = PARTING.join(sections)
+    return mutated if len(mutated) <= longest else None
 
 
 def _one_change(tree: Any, rng: random.Random) -> Any:
@@ -62,21 +62,21 @@ def _one_change(tree: Any, rng: random.Random) -> Any:
     kind = rng.random()
     if kind < 0.45:
         holder[key] = copy.deepcopy(rng.choice(VALUES))
-    elif kind < 0.65:  # what stands elsewhere
+    elif kind < 0.65:  # the value of another place
         other, there = rng.choice(places)
         holder[key] = copy.deepcopy(other[there])
     elif kind < 0.8:
         del holder[key]
     elif isinstance(holder, list):
         holder.insert(key, copy.deepcopy(holder[key]))
-    else:  # under the name of another
+    else:  # under another key
         other, there = rng.choice(places)
         holder[str(there)] = copy.deepcopy(holder[key])
     return tree
 
 
 def _places(tree: Any) -> Any:
-    """Every value, as its container and its key."""
+    """Yield every value as its container and its key."""
     waiting = [tree]
     while waiting:
         holder = waiting.pop()

@@ -28,7 +28,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from golden_cases import same_bits
-from reference import Refusal, Unmodelled, reference
+from reference import ExpectedError, NotModelled, reference
 from reference.plan import plan_of
 from rowgrad import set_num_threads
 from rowgrad._catalog.spec import CATALOG, Arg, Derived, Op
@@ -40,7 +40,7 @@ Array = np.ndarray[Any, Any]
 KERNEL_OPS = [op for op in CATALOG.values() if op.layer == "kernel"]
 HANG_SECONDS = 120
 
-# -- values: one long array per dtype, of which arguments take a stretch ---------------------------------------------
+# -- values: arguments are slices of one long array per dtype --------------------------------------------------------
 
 POOL, STRETCH = 1 << 16, 512
 TEXTS = ["", "a", "row", "übergroß", "\0", b"", b"\xff\x00", b"bytes", "x" * 70]
@@ -48,7 +48,7 @@ TEXTS = ["", "a", "row", "übergroß", "\0", b"", b"\xff\x00", b"bytes", "x" * 7
 
 @cache
 def pool(name: str) -> Array:
-    """Values of one dtype: stretches of normal, special and nearly subnormal numbers, and of random bits."""
+    """Return values of one dtype: runs of normal, special and nearly subnormal numbers, and of random bits."""
     rng = np.random.default_rng(sum(name.encode()))
     dtype = NUMPY_DTYPE[name]
     if name == "string":
@@ -82,7 +82,7 @@ def _integers(dtype: np.dtype[Any]) -> list[Callable[..., Array]]:
 
 
 def _floats(name: str, dtype: np.dtype[Any]) -> list[Callable[..., Array]]:
-    # bfloat16 and float32 share their exponents; float16's subnormals are nothing special in float32
+    # bfloat16 and float32 have the same exponents; float16's subnormals are normal in float32
     tiny = 2.0**-1022 if name == "float64" else 2.0**-126
     huge = {"float16": 65504.0, "float64": 1.7976931348623157e308}.get(name, 3.3e38)
     least = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074}[name]
@@ -103,7 +103,7 @@ def _floats(name: str, dtype: np.dtype[Any]) -> list[Callable[..., Array]]:
 
 # -- calls -----------------------------------------------------------------------------------------------------------
 
-# How a plain array x may be passed instead: all of these must give the same result.
+# Other ways to pass a plain array x; all must return the same result.
 DISGUISES = {
     "strided": "np.repeat(x, 2, axis=-1)[..., ::2]",
     "fortran": "np.asfortranarray(x)",
@@ -123,15 +123,15 @@ class Case:
     """One call: plain inputs for the reference, and the variants that the library gets."""
 
     op: Op
-    command: str  # that makes it again
+    command: str  # repeats this call
     attrs: dict[str, Any]
     inputs: dict[str, Array]
     threads: int
-    reuse: bool  # whether to call again, with outputs given
+    reuse: bool  # whether to call again with out=
     disguises: dict[str, str] = field(default_factory=dict)
 
     def arguments(self) -> dict[str, Any]:
-        """The inputs in their variants."""
+        """Return the inputs in their variants."""
         return {k: _DISGUISE[self.disguises[k]](x) if k in self.disguises else x for k, x in self.inputs.items()}
 
 
@@ -144,7 +144,7 @@ class Maker:
         for name, derived in op.types.items():
             if isinstance(derived, Derived):
                 self.types[name] = derived[self.types[derived.of]]
-        self.wide = rng.random() < 1 / 400  # rows of many columns, so that threads have something to share
+        self.wide = rng.random() < 1 / 400  # rows of many columns, so that threads share them
         self.long = rng.random() < 1 / 30000  # many ids
 
     # pieces
@@ -156,7 +156,7 @@ class Maker:
         return self.rng.random() < p
 
     def count(self) -> int:
-        """A number of ids or entries."""
+        """Draw a number of ids or entries."""
         if self.long:
             return self.rng.choice((40000, 140000)) + self.below(3000)
         if self.wide:
@@ -190,9 +190,9 @@ class Maker:
         return source[start : start + n].reshape(shape).copy()
 
     def ids(self, n: int, bound: int, type_name: str, ordered: bool = False) -> Array:
-        """n ids below bound, which is at least 1 if n is."""
-        listed = [int(self.rng.random() * bound) for _ in range(n)]
-        return np.array(sorted(listed) if ordered else listed, self.types.get(type_name, type_name))
+        """Draw n ids below bound, which is at least 1 if n is."""
+        drawn = [int(self.rng.random() * bound) for _ in range(n)]
+        return np.array(sorted(drawn) if ordered else drawn, self.types.get(type_name, type_name))
 
     def size(self, value: int, name: str) -> Array:
         dtype = next(a.type for a in self.op.inputs if a.name == name)
@@ -215,9 +215,9 @@ class Maker:
         if "num_segments" in self.op.input_names:
             x["num_segments"] = self.size(segments + self.below(3), "num_segments")
         if "starts" in self.op.input_names:
-            made = plan_of(x["indices"].tolist(), x["segment_ids"].tolist(), int(x["num_segments"]))
+            plan = plan_of(x["indices"].tolist(), x["segment_ids"].tolist(), int(x["num_segments"]))
             types = {"rows": self.types["Tidx"], "segments": self.types["Tsegmentids"]}
-            x |= {k: np.array(v, types.get(k, "int64")) for k, v in made.items()}
+            x |= {k: np.array(v, types.get(k, "int64")) for k, v in plan.items()}
             x["num_rows"] = self.size(rows, "num_rows")
         return x
 
@@ -241,10 +241,10 @@ class Maker:
 
     def sparse_segment_grad_padded(self) -> dict[str, Array]:
         x = self.sparse_segment_grad()
-        rows, named = self.rows(), len(np.unique(x["indices"]))
+        rows, unique = self.rows(), len(np.unique(x["indices"]))
         rows = max(rows, 1 + int(x["indices"].max(initial=0)))
         x["dense_output_dim0"] = self.size(rows, "dense_output_dim0")
-        x["size"] = self.size(max(0, named + self.below(4) - self.odds(0.1)), "size")
+        x["size"] = self.size(max(0, unique + self.below(4) - self.odds(0.1)), "size")
         x["fill_id"] = self.size(rows + self.below(3), "fill_id")
         return x
 
@@ -273,7 +273,7 @@ class Maker:
     # bags by offsets
 
     def offsets(self, bags: int, n: int, closed: bool) -> Array:
-        """The starts of `bags` bags of n ids, and the end of the last one."""
+        """Draw the starts of `bags` bags of n ids, and the end of the last one."""
         inner = sorted(self.below(n + 1) for _ in range(bags - 1))
         listed = [0, *inner][:bags] + ([n] if closed else [])
         return np.array(listed, self.types.get("Toffsets", self.types["Tidx"]))
@@ -281,7 +281,7 @@ class Maker:
     def segment_ids_from_offsets(self) -> dict[str, Array]:
         n = self.count()
         bags = self.below(9) + (1 if n else 0)
-        closed = self.odds(0.5)  # with an end that is not asked for the last bag is empty
+        closed = self.odds(0.5)  # without include_last_offset, the end starts an empty last bag
         return {"offsets": self.offsets(max(bags, int(closed)), n, closed), "num_ids": self.size(n, "num_ids")}
 
     def stack_bags(self) -> dict[str, Array]:
@@ -373,12 +373,12 @@ class Maker:
 
     def sparse_slice_grad(self) -> dict[str, Array]:
         n, rank = self.count(), self.below(4)
-        given = self.entries(n, rank, self.odds(0.6))
+        indices = self.entries(n, rank, self.odds(0.6))
         start = np.array([self.below(4) - 1 for _ in range(rank)], np.int64)
-        kept = given[[self.odds(0.5) for _ in range(n)]] - start
-        values, length = ("grad", n) if "grad" in self.op.input_names else ("backprop_val_grad", len(kept))
-        x = {values: self.values((length,)), "input_indices": given}
-        return {**x, "input_start": start, "output_indices": kept}
+        chosen = indices[[self.odds(0.5) for _ in range(n)]] - start
+        values, length = ("grad", n) if "grad" in self.op.input_names else ("backprop_val_grad", len(chosen))
+        x = {values: self.values((length,)), "input_indices": indices}
+        return {**x, "input_start": start, "output_indices": chosen}
 
     sparse_slice_grad_grad = sparse_slice_grad
 
@@ -395,8 +395,8 @@ class Maker:
     def sparse_add_grad(self) -> dict[str, Array]:
         n, m, rank = self.count(), self.count(), self.rank()
         a, b = self.entries(n, rank, self.odds(0.8)), self.entries(m, rank, self.odds(0.8))
-        both = sorted({tuple(row) for row in (*a.tolist(), *b.tolist()) if self.odds(0.8)})
-        total = np.array(both, np.int64).reshape(len(both), rank)
+        merged = sorted({tuple(row) for row in (*a.tolist(), *b.tolist()) if self.odds(0.8)})
+        total = np.array(merged, np.int64).reshape(len(merged), rank)
         if self.odds(0.2):
             total = self.entries(self.count(), rank, self.odds(0.5))
         x = {"a_indices": a, "b_indices": b, "sum_indices": total}
@@ -409,14 +409,14 @@ class Maker:
     # corruptions
 
     def corrupt(self, x: dict[str, Array]) -> None:
-        """Make one input wrong or unusual."""
+        """Make one input invalid or unusual."""
         arg = self.rng.choice(self.op.inputs)
         array = x[arg.name]
         integers = array.dtype.kind == "i" and (arg.host or arg.role == "ids")
         r = self.rng.random()
         if integers and array.size and (r < 0.6 or self.long):
             flat = array.copy().reshape(-1)
-            flat[self.below(flat.size)] = self.strange(array.dtype, x)
+            flat[self.below(flat.size)] = self.unusual_integer(array.dtype, x)
             x[arg.name] = flat.reshape(array.shape)
         elif arg.name == "thresh" and r < 0.3:
             reals = [d for d in self.op.types["Treal"].declared if d != self.types["Treal"]]  # type: ignore[union-attr]
@@ -429,8 +429,8 @@ class Maker:
         else:
             x[arg.name] = self.other_length(array)
 
-    def strange(self, dtype: np.dtype[Any], x: dict[str, Array]) -> int:
-        """An integer just outside the valid range, or far from it."""
+    def unusual_integer(self, dtype: np.dtype[Any], x: dict[str, Array]) -> int:
+        """Draw an integer just outside of the valid range, or far from it."""
         info, r = np.iinfo(dtype), self.rng.random()
         if r < 0.3:
             lengths = [len(a) for a in x.values() if a.ndim]
@@ -463,28 +463,28 @@ class Maker:
             arg = self.rng.choice(self.op.inputs)
             array, fixed = x[arg.name], arg.type not in self.op.types
             chosen.pop(arg.name, None)
-            forms = ["scalar"] if array.ndim == 0 else ["strided", "fortran", "reversed"]
+            variants = ["scalar"] if array.ndim == 0 else ["strided", "fortran", "reversed"]
             if array.dtype.kind != "O":
-                forms += ["read-only", "unaligned"]
+                variants += ["read-only", "unaligned"]
             if (array.dtype.kind in "iufc" and array.dtype.itemsize > 1) or array.dtype.names:
-                forms.append("byte-swapped")
+                variants.append("byte-swapped")
             if fixed and array.dtype.kind == "i":
-                forms.append("python")
-                forms += ["narrow"] if array.size < 100 and (array == array.astype(np.int32)).all() else []
+                variants.append("python")
+                variants += ["narrow"] if array.size < 100 and (array == array.astype(np.int32)).all() else []
             elif array.dtype.kind in "iuf" and "python" not in chosen.values() and self.follows(arg, array.dtype):
-                forms.append("python")
+                variants.append("python")
             if array.size:
-                chosen[arg.name] = self.rng.choice(forms)
+                chosen[arg.name] = self.rng.choice(variants)
         return chosen
 
     def follows(self, arg: Arg, dtype: np.dtype[Any]) -> bool:
-        """Whether a Python number for this argument takes its dtype from another argument."""
+        """Return whether a Python number for this argument takes its dtype from another argument."""
         shared = sum(a.type == arg.type for a in self.op.inputs) > 1 or arg.type == "Treal"
         return shared and dtype == NUMPY_DTYPE[self.types[arg.type]]
 
 
 def make_case(seed: int, number: int, op_name: str | None = None) -> tuple[Case, Any]:
-    """Call `number` of a seed, and the reference's result: outputs or a Refusal."""
+    """Return call `number` of a seed, and the reference's result: outputs or an ExpectedError."""
     rng = random.Random((seed << 48) + number)
     while True:
         op = CATALOG[op_name] if op_name else rng.choice(KERNEL_OPS)
@@ -496,24 +496,24 @@ def make_case(seed: int, number: int, op_name: str | None = None) -> tuple[Case,
                 maker.corrupt(inputs)
         attrs = {name: rng.choice(op.choices[name]) for name in op.attrs}
         try:
-            wanted: Any = reference(op.name, inputs, attrs)
-        except Refusal as refusal:
-            wanted = refusal
-        except Unmodelled:
+            expected: Any = reference(op.name, inputs, attrs)
+        except ExpectedError as error:
+            expected = error
+        except NotModelled:
             continue
         only_op = f" --op {op_name}" if op_name else ""
         command = f"tools/fuzzing/random_calls.py --seed {seed} --only {number}{only_op}"
         case = Case(op, command, attrs, inputs, rng.choice((1, 2, 3, 8)), rng.random() < 0.1)
         if rng.random() < 0.5:
             case.disguises = maker.disguise(inputs)
-        return case, wanted
+        return case, expected
 
 
-# -- judgement -------------------------------------------------------------------------------------------------------
+# -- comparison ------------------------------------------------------------------------------------------------------
 
 
 def call(case: Case, arguments: dict[str, Any], **more: Any) -> tuple[Array, ...]:
-    """The library's result."""
+    """Return the library's result."""
     outputs = OPS[case.op.name](**arguments, **case.attrs, **more)
     return outputs if len(case.op.outputs) > 1 else (outputs,)
 
@@ -531,31 +531,31 @@ def same(a: Any, b: Array) -> bool:
         return a.tobytes() == b.tobytes() or (a.dtype.kind in "fcV" and not a.dtype.names and same_bits(a, b))
 
 
-def judge(case: Case, wanted: Any) -> str | None:
-    """The difference between the library's result and the reference's, if there is one."""
+def difference(case: Case, expected: Any) -> str | None:
+    """Return the difference between the library's result and the reference's, or None."""
     arguments = case.arguments()
     before = [snapshot(a) for a in arguments.values()]
     set_num_threads(case.threads)
     try:
         got: Any = call(case, arguments)
-        wrong = _judge_outputs(case, arguments, got, wanted)
+        wrong = _compare_outputs(case, arguments, got, expected)
         if not wrong and case.reuse:
-            given = tuple(map(_dirty, got))
+            given = tuple(map(_filled_like, got))
             got = call(case, arguments, out=given)
             changed = not all(a is b for a, b in zip(got, given, strict=True))
-            wrong = "out= was not used" if changed else _judge_outputs(case, arguments, got, wanted)
+            wrong = "out= was not used" if changed else _compare_outputs(case, arguments, got, expected)
     except OpError as error:
-        wrong = _judge_refusal(error, wanted)
+        wrong = _compare_error(error, expected)
     except Exception:
-        wrong = f"an exception that is no OpError\n{traceback.format_exc()}"
+        wrong = f"an exception that is not an OpError\n{traceback.format_exc()}"
     changed = [name for name, old in zip(arguments, before, strict=True) if snapshot(arguments[name]) != old]
     return wrong or (f"the call changed {', '.join(changed)}" if changed else None)
 
 
-def _judge_outputs(case: Case, arguments: dict[str, Any], got: tuple[Array, ...], wanted: Any) -> str | None:
-    if isinstance(wanted, Refusal):
-        return f"not refused\n  library:   {', '.join(map(_show, got))}\n  reference: {wanted}"
-    for output, a, b in zip(case.op.outputs, got, wanted, strict=True):
+def _compare_outputs(case: Case, arguments: dict[str, Any], got: tuple[Array, ...], expected: Any) -> str | None:
+    if isinstance(expected, ExpectedError):
+        return f"did not raise\n  library:   {', '.join(map(_show, got))}\n  reference: {expected}"
+    for output, a, b in zip(case.op.outputs, got, expected, strict=True):
         if not same(a, b):
             return f"{output.name} differs\n  library:   {_show(a)}\n  reference: {_show(b)}"
         for name, x in arguments.items():
@@ -564,19 +564,19 @@ def _judge_outputs(case: Case, arguments: dict[str, Any], got: tuple[Array, ...]
     return None
 
 
-def _judge_refusal(error: OpError, wanted: Any) -> str | None:
-    said = f"{type(error).__name__}: {error.message}"
-    if not isinstance(wanted, Refusal):
-        return f"refused\n  library:   {said}\n  reference: {', '.join(map(_show, wanted))}"
-    return None if said == str(wanted) else f"refused in other words\n  library:   {said}\n  reference: {wanted}"
+def _compare_error(error: OpError, expected: Any) -> str | None:
+    raised = f"{type(error).__name__}: {error.message}"
+    if not isinstance(expected, ExpectedError):
+        return f"raised\n  library:   {raised}\n  reference: {', '.join(map(_show, expected))}"
+    return None if raised == str(expected) else f"raised another error\n  library:   {raised}\n  reference: {expected}"
 
 
 def _show(array: Any) -> str:
     return f"{array.dtype} {array.shape} {array.tolist()!r}"[:2000] if isinstance(array, np.ndarray) else repr(array)
 
 
-def _dirty(like: Array) -> Array:
-    """An array of the same shape and dtype without zeros."""
+def _filled_like(like: Array) -> Array:
+    """Return an array of the same shape and dtype without zeros."""
     if like.dtype.kind == "O" or like.nbytes == 0:
         return np.empty_like(like)
     return np.frombuffer(bytearray(b"\x5a" * like.nbytes), like.dtype).reshape(like.shape)
@@ -589,16 +589,16 @@ def first_failure(
     notes = notes or [0, 0, 0]
     for number in numbers:
         notes[at] = number
-        case, wanted = make_case(seed, number, op_name)
-        wrong = judge(case, wanted)
+        case, expected = make_case(seed, number, op_name)
+        wrong = difference(case, expected)
         if wrong:
             return f"{case.op.name}: {wrong}\n{recipe(case)}"
-        notes[at + 2] += isinstance(wanted, Refusal)
+        notes[at + 2] += isinstance(expected, ExpectedError)
         notes[at + 1] += 1
     return None
 
 
-# -- a call in words -------------------------------------------------------------------------------------------------
+# -- a call as a program ---------------------------------------------------------------------------------------------
 
 HEAD = """import ml_dtypes, numpy as np, rowgrad
 from numpy import inf, nan
@@ -606,20 +606,22 @@ from numpy import inf, nan
 
 
 def recipe(case: Case) -> str:
-    """The call as a standalone program."""
+    """Return the call as a standalone program."""
     lines = [f"# {case.command}"]
     if any(a.size > 5000 for a in case.inputs.values()):
         return f"{lines[0]}  (its inputs are too large to print)"
     lines += [f"{HEAD}rowgrad.set_num_threads({case.threads})", f"rowgrad.raw_ops.{case.op.name}("]
     for name, array in case.inputs.items():
-        form = case.disguises.get(name)
-        lines.append(f"    {name}={f'(lambda x: {DISGUISES[form]})({literal(array)})' if form else literal(array)},")
+        variant = case.disguises.get(name)
+        lines.append(
+            f"    {name}={f'(lambda x: {DISGUISES[variant]})({literal(array)})' if variant else literal(array)},"
+        )
     lines += [f"    {k}={v!r}," for k, v in case.attrs.items()]
     return "\n".join([*lines, ")" + ("  # and again, with out=" if case.reuse else "")])
 
 
 def literal(array: Array) -> str:
-    """An expression for this array."""
+    """Return an expression for this array."""
     name = array.dtype.name
     dtype = {"object": "object", "bfloat16": "ml_dtypes.bfloat16"}.get(name, f"np.dtype({name!r})")
     dtype = f"np.{array.dtype!r}" if array.dtype.names else dtype
@@ -636,12 +638,12 @@ def literal(array: Array) -> str:
 
 
 def work(part: int, parts: int, options: argparse.Namespace, notes: Any, channel: Connection) -> None:
-    """One child process: every parts-th call."""
+    """Run every parts-th call in a child process."""
     channel.send(first_failure(range(part, options.calls, parts), options.seed, options.op, notes, 3 * part))
 
 
 def run(options: argparse.Namespace, target: Callable[..., None] = work) -> int:
-    """Run all calls in child processes; returns 0 if every one passed."""
+    """Run all calls in child processes; return 0 if all passed."""
     context = multiprocessing.get_context("spawn")
     parts = max(1, min(options.processes, options.calls))
     notes = context.RawArray("q", 3 * parts)
@@ -688,7 +690,7 @@ def _watch(options: argparse.Namespace, notes: Any, children: dict[Connection, A
                 return f"a call does not end\n{_recipe(options, notes, part)}"
         if now - shown >= (1 if live else 10) or not waiting:
             shown = now
-            line = f"{done} of {options.calls} calls, {sum(notes[2::3])} refused, {done / (now - begin):.0f} calls/s"
+            line = f"{done} of {options.calls} calls, {sum(notes[2::3])} errors, {done / (now - begin):.0f} calls/s"
             print(f"\r{line:70}" if live else line, end="" if live and waiting else "\n", flush=True)
     return None
 

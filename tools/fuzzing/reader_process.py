@@ -30,9 +30,9 @@ def replay(name: str, paths: list[str]) -> int:
     return 0
 
 
-def from_its_folder() -> None:
-    """Let the package be imported again, from its sources: modules that an editable installation finds in its own way
-    are not seen by atheris, and without coverage nothing guides it. The extension cannot be loaded twice, and stays."""
+def import_from_sources() -> None:
+    """Import the package again from its sources: atheris does not instrument modules of an editable installation, and
+    without coverage nothing guides it. The extension cannot be loaded twice and stays."""
     import rowgrad._core
 
     for name in [n for n in sys.modules if n.split(".")[0] == "rowgrad" and n != rowgrad._core.__name__]:
@@ -45,8 +45,8 @@ def fuzz(name: str, arguments: list[str]) -> None:
     import atheris
     from json_mutations import changed
 
-    from_its_folder()
-    # What is not the library's has its own tests, and would slow everything by a factor.
+    import_from_sources()
+    # Other libraries have their own tests, and instrumenting them would be slow.
     with atheris.instrument_imports(include=["rowgrad"]):
         import readers
 
@@ -56,7 +56,7 @@ def fuzz(name: str, arguments: list[str]) -> None:
     def mutate(data: bytes, longest: int, seed: int) -> bytes:
         return changed(data, longest, seed) or atheris.Mutate(data, longest)
 
-    # A merge starts this program anew, by one word.
+    # A merge restarts this program from a single word.
     word = Path(__file__).parents[2] / "build" / "fuzz" / "again" / name
     word.parent.mkdir(parents=True, exist_ok=True)
     word.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, __file__, name])} "$@"\n')

@@ -36,7 +36,7 @@ from rowgrad.studio.studio import Studio
 
 ROOT = Path(__file__).parents[2]
 PARTING = b"\n--\n"
-MOST_ELEMENTS = 1 << 16  # of a tensor that is read: sizes are for other tests
+MOST_ELEMENTS = 1 << 16  # of a tensor that is read: other tests cover large sizes
 Reader = Callable[[bytes], None]
 READERS: dict[str, Reader] = {}
 
@@ -48,21 +48,21 @@ def reader(function: Reader) -> Reader:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A new temporary folder, in memory if possible."""
-    made = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    """Yield a new temporary folder, in memory if possible."""
+    fresh = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     try:
-        yield made
+        yield fresh
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def sections(data: bytes, count: int) -> list[bytes]:
-    """The sections of an input; missing ones are empty."""
+    """Return the sections of an input; missing ones are empty."""
     found = data.split(PARTING, count - 1)
     return found + [b""] * (count - len(found))
 
 
-def hold(condition: bool, what: str) -> None:
+def require(condition: bool, what: str) -> None:
     if not condition:
         raise AssertionError(what)
 
@@ -75,13 +75,13 @@ def page_text(data: bytes) -> None:
     """The text of a page: read, written, read again; checked, built, and opened in a session."""
     page = loads(data.decode("utf-8", "surrogateescape"))
     text = dumps(page)
-    hold(dumps(loads(text)) == text, "a page that was written is read as another")
-    hold(dumps(loads(dumps(page, browser=True))) == text, "a page for a browser is read as another")
+    require(dumps(loads(text)) == text, "a page that was written is read as another")
+    require(dumps(loads(dumps(page, browser=True))) == text, "a page for a browser is read as another")
     for one in page.pages if isinstance(page, Project) else [page]:
-        _judged(one)
+        _check_and_build(one)
 
 
-def _judged(page: Page) -> None:
+def _check_and_build(page: Page) -> None:
     checked = check(page)
     if checked.ok:
         ClientSession(build(page))
@@ -89,7 +89,7 @@ def _judged(page: Page) -> None:
 
 @reader
 def page_run(data: bytes) -> None:
-    """A page that is run once if no known shape is large."""
+    """A page that runs once if no known shape is large."""
     page = loads(data.decode("utf-8", "surrogateescape"))
     if isinstance(page, Project):
         return
@@ -101,7 +101,7 @@ def page_run(data: bytes) -> None:
 
 @reader
 def page_file(data: bytes) -> None:
-    """A page in a file with arrays beside it: the second section is the content of every file that it names."""
+    """A page in a file with array files: the second section is the content of every file that it names."""
     text, beside = sections(data, 2)
     digest = hashlib.sha256(beside).hexdigest().encode()
     with folder() as at:
@@ -121,10 +121,10 @@ def literal(data: bytes) -> None:
 
 @reader
 def enuspace(data: bytes) -> None:
-    """An enuSpace page, with the binary file beside it."""
-    drawn, binary = sections(data, 2)
+    """An enuSpace page and its binary file."""
+    drawing, binary = sections(data, 2)
     with folder() as at:
-        (at / "p.svg").write_bytes(drawn)
+        (at / "p.svg").write_bytes(drawing)
         if binary:
             (at / "p.dat").write_bytes(binary)
         imported = read_enuspace(at / "p.svg")
@@ -134,7 +134,7 @@ def enuspace(data: bytes) -> None:
 
 @reader
 def state(data: bytes) -> None:
-    """A state file: as it is, or as sections to be zipped, so that checksums do not hide later parts."""
+    """A state file: as it is, or as sections to be zipped, so that checksums do not stop the reader."""
     with folder() as at:
         path = at / "s.state"
         if data.startswith(b"PK"):
@@ -148,7 +148,7 @@ def state(data: bytes) -> None:
         found = load_state(path)
         save_state(at / "again", found.variables, found.counters, found.page)
         again = load_state(at / "again")
-        hold(found.counters == again.counters and list(found.variables) == list(again.variables), "another state")
+        require(found.counters == again.counters and list(found.variables) == list(again.variables), "another state")
 
 
 # -- parts of tables, and checkpoints --------------------------------------------------------------------------------
@@ -165,14 +165,14 @@ def npy_header(data: bytes) -> None:
 def safetensors_header(data: bytes) -> None:
     """Prefix the length of the header, unless the input begins with a zero and brings its own."""
     with folder() as at:
-        whole = data[1:] if data[:1] == b"\0" else _with_length(data)
-        (at / "p.safetensors").write_bytes(whole)
+        file = data[1:] if data[:1] == b"\0" else _with_length(data)
+        (at / "p.safetensors").write_bytes(file)
         files.read_safetensors_header(at / "p.safetensors")
 
 
 def _with_length(data: bytes) -> bytes:
-    head, _, rest = data.partition(b"\n-\n")
-    return len(head).to_bytes(8, "little") + head + rest
+    head, _, body_ = data.partition(b"\n-\n")
+    return len(head).to_bytes(8, "little") + head + body_
 
 
 @reader
@@ -200,9 +200,9 @@ def checkpoint(data: bytes) -> None:
         if blocks[:1] == b"\0":
             (at / "m.index").write_bytes(blocks[1:])
         else:
-            packed = blocks[:1] == b"\3"  # by Snappy
-            cut = blocks[1:].split(b"\n-\n")
-            raw = checkpoint_files.index_of([(block, int(packed)) for block in cut])
+            packed = blocks[:1] == b"\3"  # compressed by Snappy
+            parts_ = blocks[1:].split(b"\n-\n")
+            raw = checkpoint_files.index_of([(block, int(packed)) for block in parts_])
             (at / "m.index").write_bytes(raw)
         (at / "m.data-00000-of-00001").write_bytes(stored)
         found = Checkpoint(at / "m", verify=bool(len(data) % 2))
@@ -212,12 +212,12 @@ def checkpoint(data: bytes) -> None:
                 dtype, shape = found.dtype(name), found.shape(name)
                 if int(np.prod([float(d) for d in shape])) <= MOST_ELEMENTS:
                     read = found.read(name)
-                    hold(read.dtype == dtype and read.shape == shape, f"{name!r}: not the listed dtype and shape")
+                    require(read.dtype == dtype and read.shape == shape, f"{name!r}: not the listed dtype and shape")
 
 
 # -- Studio ----------------------------------------------------------------------------------------------------------
 
-_LATER = {"run", "resume", "step", "command", "watch", "restore"}  # they start what goes on after the answer
+_LATER = {"run", "resume", "step", "command", "watch", "restore"}  # these start work that continues after the response
 
 
 @reader
@@ -236,17 +236,17 @@ def studio_verb(data: bytes) -> None:
         studio = Studio(at)
         try:
             if verb not in _LATER:
-                _answered(studio, verb, body, file)
+                _respond(studio, verb, body, file)
         finally:
             studio.close()
 
 
-def _answered(studio: Studio, verb: str, body: bytes, file: bytes) -> None:
-    given: dict[str, Any] = parse_object(body, LIMITS)
+def _respond(studio: Studio, verb: str, body: bytes, file: bytes) -> None:
+    arguments: dict[str, Any] = parse_object(body, LIMITS)
     try:
-        answer = verbs.answer(studio, verb, given, file)
+        answer = verbs.answer(studio, verb, arguments, file)
     except (RequestError, verbs.UnknownVerbError):
-        return  # the server's own
+        return  # handled by the server
     json.dumps(answer, allow_nan=False)
 
 
@@ -254,6 +254,6 @@ PAGE = (ROOT / "examples/pages/02_sparse_segment_mean_grad.json").read_text()
 
 
 def one_input(name: str, data: bytes) -> None:
-    """Read it; any exception other than the library's errors is a finding."""
+    """Read one input; any exception other than the library's errors is a finding."""
     with suppress(OpError):
         READERS[name](data)

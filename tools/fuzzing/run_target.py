@@ -15,8 +15,8 @@ from typing import Any
 
 from targets import FINDINGS, ROOT, WORK, Target
 
-SHOWN_EVERY = 10.0  # seconds, where nobody looks at a terminal
-GRACE = 60.0  # that a target has left after its time, for loading and for its last input
+SHOWN_EVERY = 10.0  # seconds between lines without a terminal
+GRACE = 60.0  # seconds after its time for loading and for the last input
 _STATUS = re.compile(r"^#(\d+)\s.*?cov: (\d+) ft: (\d+) corp: (\d+)")
 _DONE = re.compile(r"^(?:stat::number_of_executed_units:\s+(\d+)|Done (\d+) runs|Executed (\d+) inputs)")
 _CALLS = re.compile(r"(\d+) of \d+ calls")
@@ -33,7 +33,7 @@ class Outcome:
     corpus: int = 0
     seed: int = 0
     finding: str = ""  # the input
-    again: str = ""  # the command that runs it
+    again: str = ""  # the command that repeats it
     log: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -46,22 +46,22 @@ def arguments(target: Target, seconds: float, seed: int) -> list[str]:
     target.grown.mkdir(parents=True, exist_ok=True)
     folders = [str(target.grown), *([str(target.seeds)] if target.seeds.is_dir() else [])]
     limits = [f"-max_total_time={max(1, round(seconds))}", "-timeout=30", "-rss_limit_mb=3000", f"-seed={seed}"]
-    kept = f"-artifact_prefix={FINDINGS}/{target.name}-"
-    return [*target.options, *limits, kept, "-print_final_stats=1", *folders]
+    artifacts = f"-artifact_prefix={FINDINGS}/{target.name}-"
+    return [*target.options, *limits, artifacts, "-print_final_stats=1", *folders]
 
 
 def run(target: Target, seconds: float, seed: int) -> Outcome:
-    """Run it for some seconds, or until a finding."""
+    """Run a target for some seconds, or until a finding."""
     return watch(target, arguments(target, seconds, seed), seconds, seed)
 
 
 def replay(target: Target) -> Outcome:
     """Run the committed corpus once."""
-    given = ["--replay", str(target.seeds)] if target.kind == "reader" else ["-runs=0", str(target.seeds)]
-    return watch(target, given, 600.0, 0)
+    options = ["--replay", str(target.seeds)] if target.kind == "reader" else ["-runs=0", str(target.seeds)]
+    return watch(target, options, 600.0, 0)
 
 
-def watch(target: Target, words: list[str], seconds: float, seed: int) -> Outcome:
+def watch(target: Target, command: list[str], seconds: float, seed: int) -> Outcome:
     FINDINGS.mkdir(parents=True, exist_ok=True)
     outcome = Outcome(target.name, target.level, seed=seed)
     log = WORK / "logs" / f"{target.label.replace(' ', '-')}.log"
@@ -69,8 +69,8 @@ def watch(target: Target, words: list[str], seconds: float, seed: int) -> Outcom
     outcome.log = str(log.relative_to(ROOT))
     environment = {**os.environ, **target.environment, "PYTHONPATH": python_path()}
     begin = time.monotonic()
-    # A group of its own: the reference's calls are made by a child, which must not outlive it.
-    process = subprocess.Popen([*target.command, *words], cwd=ROOT, env=environment, text=True, errors="replace",
+    # Its own process group: the reference's calls run in a child, which must not outlive it.
+    process = subprocess.Popen([*target.command, *command], cwd=ROOT, env=environment, text=True, errors="replace",
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
     stopped = threading.Event()
 
@@ -96,7 +96,7 @@ def watch(target: Target, words: list[str], seconds: float, seed: int) -> Outcom
     if code != 0 and not in_time:
         outcome.finding = outcome.finding or f"exit code {code}; {outcome.log} has what it said"
         path = ROOT / outcome.finding
-        outcome.again = target.again(path) if path.is_file() else " ".join([*target.command, *words])
+        outcome.again = target.again(path) if path.is_file() else " ".join([*target.command, *command])
     return outcome
 
 
@@ -112,7 +112,7 @@ def _follow(process: subprocess.Popen[str], target: Target, outcome: Outcome, lo
         for line in process.stdout:
             if not line.startswith("INFO: Instrumenting"):
                 file.write(line)
-            _learn(line, outcome)
+            _parse_status(line, outcome)
             now = time.monotonic()
             if now - shown >= (1.0 if live else SHOWN_EVERY):
                 shown = now
@@ -122,7 +122,7 @@ def _follow(process: subprocess.Popen[str], target: Target, outcome: Outcome, lo
         print("\r" + " " * 110 + "\r", end="")
 
 
-def _learn(line: str, outcome: Outcome) -> None:
+def _parse_status(line: str, outcome: Outcome) -> None:
     if found := _STATUS.match(line):
         outcome.executions, outcome.coverage, _, outcome.corpus = map(int, found.groups())
     elif found := _DONE.match(line):

@@ -88,9 +88,9 @@ def _tensors() -> tuple[bytes, bytes]:
 
 
 def safetensors_header() -> Iterator[bytes]:
-    head, rest = _tensors()
-    yield head + b"\n-\n" + rest
-    yield b"\0" + len(head).to_bytes(8, "little") + head + rest
+    head, values = _tensors()
+    yield head + b"\n-\n" + values
+    yield b"\0" + len(head).to_bytes(8, "little") + head + values
 
 
 def parts() -> Iterator[bytes]:
@@ -117,7 +117,7 @@ def checkpoint() -> Iterator[bytes]:
     for table in ({b"": files.header(), b"t": tensor}, {b"": files.header(), b"s": text, b"v": sliced}):
         block = files.block(sorted(table.items()))
         yield b"\2" + block + PARTING + one
-        yield b"\3" + files.varint(len(block)) + bytes([60 << 2, len(block) - 1]) + block + PARTING + one  # Snappy's
+        yield b"\3" + files.varint(len(block)) + bytes([60 << 2, len(block) - 1]) + block + PARTING + one  # Snappy
 
 
 def studio_body() -> Iterator[bytes]:
@@ -127,15 +127,15 @@ def studio_body() -> Iterator[bytes]:
 
 def studio_verb() -> Iterator[bytes]:
     page = json.loads(PAGE)
-    given = {"name": "page", "page": page, "window": "w", "base": "", "block": "op", "pin": "output"}
-    given |= {"from": "grad.output", "rows": [0, 2], "value": "{1, 2}", "text": "{{1, 2}, {3, 4}}"}
-    given |= {"dtype": "float32", "format": "python"}
+    arguments = {"name": "page", "page": page, "window": "w", "base": "", "block": "op", "pin": "output"}
+    arguments |= {"from": "grad.output", "rows": [0, 2], "value": "{1, 2}", "text": "{{1, 2}, {3, 4}}"}
+    arguments |= {"dtype": "float32", "format": "python"}
     names = "open save check candidates gradients hello new rename remove bring_back gallery picture pause stop reset"
     names += (
         " state snapshot snapshots parse cells describe sparse sparse_list sparse_cells window map trend trace export"
     )
     for name in names.split():
-        yield name.encode() + PARTING + json.dumps(given).encode()
+        yield name.encode() + PARTING + json.dumps(arguments).encode()
     for name in ("upload", "import"):
         yield PARTING.join([name.encode(), b'{"name": "x.npy"}', npy(np.ones((2, 2), np.float32))])
 

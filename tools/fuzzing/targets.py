@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 WORK = ROOT / "build" / "fuzz"
 FINDINGS = WORK / "findings"
 READING = Path(__file__).with_name("reader_process.py")
-KERNELS = [  # of cpp/fuzz; whether the row arithmetic, which there is for several levels, has a part in it
+KERNELS = [  # targets of cpp/fuzz, and whether they use the row arithmetic, which is compiled for several levels
     ("segment_forward", True),
     ("segment_gradient", True),
     ("fill_empty_rows", False),
@@ -57,24 +57,24 @@ class Target:
 
     @property
     def seeds(self) -> Path:
-        """The committed corpus."""
+        """Return the folder of the committed corpus."""
         return ROOT / "tests" / "corpus" / self.name
 
     @property
     def grown(self) -> Path:
-        """The corpus grown by runs on this machine."""
+        """Return the folder of the corpus that runs on this machine have grown."""
         return WORK / "corpus" / self.name
 
     def again(self, finding: Path) -> str:
-        """The command that repeats one input."""
+        """Return the command that repeats one input."""
         replay = ["--replay"] if self.kind == "reader" else []
         settings = [f"{name}={value}" for name, value in self.environment.items()]
-        words = [*self.command, *replay, str(finding)]
-        return shlex.join(settings + [str(Path(w).relative_to(ROOT)) if w.startswith(f"{ROOT}/") else w for w in words])
+        parts = [*self.command, *replay, str(finding)]
+        return shlex.join(settings + [str(Path(w).relative_to(ROOT)) if w.startswith(f"{ROOT}/") else w for w in parts])
 
 
 def levels() -> list[str]:
-    """The levels of the row arithmetic that this machine supports, the most general first."""
+    """Return the levels of the row arithmetic that this machine supports, the most general first."""
     found = ["baseline"]
     if platform.machine().lower() not in ("x86_64", "amd64") or not Path("/proc/cpuinfo").exists():
         return found
@@ -100,5 +100,5 @@ def reader_targets() -> list[Target]:
 
 
 def reference_target() -> Target:
-    """Random calls of every op, compared with tests/reference."""
+    """Return the target of random calls compared with tests/reference."""
     return Target("reference", [sys.executable, str(Path(__file__).with_name("random_calls.py"))], kind="reference")

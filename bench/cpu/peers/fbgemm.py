@@ -1,4 +1,4 @@
-"""FBGEMM's table-batched embeddings on the CPU: the forward, and a step: its gradient exists only fused with one."""
+"""FBGEMM's table-batched embeddings on the CPU: the forward, and a step, with which its gradient is fused."""
 
 from __future__ import annotations
 

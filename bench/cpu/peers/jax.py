@@ -21,7 +21,7 @@ def to_numpy(result: Any) -> list[np.ndarray[Any, Any]]:
 
 
 def parts(x: Arrays, name: str, weights: np.ndarray[Any, Any] | None) -> tuple[Any, ...]:
-    """Table or gradient, ids, segment ids, one over each bag's sum, weights or None; all on the device."""
+    """Return table or gradient, ids, segment ids, one over each bag's sum, weights or None; all on the device."""
     jax.config.update("jax_enable_x64", x["ids"].dtype == np.int64)
     total = np.bincount(x["segments"], weights, minlength=x["bags"])
     scale = jnp.asarray(1 / np.where(total == 0, 1, total), x["dtype"])[:, None]
@@ -31,29 +31,29 @@ def parts(x: Arrays, name: str, weights: np.ndarray[Any, Any] | None) -> tuple[A
 
 
 def bags(x: Arrays, weights: np.ndarray[Any, Any] | None) -> Callable[[], Any]:
-    def computed(table: Any, ids: Any, segments: Any, scale: Any, factors: Any) -> Any:
+    def compute(table: Any, ids: Any, segments: Any, scale: Any, factors: Any) -> Any:
         found = table[ids] if factors is None else table[ids] * factors
         return jax.ops.segment_sum(found, segments, x["bags"], indices_are_sorted=True) * scale
 
     arguments = parts(x, "table", weights)
-    run = jax.jit(computed)
+    run = jax.jit(compute)
     return lambda: run(*arguments).block_until_ready()
 
 
 def gradient(x: Arrays, weights: np.ndarray[Any, Any] | None) -> Callable[[], Any]:
     shape = (x["rows"], x["grad"].shape[1])
 
-    def computed(grad: Any, ids: Any, segments: Any, scale: Any, factors: Any) -> Any:
+    def compute(grad: Any, ids: Any, segments: Any, scale: Any, factors: Any) -> Any:
         share = (grad * scale)[segments]
         return jnp.zeros(shape, grad.dtype).at[ids].add(share if factors is None else share * factors)
 
     arguments = parts(x, "grad", weights)
-    run = jax.jit(computed)
+    run = jax.jit(compute)
     return lambda: run(*arguments).block_until_ready()
 
 
 def tiny_loop(x: Arrays) -> Callable[[], Any]:
-    """A thousand gathers and segment sums in a loop, each on what the one before gave."""
+    """Return a loop of a thousand gathers and segment sums, each on the result of the one before."""
     ids = jnp.arange(16)
 
     def step(_: Any, table: Any) -> Any:

@@ -42,7 +42,7 @@ def dense(x: Arrays) -> Callable[[], Any]:
     return lambda: OPS["SparseSegmentMeanGrad"](grad, x["ids"], x["segments"], x["rows"])
 
 
-def dense_kept(x: Arrays) -> Callable[[], Any]:
+def dense_reused(x: Arrays) -> Callable[[], Any]:
     grad = typed(x, "grad")
     buffer = rg.GradBuffer((x["rows"], grad.shape[1]), grad.dtype)
     return lambda: OPS["SparseSegmentMeanGrad"](grad, x["ids"], x["segments"], x["rows"], out=buffer)
@@ -92,7 +92,7 @@ def page_touch(x: Arrays) -> Callable[[], Any]:
 
 
 def pages_of_rows(rows: np.ndarray[Any, Any], width: int, page: int = 4096) -> np.ndarray[Any, Any]:
-    """The offset of a byte on every page that holds rows of `width` bytes, in a page-aligned table."""
+    """Return the offset of a byte on every page that contains rows of `width` bytes, in a page-aligned table."""
     first, last = rows.astype(np.int64) * width // page, (rows.astype(np.int64) * width + width - 1) // page
     most = int((last - first).max(initial=0)) + 1
     pages = np.unique(np.minimum(first[:, None] + np.arange(most), last[:, None]))
@@ -104,8 +104,8 @@ def slice_(x: Arrays) -> Callable[[], Any]:
 
 
 def slice_grad(x: Arrays) -> Callable[[], Any]:
-    cut = slice_(x)()
-    return lambda: OPS["SparseSliceGrad"](cut.output_values, x["indices"], x["start"], cut.output_indices)
+    sliced = slice_(x)()
+    return lambda: OPS["SparseSliceGrad"](sliced.output_values, x["indices"], x["start"], sliced.output_indices)
 
 
 def fill(x: Arrays) -> Callable[[], Any]:
@@ -140,7 +140,7 @@ def tiny(x: Arrays) -> Callable[[], Any]:
     return thousand
 
 
-LR, EPS = 1e-4, 1e-8  # of the training steps: small, so that answers stay comparable
+LR, EPS = 1e-4, 1e-8  # of the training steps: small, so that results stay comparable
 
 
 def train(x: Arrays) -> Callable[[], Any] | None:
@@ -225,7 +225,7 @@ def thousand(call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-    """A compiled call on arrays that are already on the device."""
+    """Return a compiled call on arrays that are already on the device."""
     import jax
 
     run = jax.jit(function)
@@ -234,7 +234,7 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]
 
 
 def jax_arrays(x: Arrays, name: str) -> tuple[Any, Any, Any]:
-    """Table or gradient, ids, segment ids."""
+    """Return table or gradient, ids, segment ids."""
     import jax
     import jax.numpy as jnp
 
@@ -253,7 +253,7 @@ def dense_jit(x: Arrays) -> Callable[[], Any]:
 
 
 def rows_jit(x: Arrays) -> Callable[[], Any]:
-    """Unique rows, in an output a quarter larger than their number."""
+    """Return unique rows, in an output a quarter larger than their number."""
     gradient, size = OPS["SparseSegmentMeanGradV2"], len(np.unique(x["ids"])) * 5 // 4
     call = compiled(lambda *args: tuple(gradient(*args, x["rows"], size=size)), *jax_arrays(x, "grad"))
 
@@ -265,7 +265,7 @@ def rows_jit(x: Arrays) -> Callable[[], Any]:
 
 
 def zeros_jit(x: Arrays) -> Callable[[], Any]:
-    """The table of a gradient, filled with a number that is an argument of the program."""
+    """Return the table of a gradient, filled with a number that is an argument of the program."""
     import jax.numpy as jnp
 
     shape = (x["rows"], x["grad"].shape[1])
@@ -273,7 +273,7 @@ def zeros_jit(x: Arrays) -> Callable[[], Any]:
 
 
 def tiny_jit(x: Arrays) -> Callable[[], Any]:
-    """A thousand calls in a loop, each on the result of the one before."""
+    """Return a loop of a thousand calls, each on the result of the one before."""
     import jax
     import jax.numpy as jnp
 
@@ -285,7 +285,7 @@ def tiny_jit(x: Arrays) -> Callable[[], Any]:
 
 
 KINDS: dict[str, Callable[[Arrays], Callable[[], Any] | None]] = {
-    "forward": forward, "weighted": weighted, "dense": dense, "dense_kept": dense_kept, "rows": rows,
+    "forward": forward, "weighted": weighted, "dense": dense, "dense_kept": dense_reused, "rows": rows,
     "rows_planned": rows_planned, "weighted_dense": weighted_dense, "page_touch": page_touch,
     "slice": slice_, "slice_grad": slice_grad, "fill": fill, "fill_grad": fill_grad, "add": add, "add_grad": add_grad,
     "tiny": tiny, "train": train, "train_tables": train_tables, "tiny_torch": tiny_torch,

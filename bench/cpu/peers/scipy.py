@@ -1,4 +1,4 @@
-"""SciPy: bags as a CSR matrix, made beforehand, times the table; its transpose times the gradient, one thread."""
+"""SciPy: bags as a precomputed CSR matrix times the table; its transpose times the gradient; one thread."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def to_numpy(result: Any) -> list[np.ndarray[Any, Any]]:
 
 
 def matrix(x: Arrays, weights: np.ndarray[Any, Any] | None) -> Any:
-    """Bags × rows: each id's share of its bag, 1/n or w/Σw."""
+    """Return bags × rows: each id's share of its bag, 1/n or w/Σw."""
     total = np.bincount(x["segments"], weights, minlength=x["bags"])
     share = (1 if weights is None else weights) / total[x["segments"]]
-    offsets = x["offsets"].astype(x["ids"].dtype)  # of one width, or SciPy widens both
+    offsets = x["offsets"].astype(x["ids"].dtype)  # same width, otherwise SciPy widens both
     return scipy.sparse.csr_array((share.astype(x["dtype"]), x["ids"], offsets), (x["bags"], x["rows"]))
 
 

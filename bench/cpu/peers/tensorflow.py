@@ -1,4 +1,4 @@
-"""TensorFlow's raw ops on tensors, results left where they are: no copy to NumPy is timed."""
+"""TensorFlow's raw ops on tensors; copies of results to NumPy are not timed."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def slice_(x: Arrays) -> Callable[[], Any]:
 
 
 def slice_grad(x: Arrays) -> Callable[[], Any]:
-    cut = slice_(x)()
+    sliced = slice_(x)()
     i, start = t(x, "indices", "start")
-    g, o = cut.output_values, cut.output_indices
+    g, o = sliced.output_values, sliced.output_indices
     return lambda: R.SparseSliceGrad(backprop_val_grad=g, input_indices=i, input_start=start, output_indices=o)
 
 
