@@ -599,8 +599,8 @@ def test_inconsistent_indices_raise(tmp_path: Path, case: str) -> None:
 
 def copies(size: int) -> bytes:
     """Return Snappy's densest encoding: one byte, then copies of 64 bytes of it."""
-    times, keys = divmod(size - 1, 64)
-    return varint(size) + b"\0a" + bytes([63 << 2 | 2, 1, 0]) * times + bytes([0, 97]) * keys
+    times, rest = divmod(size - 1, 64)
+    return varint(size) + b"\0a" + bytes([63 << 2 | 2, 1, 0]) * times + bytes([0, 97]) * rest
 
 
 @pytest.mark.usefixtures("_limit_memory")

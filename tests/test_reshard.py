@@ -592,24 +592,24 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     monkeypatch.chdir(tmp_path)
     table = numbers(9)
     write_safetensors(Path("s"), [{"w": rows, "step": np.array(3)} for rows in split_rows(table, 2, "mod")])
-    message = ["reshard", "s", "t", "--parts", "4", "--strategy", "div", "--from-strategy", "mod"]
-    assert main([*message, "--format", "npy", "--tensor", "table=w", "--tensor", "step"]) == 0
+    arguments = ["reshard", "s", "t", "--parts", "4", "--strategy", "div", "--from-strategy", "mod"]
+    assert main([*arguments, "--format", "npy", "--tensor", "table=w", "--tensor", "step"]) == 0
     shown = capsys.readouterr()
     assert shown.out.splitlines() == [
         "table  float32[9,3]", "step  int64[], in every part", "9 rows in 4 parts by div, as .npy in t"
     ]  # fmt: skip
     assert shown.err == ""
     assert np.concatenate(read_npy(Path("t"), np.float32)).tolist() == table.tolist()
-    assert main(message) == 3
+    assert main(arguments) == 3
     assert re.fullmatch(r"rowgrad reshard: .*/t: the folder is not empty; .*\n", capsys.readouterr().err)
-    assert main([*message, "--overwrite", "--json"]) == 0
+    assert main([*arguments, "--overwrite", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["target"], printed["parts"], printed["files"]) == ("t", 4, "safetensors")
     assert printed == json.loads(Path("t/parts.json").read_text()) | {"target": "t"}
-    assert main([*message[:-2], "--overwrite"]) == 1
+    assert main([*arguments[:-2], "--overwrite"]) == 1
     assert "Pass from_strategy=" in capsys.readouterr().err
     assert main(["reshard", "nowhere", "t", "--parts", "1", "--strategy", "div"]) == 3
-    assert main([*message, "--tensor", "a=w", "--tensor", "a=step"]) == 2
+    assert main([*arguments, "--tensor", "a=w", "--tensor", "a=step"]) == 2
     assert main(["reshard", "s", "t", "--strategy", "div"]) == 2
 
 

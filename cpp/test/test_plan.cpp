@@ -4,7 +4,7 @@
 
 #include "expect.h"
 #include "random.h"
-#include "rowgrad/plan.h"
+#include "rowgrad/radix_sort.h"
 #include "rowgrad/sorted_batch.h"
 
 using namespace rowgrad;

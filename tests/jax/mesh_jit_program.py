@@ -77,12 +77,12 @@ def on_one_device(f: Any) -> Any:
 
 
 def expect_error(f: Any, inputs: Any, specs: Any, message: str) -> None:
-    error_text = ""
+    caught = ""
     try:
         compiled(f, inputs, specs)
     except (jax.errors.JaxRuntimeError, ValueError) as error:
-        error_text = str(error)
-    assert message in error_text, (specs, error_text)
+        caught = str(error)
+    assert message in caught, (specs, caught)
 
 
 def look_up(table: Any, ids: Any, weights: Any, case: Any) -> Any:
@@ -153,11 +153,11 @@ def test_flat_ids_are_gathered_with_a_warning() -> None:
 
     inputs = TABLE, IDS.reshape(-1), SEGMENTS
     for f in (by_table, by_op, by_segments):
-        with warnings.catch_warnings(record=True) as error_text:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             check(f, inputs, (WHOLE, X, X), [None])
-        assert "gathered on every device" in str(error_text[0].message), error_text
-        assert "Pass ids to embedding_bag as a matrix" in str(error_text[0].message), error_text
+        assert "gathered on every device" in str(caught[0].message), caught
+        assert "Pass ids to embedding_bag as a matrix" in str(caught[0].message), caught
         check(f, inputs, (WHOLE, WHOLE, WHOLE), [None])
         check(f, inputs, (BY_COLUMNS, WHOLE, WHOLE), [BY_COLUMNS if MODE != "explicit" else None])
         for specs in ((X, WHOLE, WHOLE), (X, X, X)):

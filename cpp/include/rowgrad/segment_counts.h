@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "rowgrad/ids.h"
-#include "rowgrad/plan.h"
+#include "rowgrad/radix_sort.h"
 #include "rowgrad/reduction.h"
 
 namespace rowgrad {

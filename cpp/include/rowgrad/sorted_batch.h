@@ -1,7 +1,7 @@
 // A batch of ids sorted by row, with 32-bit entries if its numbers fit.
 #pragma once
 #include "rowgrad/ids.h"
-#include "rowgrad/plan.h"
+#include "rowgrad/radix_sort.h"
 
 namespace rowgrad {
 
