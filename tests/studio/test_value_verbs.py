@@ -362,9 +362,7 @@ def test_archives_are_bounded_before_they_are_unpacked(client: StudioClient, mon
         with pytest.raises(InvalidArgumentError, match=f"unsupported compression method {method}; NumPy uses 0 and 8"):
             client.call("upload", {"name": "a.npz"}, archive([("a.npy", one)], method))
     monkeypatch.setattr("rowgrad.studio.value_input.MOST_CELLS", 3)
-    with pytest.raises(
-        InvalidArgumentError, match=r"it has about 4 cells; at most 3 are allowed; save it as a \.npy file"
-    ):
+    with pytest.raises(InvalidArgumentError, match=r"it has about 4 cells; the limit is 3; save it as a \.npy file"):
         client.call("upload", {"name": "t.csv"}, b"1,2\n3,4\n")
 
 

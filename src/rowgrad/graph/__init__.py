@@ -1,4 +1,4 @@
-"""Pages of blocks, as graphs that run: `Scope`, `ops`, `ClientSession`, in the manner of TensorFlow's C++ client.
+"""Pages of blocks, and graphs that run them: `Scope`, `ops` and `ClientSession`, like TensorFlow's C++ client.
 
 >>> from rowgrad.graph import ClientSession, Const, Scope, ops
 >>> root = Scope.new_root_scope()

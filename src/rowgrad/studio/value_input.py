@@ -319,7 +319,7 @@ def _table_file(raw: bytes, separator: str | None, dtype: str | None) -> Array:
         raise PageError("", f"it is not UTF-8 text: byte {error.start}") from None
     count = text.count("\n") + sum(text.count(c) for c in ((separator,) if separator else ",;\t "))
     if count > MOST_CELLS:
-        raise PageError("", f"it has about {count} cells; at most {MOST_CELLS} are allowed; save it as a .npy file")
+        raise PageError("", f"it has about {count} cells; the limit is {MOST_CELLS}; save it as a .npy file")
     rows = rows_of(text, separator)
     if not rows:
         raise PageError("", "it has no cells")
