@@ -162,7 +162,7 @@ def test_recording_rejects_unknown_memory() -> None:
     hidden = torch.zeros(8)
     with pytest.raises(NotImplementedError, match="zero_on_side_stream"):
         record(device, [], 0, lambda d: d.zero_on_side_stream(hidden))
-    with pytest.raises(AssertionError, match="outside of the given tensors"):
+    with pytest.raises(AssertionError, match="outside of `tensors`"):
         record(device, [torch.zeros(3)], 0, lambda d: d.zero(hidden))
 
 
