@@ -76,7 +76,7 @@ def narrow_gradients(kind: str, x: dict[str, Any]) -> Iterator[np.ndarray]:
     """Yield gradients of tables of up to four columns, which have a specialized algorithm per pair of id dtypes."""
     rows = len(x["table"])
     for columns in range(1, 5):
-        assert _core.way(len(x["ids"]), rows, columns, 8) == "narrow"
+        assert _core.gradient_algorithm(len(x["ids"]), rows, columns, 8) == "narrow"
         grad = np.ascontiguousarray(x["grad"][:, :columns])
         for ids_dtype, segments_dtype in ((np.int32, np.int64), (np.int64, np.int32)):
             ids, segments = x["ids"].astype(ids_dtype), x["segments"].astype(segments_dtype)

@@ -11,7 +11,7 @@
 
 #include "../kernels/kernels.h"
 #include "rowgrad/float_mode.h"
-#include "rowgrad/kept_output.h"
+#include "rowgrad/reused_output.h"
 #include "rowgrad/parallel.h"
 #include "rowgrad/rows.h"
 #include "rowgrad/sparse_segment.h"
@@ -265,7 +265,7 @@ NB_MODULE(_core, m) {
   m.def("recycled", &bytes_from<allocate_scratch, release_scratch>);
   m.def("zeroed", &bytes_from<allocate_zeros, release_zeros>);
   // Returns the algorithm that a dense or row-sparse gradient uses.
-  m.def("way", [](std::int64_t ids, std::int64_t rows, std::int64_t cols, std::int64_t bytes_per_sum) {
+  m.def("gradient_algorithm", [](std::int64_t ids, std::int64_t rows, std::int64_t cols, std::int64_t bytes_per_sum) {
     const auto algorithm = choose_algorithm(Order::sequential, ids, rows, 1, cols, bytes_per_sum);
     return algorithm == GradientAlgorithm::sorted ? "sorted" : "narrow";
   });

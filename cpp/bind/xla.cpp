@@ -21,7 +21,7 @@
 #include "../kernels/kernels.h"
 #include "../third_party/xla/ffi/api/c_api.h"
 #include "rowgrad/float_mode.h"
-#include "rowgrad/kept_output.h"
+#include "rowgrad/reused_output.h"
 #include "rowgrad/parallel.h"
 
 namespace nb = nanobind;
@@ -384,7 +384,7 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) noexcept {
 
 void bind_xla(nb::module_& m) {
   m.def("xla_handler", [] { return nb::capsule(reinterpret_cast<void*>(&handle)); });
-  m.def("set_xla_words", [](nb::object function) { fault_message() = std::move(function); });
+  m.def("set_xla_messages", [](nb::object function) { fault_message() = std::move(function); });
   m.def("set_xla_checker", [](nb::object function) { checker() = std::move(function); });
 }
 

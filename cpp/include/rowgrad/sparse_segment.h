@@ -7,7 +7,7 @@
 
 #include "rowgrad/dispatch.h"
 #include "rowgrad/ids.h"
-#include "rowgrad/kept_output.h"
+#include "rowgrad/reused_output.h"
 #include "rowgrad/narrow_gradient.h"
 #include "rowgrad/sorted_batch.h"
 

@@ -18,7 +18,7 @@ _COUNT_UNNAMED = Kernel(_FILE, "count_unnamed", THREADS)
 _SPLIT = Kernel(_FILE, "split_grad", THREADS, BY_WIDTH)
 _ADD_REST = Kernel(_FILE, "add_rest", 256, [(t,) for t in (*FLOATS, *COMPLEX)])
 _ADD_REST_INTEGERS = Kernel(_FILE, "add_rest_integers", 512, [(t,) for t in INTEGERS])
-_FILL_NAMED = Kernel(_FILE, "fill_named", THREADS, BY_WIDTH)
+_FILL_LISTED_ROWS = Kernel(_FILE, "fill_listed_rows", THREADS, BY_WIDTH)
 _ADD_NAMED = Kernel(_FILE, "add_named", 256, [(t,) for t in ALL_NUMBERS])
 
 
@@ -126,7 +126,7 @@ def fill_empty_rows_grad_grad(call: Call) -> tuple[Tensor, ...]:
         "map": index_map.data_ptr(), "size": size, "values": values.data_ptr(), "to": out.data_ptr(),
         **{name: tensor.data_ptr() for name, tensor in found.items()},
     }  # fmt: skip
-    _FILL_NAMED.launch(
+    _FILL_LISTED_ROWS.launch(
         call.device, grid_of(call, positions), unit_of(out), default_value=default_value.data_ptr(),
         positions=positions, **fields,
     )  # fmt: skip

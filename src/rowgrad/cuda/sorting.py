@@ -96,7 +96,7 @@ _TILE_THREADS, _ROWS_TILE, _PAST = 512, 2048, 96
 _CHECK_BLOCKS = 2  # per processor, of the kernel that validates ids
 _MAX_IDS, _MAX_ROWS = 1 << 30, 1 << 31
 _ITEMS = (4, 8, 16)
-_LOOK = Kernel("sorting.cuh", "look_at_ids", 512)
+_SCAN_IDS = Kernel("sorting.cuh", "scan_ids", 512)
 _VARIANTS = [(4, 1), (8, 1), (16, 1), (16, 2)]  # items per thread, blocks per multiprocessor
 _PASS = Kernel(
     "sorting.cuh", "sort_pass", _TILE_THREADS,
@@ -221,7 +221,7 @@ class SortedIds:
         id_fields: dict[str, Any] = {"ids": ids.data_ptr(), "ids_wide": is_wide(ids)}
         segment_list = 0 if segments is None else segments.data_ptr()
         segments_wide = 0 if segments is None else is_wide(segments)
-        _LOOK.launch(
+        _SCAN_IDS.launch(
             device, min(blocks_for(self.size, 2048), device.processors * _CHECK_BLOCKS), (), digits.passes * bins * 16,
             **id_fields, segments=segment_list, segments_wide=segments_wide, size=self.size, rows=self.rows,
             sources=self.sources, passes=digits.passes, bits=digits.bits, histograms=at["histograms"],

@@ -150,7 +150,7 @@ _IS_SQUARED: dict[int, int] = {Reduction.mean: 0, Reduction.sqrtn: 1}  # 1: tota
 _ROUNDS: dict[int, bool] = {Rounding.each_add: True, Rounding.at_end: False}
 _FILE = "weighted_segment.cuh"
 _CHECK_WEIGHTED = Kernel(_FILE, "check_weighted", THREADS)
-_BRING = Kernel(_FILE, "bring_weights", THREADS, [(w, a) for w in FLOATS for a in ("float", "double")])
+_CONVERT_WEIGHTS = Kernel(_FILE, "convert_weights", THREADS, [(w, a) for w in FLOATS for a in ("float", "double")])
 _TOTAL = Kernel(_FILE, "total_weights", THREADS, [("float",), ("double",)])
 _BAGS = Kernel(_FILE, "weighted_bags", THREADS, column_variants(FLOATS))
 _LONG_BAGS = Kernel(_FILE, "weighted_long_bags", LONG_THREADS, [(t,) for t in FLOATS])
@@ -322,7 +322,7 @@ def _convert_weights(
     size = weights.numel()
     converted = call.empty(size, dtype=dtype)
     in_order = indices if positions is None else call.empty(size, dtype=indices.dtype)
-    _BRING.launch(
+    _CONVERT_WEIGHTS.launch(
         call.device, min(blocks_for(size, THREADS), call.device.processors * 8), (TYPE[weights.dtype], TYPE[dtype]),
         weights=weights.data_ptr(), indices=indices.data_ptr(), wide_indices=is_wide(indices),
         positions=0 if positions is None else positions.data_ptr(), size=size, brought=converted.data_ptr(),

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from .._catalog.spec import CATALOG, Aval, Op
-from .._core import faults, kernels, set_xla_checker, set_xla_words, xla_handler
+from .._core import faults, kernels, set_xla_checker, set_xla_messages, xla_handler
 from .._runtime.numpy_runner import CODE, CODE_NAME, KERNEL, constants_of
 from .._runtime.validation import infer
 from ..errors import OpError, make_error, with_notes
@@ -121,5 +121,5 @@ def _is_call_of(op: Op, constants: list[int], inputs: list[tuple[Aval, Any]], ou
 
 
 set_xla_checker(_check)
-set_xla_words(_message)
+set_xla_messages(_message)
 jax.ffi.register_ffi_target(_TARGET, xla_handler(), platform="cpu")

@@ -258,7 +258,7 @@ DEVICE void add_rest_integers(const AddRestIntegers& p) {
   if (threadIdx.x == 0) *reinterpret_cast<T*>(p.sum) = T(sum);
 }
 
-struct FillNamed {
+struct FillListedRows {
   const int64_t* map;
   int64_t size;
   const uint8_t* values;
@@ -273,7 +273,7 @@ struct FillNamed {
 // Writes the default to unmapped positions and the value to all others, except for maps with a repeated position, which
 // `add_named` handles.
 template <class U>
-DEVICE void fill_named(const FillNamed& p) {
+DEVICE void fill_listed_rows(const FillListedRows& p) {
   if (is_raised(p.checks)) return;
   const U default_value = *reinterpret_cast<const U*>(p.default_value);
   const U* values = reinterpret_cast<const U*>(p.values);

@@ -1,6 +1,6 @@
 // Sorts ids by row: a stable radix sort over only the bits that the table needs, and where rows begin.
 //
-//   look_at_ids  reads every id once: validates it, counts digits, and counts the ids of each segment;
+//   scan_ids  reads every id once: validates it, counts digits, and counts the ids of each segment;
 //   sort_pass    sorts by one digit: tiles of ids count their digits, wait for the counts of earlier tiles, and write;
 //   find_rows    scans the sorted list: which entries begin a row, and the rows before each chunk of entries.
 //
@@ -21,7 +21,7 @@ DEVICE uint64_t read_state(const uint64_t* p) { return *static_cast<const volati
 DEVICE void publish(uint32_t* p, uint32_t value) { *static_cast<volatile uint32_t*>(p) = value; }
 DEVICE void publish(uint64_t* p, uint64_t value) { *static_cast<volatile uint64_t*>(p) = value; }
 
-struct LookAtIds {
+struct ScanIds {
   const void* ids;
   int64_t ids_wide;
   const void* segments;
@@ -44,7 +44,7 @@ struct LookAtIds {
 // Reports the first fault as a single thread would find it. `order`: 0 id and segment in turn; 1 the last segment
 // first, as in TensorFlow's gradients; 2 then all segments, as in its dense Mean and SqrtN gradients; 3 segment and id
 // in turn.
-DEVICE void report_bad_id(const LookAtIds& p) {
+DEVICE void report_bad_id(const ScanIds& p) {
   const Ids ids{p.ids, p.ids_wide != 0}, segments{p.segments, p.segments_wide != 0};
   const bool has_segments = p.segments != nullptr;
   const bool is_gradient = p.order == 1 || p.order == 2;
@@ -63,7 +63,7 @@ DEVICE void report_bad_id(const LookAtIds& p) {
 
 // Validates and counts the ids of a block; returns whether one was bad. I and S are the types of ids and segments.
 template <class I, class S>
-DEVICE bool count_ids(const LookAtIds& p, uint32_t* found) {
+DEVICE bool count_ids(const ScanIds& p, uint32_t* found) {
   constexpr int kAtOnce = 8;  // loads in flight
   const I* ids = static_cast<const I*>(p.ids);
   const S* segments = static_cast<const S*>(p.segments);
@@ -107,7 +107,7 @@ DEVICE bool count_ids(const LookAtIds& p, uint32_t* found) {
   return bad;
 }
 
-DEVICE void look_at_ids(const LookAtIds& p) {
+DEVICE void scan_ids(const ScanIds& p) {
   SHARED;
   uint32_t* found = reinterpret_cast<uint32_t*>(shared_memory);
   const int bins = int(p.passes) << p.bits;

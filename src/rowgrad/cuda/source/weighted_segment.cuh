@@ -41,7 +41,7 @@ DEVICE void check_weighted(const CheckWeighted& p) {
   report(p.fault, p.alarm, fault_segment_not_in_grad, i, segments[i], p.segment_rows);
 }
 
-struct BringWeights {
+struct ConvertWeights {
   const void* weights;
   const void* indices;
   int64_t wide_indices;
@@ -55,7 +55,7 @@ struct BringWeights {
 // Converts weights of type W to the accumulator's type, in the order of `positions`, and copies indices, if any, in
 // that order. If `positions` is null, converts the weights only, in input order.
 template <class W, class A>
-DEVICE void bring_weights(const BringWeights& p) {
+DEVICE void convert_weights(const ConvertWeights& p) {
   if (is_raised(p.checks)) return;
   const W* weights = static_cast<const W*>(p.weights);
   const Ids indices{p.indices, p.wide_indices != 0};
