@@ -40,7 +40,7 @@ def test_every_kernel_has_a_form_or_needs_data() -> None:
 
 def test_what_needs_data_is_refused() -> None:
     call = prepare_sample("SparseSegmentSum")
-    with pytest.raises(ValueError, match="SparseSegmentSum has as many output rows as its data says"):
+    with pytest.raises(ValueError, match="SparseSegmentSum cannot be compiled"):
         portable.run(call.op, call.arrays, *call[2:])
 
 
