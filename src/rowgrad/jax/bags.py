@@ -144,7 +144,9 @@ def read_num_bags(num_bags: Any) -> int | None:
         raise make_error("host_traced", argument="num_bags")
     number, most = np.asarray(num_bags), np.iinfo(np.int32).max
     if number.ndim or number.dtype.kind not in "iu" or not 0 <= number <= most:
-        raise make_error("bags_unfit", argument="num_bags", value=repr(num_bags), bound=f"an int from 0 to {most}")
+        raise make_error(
+            "bags_unfit", argument="num_bags", value=repr(num_bags), bound=f"an int of at least 0 and at most {most}"
+        )
     return operator.index(num_bags)
 
 
