@@ -117,7 +117,7 @@ def _in_process(point: Point, kind: str, repeats: int, threads: int | None) -> M
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     measured: Measured = json.loads(done.stdout)
     measured["regime"] = fit.regime(measured["working_set"], machine.cache_sizes())
-    if kind != "forward" and _core.way(point.ids, point.rows, point.cols, 4) == "narrow":
+    if kind != "forward" and _core.gradient_algorithm(point.ids, point.rows, point.cols, 4) == "narrow":
         measured["regime"] = "narrow"  # another algorithm, so another law
     measured["bytes_per_id"] = bytes_per_id(point, measured["extra_bytes"])
     return measured

@@ -77,7 +77,7 @@ def test_shards_in_a_parameter_list(requires_grad: bool) -> None:
 
 def test_vjp_of_tensors_points_to_autograd() -> None:
     ids = rg.SparseTensor([[0, 0]], np.array([1]), [1, 1])
-    with pytest.raises(TypeError, match=r"vjp: .* got torch.Tensor; torch.autograd"):
+    with pytest.raises(TypeError, match=r"vjp: .* got torch.Tensor; use torch.autograd"):
         rg.vjp(rg.safe_embedding_lookup_sparse, (torch.ones(4, 2), ids), np.ones((1, 2), np.float32))
 
 
