@@ -59,7 +59,7 @@ def xla_handler() -> Any:
     """The handler of XLA's custom calls, as a capsule."""
 
 def set_xla_checker(check: Callable[[list[int], list[list[int]], list[list[int]]], str]) -> None:
-    """Set the function that checks XLA calls against the catalogue: script, argument shapes, result shapes; "" is valid."""
+    """Set the function that checks XLA calls against the catalogue: script, argument and result shapes; "" is valid."""
 
 def set_xla_messages(message: Callable[[str, int, int, int, int, str], str]) -> None:
     """Set the function that returns the error text of an XLA call: op, fault, position, value, bound, arguments."""
