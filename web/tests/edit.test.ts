@@ -20,7 +20,7 @@ describe("ends of wires", () => {
   });
   it("have a block, a pin and an index", () => {
     expect(parseEnd("scope/a.b.out[2]")).toEqual({ block: "scope/a.b", pin: "out", index: 2 });
-    expect(() => parseEnd("nothing")).toThrow(/no end/);
+    expect(() => parseEnd("nothing")).toThrow(/not an end of a wire/);
   });
 });
 
