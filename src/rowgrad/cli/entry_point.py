@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from .errors import OK, UsageError
 from .parser import MODULES, make_parser
-from .terminal import emit
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def tour(options: argparse.Namespace) -> int:
     """Compute every operator on a small example."""
     from ..tour import run_tour
+    from .terminal import emit
 
     if not options.json:
         run_tour(sys.stdout)
