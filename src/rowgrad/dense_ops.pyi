@@ -666,7 +666,7 @@ def Max(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The largest element along dimensions; −∞ or the dtype's lowest if there are none."""
+    """The largest element along dimensions; −∞ or the dtype's lowest for empty dimensions."""
 
 max = Max
 ReduceMax = Max
@@ -680,7 +680,7 @@ def Min(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The smallest element along dimensions; ∞ or the dtype's highest if there are none."""
+    """The smallest element along dimensions; ∞ or the dtype's highest for empty dimensions."""
 
 min = Min
 ReduceMin = Min
@@ -694,7 +694,7 @@ def All(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """Whether all elements along dimensions are true; true if there are none."""
+    """Whether all elements along dimensions are true; true for empty dimensions."""
 
 all = All
 ReduceAll = All
@@ -708,7 +708,7 @@ def Any(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """Whether any element along dimensions is true; false if there are none."""
+    """Whether any element along dimensions is true; false for empty dimensions."""
 
 any = Any
 ReduceAny = Any

@@ -8,9 +8,9 @@ tracebacks print.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Self, get_args
 
-from ._error_messages import MESSAGES, Message, mentioned
+from ._error_messages import MESSAGES, Kind, Message, mentioned
 
 _FACTS = ("argument", "position", "value", "bound")
 
@@ -181,21 +181,7 @@ def shape_text(shape: tuple[int | None, ...]) -> str:
     return "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"
 
 
-_CLASSES: dict[str, type[OpError]] = {
-    kind.__name__: kind
-    for kind in (
-        InvalidArgumentError,
-        RowArithmeticError,
-        NotFoundError,
-        InternalError,
-        UnimplementedError,
-        ResourceExhaustedError,
-        CheckpointError,
-        CheckpointNotFoundError,
-        TensorNotFoundError,
-        ShardError,
-    )
-}
+_CLASSES: dict[str, type[OpError]] = {name: globals()[name] for name in get_args(Kind)}
 
 
 def make_error(key: str, has: tuple[str, ...] = (), **facts: Any) -> OpError:

@@ -91,18 +91,18 @@ _reduction(
     f"The product along dimensions.\n\n{_SHORT}",
     **_R,
 )
-for _name, _word, _none in (
+for _name, _word, _empty in (
     ("Max", "largest", "−∞ or the dtype's lowest"),
     ("Min", "smallest", "∞ or the dtype's highest"),
 ):
     _reduction(
         _name,
         _extreme,
-        f"The {_word} element along dimensions; {_none} if there are none.\n\nEqual extremes share the gradient.",
+        f"The {_word} element along dimensions; {_empty} for empty dimensions.\n\nEqual extremes share the gradient.",
         **_R,
     )
-_reduction("All", None, "Whether all elements along dimensions are true; true if there are none.", **_B)
-_reduction("Any", None, "Whether any element along dimensions is true; false if there are none.", **_B)
+_reduction("All", None, "Whether all elements along dimensions are true; true for empty dimensions.", **_B)
+_reduction("Any", None, "Whether any element along dimensions is true; false for empty dimensions.", **_B)
 
 
 def _spread_rule(x: Known) -> tuple[Shape, ...]:

@@ -1256,7 +1256,7 @@ def Max(
     axis: _Wire,
     keep_dims: bool = False,
 ) -> Placed:
-    """The largest element along dimensions; −∞ or the dtype's lowest if there are none."""
+    """The largest element along dimensions; −∞ or the dtype's lowest for empty dimensions."""
 
 ReduceMax = Max
 
@@ -1266,7 +1266,7 @@ def Min(
     axis: _Wire,
     keep_dims: bool = False,
 ) -> Placed:
-    """The smallest element along dimensions; ∞ or the dtype's highest if there are none."""
+    """The smallest element along dimensions; ∞ or the dtype's highest for empty dimensions."""
 
 ReduceMin = Min
 
@@ -1276,7 +1276,7 @@ def All(
     axis: _Wire,
     keep_dims: bool = False,
 ) -> Placed:
-    """Whether all elements along dimensions are true; true if there are none."""
+    """Whether all elements along dimensions are true; true for empty dimensions."""
 
 ReduceAll = All
 
@@ -1286,7 +1286,7 @@ def Any(
     axis: _Wire,
     keep_dims: bool = False,
 ) -> Placed:
-    """Whether any element along dimensions is true; false if there are none."""
+    """Whether any element along dimensions is true; false for empty dimensions."""
 
 ReduceAny = Any
 

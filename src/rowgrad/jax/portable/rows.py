@@ -211,7 +211,7 @@ def _rank_entries(*lists: Array) -> list[Array]:
 
 
 def _match_sum(call: Call) -> tuple[Array, Array]:
-    """Return the matching entry of the sum for each entry of a and of b; the length of the sum if there is none."""
+    """Return the position in the sum of each entry of a and of b; the length of the sum for entries left out of it."""
     a, b, total = _rank_entries(call["a_indices"], call["b_indices"], call["sum_indices"])
     m, numbers = total.shape[0], a.shape[0] + b.shape[0] + total.shape[0]
     if m == 0:
