@@ -145,15 +145,15 @@ template <class Rows, class Terms, class Row>
 
 // Sums n entries from zero. Up to `beyond` entries past the end may be prefetched.
 template <class T, class Terms>
-[[gnu::noinline]] void accumulate_row(T* out, const T* grad, std::int64_t cols, const Terms terms, std::int64_t n,
-                                      std::int64_t beyond, Order order) {
+[[gnu::noinline]] void accumulate_row(T* out, const T* grad, std::int64_t cols, std::int64_t stride, const Terms terms,
+                                      std::int64_t n, std::int64_t beyond, Order order) {
   const std::int64_t limit = n + beyond - kAhead;
   for_blocks<T>(cols, [&]<int N, int K>(std::int64_t c0) {
     using Rows = Block<T, N, K>;
     auto row_of = [&](std::int64_t j) {
       if (j < limit)
-        prefetch<Rows::columns * std::int64_t(sizeof(T))>(grad + terms.row(j + kAhead) * cols + c0);
-      return grad + terms.row(j) * cols + c0;
+        prefetch<Rows::columns * std::int64_t(sizeof(T))>(grad + terms.row(j + kAhead) * stride + c0);
+      return grad + terms.row(j) * stride + c0;
     };
     if (is_blocked(order) && n > kRun) return sum_in_runs<Rows>(n, terms, row_of).store(out + c0);
     Rows total;
@@ -187,14 +187,14 @@ inline void each_run(const SortedRows<T, P>& r, std::int64_t begin, std::int64_t
       clear_rows(r.out, r.cols, i > 0 ? std::int64_t(e[i - 1].row) + 1 : 0, std::int64_t(row));
       if (next == r.size) clear_rows(r.out, r.cols, std::int64_t(row) + 1, r.table_rows);
     }
-    accumulate_row(out, r.grad, r.cols, terms_at(i), next - i, r.size - next, r.order);
+    accumulate_row(out, r.grad, r.cols, r.stride, terms_at(i), next - i, r.size - next, r.order);
   }
 }
 
 template <class T, class P, class TermsAt>
 inline void each_listed(const SortedRows<T, P>& r, const std::int64_t* starts, std::int64_t runs, TermsAt terms_at) {
   for (std::int64_t k = 0; k < runs; ++k)
-    accumulate_row(r.out + k * r.cols, r.grad, r.cols, terms_at(starts[k]), starts[k + 1] - starts[k],
+    accumulate_row(r.out + k * r.cols, r.grad, r.cols, r.stride, terms_at(starts[k]), starts[k + 1] - starts[k],
                    r.size - starts[k + 1], r.order);
 }
 
@@ -218,9 +218,10 @@ void weighted_listed(const SortedRows<T, P>& r, const WeightedIds<T>& ids, const
 }
 
 template <class T, class P>
-void weighted_runs(const SortedRows<T, P>& r, const WeightedIds<T>& ids, std::int64_t begin, std::int64_t end) {
+void weighted_runs(const SortedRows<T, P>& r, const WeightedIds<T>& ids, std::int64_t begin, std::int64_t end,
+                   std::int64_t first) {
   using At = EntryAt<P>;
-  each_run(r, begin, end, 0, [&](std::int64_t i) { return WeightedTerms<T, At>{At{r.entries + i}, ids}; });
+  each_run(r, begin, end, first, [&](std::int64_t i) { return WeightedTerms<T, At>{At{r.entries + i}, ids}; });
 }
 
 // Sums rows [first, last) of a plan.
@@ -237,7 +238,7 @@ inline void each_planned(const PlannedRows<T, I>& r, std::int64_t first, std::in
       if (k + 1 == r.rows) clear_rows(r.out, r.cols, row + 1, r.num_rows);
     }
     T* out = r.out + row * r.cols;
-    accumulate_row(out, r.grad, r.cols, terms_at(begin), end - begin, r.size - end, r.order);
+    accumulate_row(out, r.grad, r.cols, r.cols, terms_at(begin), end - begin, r.size - end, r.order);
   }
 }
 

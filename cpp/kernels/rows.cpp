@@ -232,6 +232,23 @@ void weighted_bags(const WeightedBags<T>& b, std::int64_t begin, std::int64_t en
   });
 }
 
+template <class T>
+void reduce_offsets(const OffsetBags<T>& b, std::int64_t begin, std::int64_t end) {
+  const bool near = b.data_rows * b.cols * std::int64_t(sizeof(T)) <= kNear;
+  const std::int64_t last = b.starts[b.bags];
+  for (std::int64_t bag = begin; bag < end; ++bag) {
+    const std::int64_t i = b.starts[bag], next = b.starts[bag + 1];
+    const std::int64_t beyond = near ? -last : last - next;
+    T* out = b.out + bag * b.stride;
+    if (next == i)
+      clear_rows(out, b.cols, 0, 1);
+    else if (b.weights)
+      reduce_weighted_bag(out, b.data, b.cols, b.ids + i, b.weights + i, next - i, beyond, b.totals ? b.totals + bag : nullptr);
+    else
+      reduce_or_copy(out, b.data, b.cols, b.ids + i, next - i, beyond, b.kind);
+  }
+}
+
 template <class I>
 inline std::make_unsigned_t<I> unsigned_bound(std::int64_t bound) {
   using U = std::make_unsigned_t<I>;
@@ -300,6 +317,7 @@ void fill(GradOps<T>& ops) {
          scale_terms<T>,
          accumulate_narrow<Accumulator<T>>,
          weighted_bags<T>,
+         reduce_offsets<T>,
          weighted_row<T>,
          weighted_runs<T, std::uint32_t>,
          weighted_runs<T, std::uint64_t>,

@@ -194,7 +194,7 @@ void accumulate_planned(const PlannedRows<T, I>& r, int64_t, int64_t) {
 }
 
 template <class T, class P>
-void weighted_runs(const SortedRows<T, P>& r, const WeightedIds<T>& ids, int64_t begin, int64_t end) {
+void weighted_runs(const SortedRows<T, P>& r, const WeightedIds<T>& ids, int64_t begin, int64_t end, int64_t) {
   weighted_accumulate(r.out, r.grad, r.cols, sources(r.entries + begin, end - begin), as_int64(ids.segments),
                       ids.weights, ids.totals, ids.rounding, r.order);
 }

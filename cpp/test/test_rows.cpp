@@ -171,7 +171,8 @@ void test_accumulate(DType dtype, const Case& x, const Accumulator<T>* scale) {
     const Where where("accumulate", {{"scaled", scale != nullptr}, {"order", std::int64_t(order)}});
     auto sorted = [&](void* out, const auto& entries) {
       using P = decltype(entries[0].from + 0);
-      return SortedRows<T, P>{static_cast<T*>(out), x.data.as<T>(), x.cols, entries.data(), x.n, scale, false, order, 0};
+      return SortedRows<T, P>{static_cast<T*>(out), x.data.as<T>(), x.cols, entries.data(), x.n, scale, false, order, 0,
+                              x.cols};
     };
     check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
       const auto& ops = std::get<GradOps<T>>(table.grad);
@@ -215,14 +216,14 @@ void test_weighted(DType dtype, const Case& x, const Accumulator<T>* totals) {
     const WeightedIds<T> ids{segments, weights, totals, rounding};
     auto sorted = [&](void* out, const auto& entries) {
       using P = decltype(entries[0].from + 0);
-      return SortedRows<T, P>{static_cast<T*>(out), data, x.cols, entries.data(), x.n, nullptr, false, order, 0};
+      return SortedRows<T, P>{static_cast<T*>(out), data, x.cols, entries.data(), x.n, nullptr, false, order, 0, x.cols};
     };
     check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
       const auto& ops = std::get<GradOps<T>>(table.grad);
       if (x.wide())
-        ops.weighted_runs(sorted(out, from.wide), ids, 0, x.n);
+        ops.weighted_runs(sorted(out, from.wide), ids, 0, x.n, 0);
       else
-        ops.weighted_runs(sorted(out, from.narrow), ids, 0, x.n);
+        ops.weighted_runs(sorted(out, from.narrow), ids, 0, x.n, 0);
     });
     check_levels(dtype, x.cols, [&](const RowTable& table, void* out) {
       const auto one = planned<T>(static_cast<T*>(out), x, from.list64.data(), x.n, nullptr, order);

@@ -63,3 +63,23 @@ def set_xla_checker(check: Callable[[list[int], list[list[int]], list[list[int]]
 
 def set_xla_messages(message: Callable[[str, int, int, int, int, str], str]) -> None:
     """Set the function that returns the error text of an XLA call: op, fault, position, value, bound, arguments."""
+
+class FeatureLayout: ...
+
+def feature_layout(dtype: int, tables: Sequence[Sequence[int]], features: Sequence[int]) -> FeatureLayout:
+    """Describe tables by rows, columns, padding (-1: none) and combiner, and features by the number of their table."""
+
+def apply_rows(dtype: int, steps: Sequence[int]) -> str:
+    """Step tables with row-sparse gradients; return "", or "overlap", "ids" or "memory" if nothing was done."""
+
+class FeatureBatch:
+    """The ids of one lookup of many features; arrays are addresses (cpp/bind/feature_bags.cpp)."""
+
+    def __init__(self, layout: FeatureLayout, bags: int) -> None: ...
+    def forward(
+        self, inputs: Sequence[int], joined: bool, partial: bool, tables: Sequence[int], outs: Sequence[int]
+    ) -> bool: ...
+    def overlaps(self, steps: Sequence[int], gradients: Sequence[int]) -> bool: ...
+    def sort(self, tables: Sequence[int]) -> list[int]: ...
+    def gradient(self, table: int, gradients: Sequence[int], order: int, rounding: int, out: int, ids: int) -> bool: ...
+    def update(self, steps: Sequence[int], gradients: Sequence[int], order: int, rounding: int) -> bool: ...

@@ -239,6 +239,9 @@ OWN_MESSAGES: dict[str, Message] = {
     "offsets_end": Message(
         "offsets must end with the number of ids, {bound}, got {value}", ("offsets",), states=("position",)
     ),
+    "offsets_of_open_features": Message(
+        "the length of offsets must be a multiple of the {bound} features, got {value}", ("offsets",)
+    ),
     "offsets_of_features": Message(
         "the length of offsets must be a multiple of the {bound} features plus one, got {value}", ("offsets",)
     ),

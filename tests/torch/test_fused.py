@@ -632,16 +632,16 @@ def test_concurrent_backward_passes_lose_no_gradient(monkeypatch: pytest.MonkeyP
     """A backward pass waits while another thread stores `grad`."""
     bag = rgt.nn.EmbeddingBag(ROWS, 2, combiner="sum", fused=True)
     optimizer = rgt.optim.SGD(bag.parameters(), lr=1.0)
-    ids, gradients = torch.tensor([[3]]), rgt.fused._gradients
+    ids, gradients = torch.tensor([[3]]), rgt.fused.bag_gradients
     other = threading.Thread(target=lambda: bag(ids).sum().backward())
 
     def interrupted(*arguments: Any) -> Any:
-        monkeypatch.setattr(rgt.fused, "_gradients", gradients)
+        monkeypatch.setattr(rgt.fused, "bag_gradients", gradients)
         other.start()
         other.join(0.5)  # the other thread waits until `grad` is stored
         return gradients(*arguments)
 
-    monkeypatch.setattr(rgt.fused, "_gradients", interrupted)
+    monkeypatch.setattr(rgt.fused, "bag_gradients", interrupted)
     bag(ids).sum().backward()
     assert bag.weight.grad is not None
     other.join()

@@ -319,7 +319,7 @@ def test_embeddings_equal_one_bag_per_feature(form: str, weighted: bool) -> None
             ids.append(ids_by_feature[feature][0])
             starts.append(ids_by_feature[feature][1] + total)
             total += len(ids[-1])
-        offsets = torch.cat([*starts, torch.tensor([total])])
+        offsets = torch.cat(starts)
         numbers = torch.cat([w[f] for f in module.features]) if w else None
         got = module(torch.cat(ids), offsets, numbers)
     loss = sum((o * o).sum() for o in got.values())
@@ -332,10 +332,7 @@ def test_embeddings_equal_one_bag_per_feature(form: str, weighted: bool) -> None
             expected = bag(*ids_by_feature[feature], None if w is None else w[feature])
             assert torch.equal(expected, got[feature])
             (expected * expected).sum().backward()
-        group = next(g for g in module._groups if table in g.tables)
-        grads = getattr(module, group.key).grad.to_dense()
-        first = group.first[table.name]
-        assert torch.allclose(grads[first : first + table.num_embeddings], bag.weight.grad, rtol=1e-12, atol=1e-12)
+        assert torch.allclose(module.weight(table.name).grad.to_dense(), bag.weight.grad, rtol=1e-12, atol=1e-12)
 
 
 def test_embeddings_state_dict_has_one_entry_per_table() -> None:
@@ -345,7 +342,7 @@ def test_embeddings_state_dict_has_one_entry_per_table() -> None:
     twin.load_state_dict(state)
     assert all(torch.equal(twin.weight(t.name), module.weight(t.name)) for t in TABLES)
     state["user.weight"] = state["user.weight"][:3]
-    with pytest.raises(RuntimeError, match=r"user.weight must have shape \(.*, 8\), got \(3, 8\)"):
+    with pytest.raises(RuntimeError, match=r"size mismatch for user.weight"):
         twin.load_state_dict(state)
     del state["user.weight"]
     with pytest.raises(RuntimeError, match=r"Missing key.*user\.weight"):

@@ -40,8 +40,8 @@ def test_mixed_devices_raise() -> None:
         module = rgt.nn.Embeddings([rgt.nn.Table("a", 5, 4)])
     assert module.to_empty(device="cpu")(T([4]), T([0, 1]))["a"].shape == (1, 4)
     meta = rgt.nn.Embeddings([rgt.nn.Table("a", 5, 4)], device="meta")
-    with pytest.raises(RuntimeError, match="meta device"):
-        meta.load_state_dict(module.state_dict(), assign=True)
+    meta.load_state_dict(module.state_dict(), assign=True)
+    assert meta(T([4]), T([0, 1]))["a"].shape == (1, 4)
 
 
 def test_freed_memory_is_rejected() -> None:
@@ -146,8 +146,8 @@ def test_features_do_not_leak_into_each_other() -> None:
         with pytest.raises(OpError, match=message):
             module(ids, per_sample_weights=weights)
     with pytest.raises(OpError, match="per_sample_weights"):
-        module(T([1, 2]), T([0, 1, 1, 1, 2]), torch.ones(5))
-    embeddings = rgt.nn.Embeddings([*tables, rgt.nn.Table("c", 5, 2)], include_last_offset=False)
+        module(T([1, 2]), T([0, 1, 1, 1]), torch.ones(5))
+    embeddings = rgt.nn.Embeddings([*tables, rgt.nn.Table("c", 5, 2)], include_last_offset=True)
     with pytest.raises(OpError, match="offsets must end with the number of ids, 3, got 2"):
         embeddings(T([1, 2, 3]), T([0, 1, 1, 2]))
 

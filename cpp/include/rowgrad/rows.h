@@ -90,6 +90,21 @@ struct WeightedBags {
   const Accumulator<T>* totals;  // divisor per segment; may be null
 };
 
+// Bags by offsets: bag b has the ids from starts[b] to starts[b + 1]. The ids are validated copies.
+template <class T>
+struct OffsetBags {
+  T* out;
+  std::int64_t stride;  // elements from one row of `out` to the next
+  const T* data;
+  std::int64_t data_rows, cols;
+  const std::uint32_t* ids;
+  const std::uint32_t* starts;
+  std::int64_t bags;
+  Reduction kind;
+  const Accumulator<T>* weights;  // per id; null: every row counts once
+  const Accumulator<T>* totals;   // divisor per bag, with weights; may be null
+};
+
 // A batch sorted by row: runs of entries that share an output row. With `unique`, runs are written one after the other,
 // otherwise each to its row.
 template <class T, class P>
@@ -103,6 +118,7 @@ struct SortedRows {
   bool unique;
   Order order;
   std::int64_t table_rows;  // of the output, if rows without a run must be cleared; else 0
+  std::int64_t stride;      // elements from one row of `grad` to the next
 };
 
 // A batch from a plan: the entries of row k begin at starts[k] and end where those of the next row begin.
@@ -195,13 +211,15 @@ struct GradOps {
   // Each bag's row = Σ data[ids[j]] · weights[j] in the order of SegmentSum, divided by its total unless null (x/0 is
   // 0), for the bags that begin in [begin, end).
   void (*weighted_bags)(const WeightedBags<T>&, std::int64_t begin, std::int64_t end);
+  // Each bag's row, as SumOps or weighted_bags combine it, for bags [begin, end).
+  void (*reduce_offsets)(const OffsetBags<T>&, std::int64_t begin, std::int64_t end);
   // out = the contribution of one id: grad_row / total · weight; total may be null.
   void (*weighted_row)(T* out, const T* grad_row, std::int64_t cols, A weight, const A* total);
   // Sums of such contributions from zero: for runs, listed runs and rows of a plan.
   void (*weighted_runs_u32)(const SortedRows<T, std::uint32_t>&, const WeightedIds<T>&, std::int64_t begin,
-                            std::int64_t end);
+                            std::int64_t end, std::int64_t first);
   void (*weighted_runs_u64)(const SortedRows<T, std::uint64_t>&, const WeightedIds<T>&, std::int64_t begin,
-                            std::int64_t end);
+                            std::int64_t end, std::int64_t first);
   void (*weighted_listed_u32)(const SortedRows<T, std::uint32_t>&, const WeightedIds<T>&, const std::int64_t* starts,
                               std::int64_t runs);
   void (*weighted_listed_u64)(const SortedRows<T, std::uint64_t>&, const WeightedIds<T>&, const std::int64_t* starts,
@@ -233,12 +251,12 @@ struct GradOps {
     accumulate_planned_i64(r, first, last);
   }
   void weighted_runs(const SortedRows<T, std::uint32_t>& r, const WeightedIds<T>& ids, std::int64_t begin,
-                     std::int64_t end) const {
-    weighted_runs_u32(r, ids, begin, end);
+                     std::int64_t end, std::int64_t first) const {
+    weighted_runs_u32(r, ids, begin, end, first);
   }
   void weighted_runs(const SortedRows<T, std::uint64_t>& r, const WeightedIds<T>& ids, std::int64_t begin,
-                     std::int64_t end) const {
-    weighted_runs_u64(r, ids, begin, end);
+                     std::int64_t end, std::int64_t first) const {
+    weighted_runs_u64(r, ids, begin, end, first);
   }
   void weighted_listed(const SortedRows<T, std::uint32_t>& r, const WeightedIds<T>& ids, const std::int64_t* starts,
                        std::int64_t runs) const {

@@ -139,7 +139,8 @@ class ScatterRows : public Kernel {
   template <class T, class P>
   static void accumulate(const Entries<P>& entries, Mat<T> grad, T* out) {
     const std::int64_t n = entries.size();
-    const SortedRows<T, P> batch{out, grad.data, grad.cols, entries.data(), n, nullptr, false, Order::sequential, 0};
+    const SortedRows<T, P> batch{out, grad.data, grad.cols, entries.data(), n, nullptr, false, Order::sequential, 0,
+                                 grad.cols};
     parallel_parts(n, work_parts(n, grad.cols), [&](std::int64_t begin, std::int64_t end, std::int64_t) {
       grad_ops<T>().accumulate_runs(batch, begin, end, 0);
     });

@@ -13,6 +13,28 @@
 
 namespace rowgrad {
 
+// Returns how many elements of a row are read or written: weights, gradient and slots.
+template <class T>
+std::int64_t work_per_row(const RowUpdate<T>& u) {
+  return u.cols * (2 + slots_of(u.rule));
+}
+
+// Updates the rows that are not in `updated`, which is ascending.
+template <class T>
+void fade_other_rows(const RowUpdate<T>& u, const Ids& updated) {
+  const std::int64_t parts = work_parts(u.rows, work_per_row(u));
+  updated.typed([&](auto* ids) {
+    parallel_parts(u.rows, parts, [&](std::int64_t row, std::int64_t end, std::int64_t) {
+      for (auto* id = std::lower_bound(ids, ids + updated.size, row); row < end; ++id) {
+        const std::int64_t next = id == ids + updated.size ? end : std::clamp<std::int64_t>(read_once(id), row, end);
+        update_ops<T>().fade(u, row, next);
+        if (next == end) return;
+        row = next + 1;
+      }
+    });
+  });
+}
+
 // attr: rule, rows of the table, lazy (rows without a gradient do not change), stochastic rounding, seed, step; then
 // the attributes of the kernel from kOwn on.
 class RowOptimizer : public Kernel {
@@ -42,27 +64,9 @@ class RowOptimizer : public Kernel {
     return u;
   }
 
-  // Returns how many elements of a row are read or written: weights, gradient and slots.
-  template <class T>
-  static std::int64_t work_per_row(const RowUpdate<T>& u) {
-    return u.cols * (2 + slots_of(u.rule));
-  }
-
-  // Updates the rows that are not in `updated`, which is ascending.
   template <class T>
   void fade_rest(const RowUpdate<T>& u, const Ids& updated) const {
-    if (skips_rest()) return;
-    const std::int64_t parts = work_parts(u.rows, work_per_row(u));
-    updated.typed([&](auto* ids) {
-      parallel_parts(u.rows, parts, [&](std::int64_t row, std::int64_t end, std::int64_t) {
-        for (auto* id = std::lower_bound(ids, ids + updated.size, row); row < end; ++id) {
-          const std::int64_t next = id == ids + updated.size ? end : std::clamp<std::int64_t>(read_once(id), row, end);
-          update_ops<T>().fade(u, row, next);
-          if (next == end) return;
-          row = next + 1;
-        }
-      });
-    });
+    if (!skips_rest()) fade_other_rows(u, updated);
   }
 };
 
@@ -240,7 +244,7 @@ class ApplyBags : public BagOptimizer {
     RowChunks<T> chunks(parts, u.cols);
     parallel_parts(n, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
       const SortedRows<T, P> batch{chunks.of(part), in[0].as<const T>(), u.cols, entries.data(), n, scale, true,
-                                   order(), 0};
+                                   order(), 0, u.cols};
       update_runs(u, entries, begin, end, chunks.of(part), chunks.rows(),
                   [&](const std::int64_t* starts, std::int64_t runs) { sum(batch, starts, runs); });
     });

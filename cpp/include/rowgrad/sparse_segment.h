@@ -204,7 +204,7 @@ class SparseSegmentGrad : public Kernel {
       const auto* scale = scales.empty() ? nullptr : scales.data();
       const std::int64_t n = entries.size();
       const SortedRows<T, P> batch{out[0].as<T>(), grad.data, grad.cols, entries.data(), n, scale, unique_, order_,
-                                   unique_ || holds_zeros ? 0 : out_rows_};
+                                   unique_ || holds_zeros ? 0 : out_rows_, grad.cols};
       const std::int64_t parts = unique_ ? std::int64_t(before_.size()) - 1 : work_parts(n, grad.cols);
       parallel_parts(n, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
         const std::int64_t first = unique_ ? before_[part] : 0;

@@ -162,9 +162,9 @@ class WeightedSegmentGrad : public Kernel {
         const WeightedIds<T> ids{segments, weights.values(), weights.totals(), Rounding(attr[1])};
         const std::int64_t n = entries.size();
         const SortedRows<T, P> batch{out[0].as<T>(), grad.data, grad.cols, entries.data(), n, nullptr, false,
-                                     Order(attr[2]), holds_zeros ? 0 : out_rows_};
+                                     Order(attr[2]), holds_zeros ? 0 : out_rows_, grad.cols};
         parallel_parts(n, work_parts(n, grad.cols), [&](std::int64_t begin, std::int64_t end, std::int64_t) {
-          grad_ops<T>().weighted_runs(batch, ids, begin, end);
+          grad_ops<T>().weighted_runs(batch, ids, begin, end, 0);
         });
       });
     });

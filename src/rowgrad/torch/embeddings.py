@@ -1,8 +1,8 @@
-"""Embedding lookups of many features in many tables; tables of one width and combiner share a stacked weight."""
+"""Embedding lookups of many features in many tables, each a parameter of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,10 @@ from ..errors import OpError, make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from . import functional
-from .bags import Bags, as_weights, check_storages, check_vector, read_bags
-from .fused import FusedWeight, TableModule, fused_lookup, layout_of, needs_fused_lookup
+from .bags import Bags, as_weights, check_storages, check_vector, drop_padding, read_bags
+from .feature_lookup import Batch, FeatureIds, TableFacts, TableSet, look_up
+from .functional import keep_coalesced
+from .fused import FusedWeight, TableModule, fused_lookup, needs_fused_lookup
 from .saved_call import is_traced
 from .tensors import new_table
 
@@ -27,11 +29,14 @@ class Table:
     """The description of a table for `Embeddings`.
 
     Args:
-        name: The name of the table.
+        name: The name of the table. Its parameter is `<name>.weight`.
         num_embeddings: The number of rows.
         embedding_dim: The number of columns.
         combiner: "mean", "sum" or "sqrtn".
         features: The features that look up rows of this table; by default one with the table's name.
+        padding_idx: A row whose ids are ignored; it starts as zeros. Negative numbers count from the end.
+        initializer: A function that fills the table in place; by default a standard normal distribution.
+        dtype: The dtype of the table; by default that of the module.
 
     >>> import rowgrad.torch as rgt
     >>> rgt.nn.Table("item", 50, 8, features=("seen", "bought")).read_by
@@ -43,6 +48,9 @@ class Table:
     embedding_dim: int
     combiner: str = "mean"
     features: tuple[str, ...] = ()
+    padding_idx: int | None = None
+    initializer: Callable[[Tensor], Any] | None = None
+    dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         for size in ("num_embeddings", "embedding_dim"):
@@ -88,23 +96,55 @@ class Group:
         return sizes
 
 
-class Embeddings(TableModule):
-    """All embedding tables of a model, looked up together: one kernel call per width and combiner, not one per table.
+class TableParameter(TableModule):
+    """The parameter of one table of `Embeddings`."""
 
-    `forward` accepts `{feature: ids}`, where ids are anything `EmbeddingBag` accepts (a pair of vector and offsets, a
-    matrix, a jagged tensor), all with the same number of bags; or one vector of ids with the offsets of all bags and
-    the end, feature by feature in the order of `features`; or TorchRec's KeyedJaggedTensor, whose weights are used. It
-    returns `{feature: [bags, columns]}`.
+    def __init__(self, table: Table, fused: bool, device: Any, dtype: Any) -> None:
+        super().__init__()
+        self.fused = fused
+        self.table = table
+        self.padding_idx = functional.row_number("padding_idx", table.padding_idx, table.num_embeddings)
+        data = new_table(table.num_embeddings, table.embedding_dim, device, table.dtype or dtype)
+        self.weight = FusedWeight(data) if fused else torch.nn.Parameter(data)
+        self.reset_parameters()
 
-    The state dict has one entry per table, `<table>.weight`, however tables are stacked in memory.
+    @property
+    def facts(self) -> TableFacts:
+        """What lookups need to know."""
+        return TableFacts(self.table.combiner, -1 if self.padding_idx is None else self.padding_idx)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Initialize the rows; the padding row is zero."""
+        (self.table.initializer or torch.nn.init.normal_)(self.weight)
+        if self.padding_idx is not None:
+            self.weight[self.padding_idx].fill_(0)
+
+    def extra_repr(self) -> str:
+        """Return the options that the module's repr shows."""
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.table.num_embeddings}, {self.table.embedding_dim}, combiner={self.table.combiner!r}{padding}"
+
+
+class Embeddings(torch.nn.Module):
+    """All embedding tables of a model, looked up together: on a CPU one kernel call for all of them.
+
+    Each table is an ordinary parameter, `<table>.weight`, with its own storage: it can have its own learning rate, be
+    frozen or saved by itself.
+
+    `forward` accepts `{feature: ids}`, where ids are anything `EmbeddingBag` accepts (a matrix, a jagged tensor), or a
+    tuple (ids, offsets) or (ids, offsets, weights), all with the same number of bags; or one vector of ids with the
+    offsets or lengths of all bags, feature by feature in the order of `features`; or TorchRec's KeyedJaggedTensor, with
+    its weights. It returns `{feature: [bags, columns]}`.
 
     Args:
         tables: The tables.
         grad: The gradient for the tables, "rows" or "dense".
         fused: Sum gradients by row inside the optimizer's step; see `EmbeddingBag`.
         output: "features", or "stacked" to return one tensor [bags, features, columns] without a copy.
-        include_last_offset: Required for pairs of vector and offsets: False if offsets are where bags begin, as for
-            `torch.nn.EmbeddingBag`; True if the number of ids follows, as in TorchRec and FBGEMM.
+        include_last_offset: Required for tuples with offsets: False if offsets are where bags begin, as for
+            `torch.nn.EmbeddingBag`; True if the number of ids follows, as in TorchRec and FBGEMM. The offsets of a
+            vector of all ids end with their number unless this is False.
         device: Where to store the tables.
         dtype: The dtype of the tables.
 
@@ -118,6 +158,8 @@ class Embeddings(TableModule):
     >>> out = embeddings({"user": ids, "seen": ids, "bought": ids})
     >>> out["seen"].shape
     torch.Size([2, 8])
+    >>> [name for name, _ in embeddings.named_parameters()]
+    ['user.weight', 'item.weight']
     """
 
     def __init__(
@@ -141,99 +183,170 @@ class Embeddings(TableModule):
         functional.check_options("sum", grad)
         if fused and grad == "dense":
             raise make_error("fused_unfit", value="grad='dense'")
-        self._groups = group_tables(tables)
-        if output == "stacked" and len(self._groups) > 1:
-            raise make_error("bags_unfit", argument="output", value="tables of several widths or combiners",
-                             bound="tables of one width and combiner for 'stacked'")  # fmt: skip
-        for group in self._groups:
-            data = new_table(group.rows, group.columns, device, dtype)
-            self.register_parameter(group.key, FusedWeight(data) if fused else torch.nn.Parameter(data))
-        self._restore_tables()
-        self.reset_parameters()
-
-    def _layouts(self) -> Mapping[str, dict[str, Any]]:
-        stacks = {group.key: group.tables for group in self._groups if len(group.tables) > 1}
-        return {key: layout_of([[t.name, t.num_embeddings] for t in tables]) for key, tables in stacks.items()}
+        if output == "stacked" and len({(t.embedding_dim, t.dtype) for t in tables}) > 1:
+            raise make_error("bags_unfit", argument="output", value="tables of several widths or dtypes",
+                             bound="tables of one width and dtype for 'stacked'")  # fmt: skip
+        self._groups = [Group(table.name, [table]) for table in tables]
+        self._features = features_of(self._groups)
+        for table in tables:
+            if not table.name or "." in table.name or hasattr(self, table.name):
+                bound = "a name without dots that is not an attribute of Embeddings"
+                raise make_error("bags_unfit", argument="name of a table", value=repr(table.name), bound=bound)
+            self.add_module(table.name, TableParameter(table, fused, device, dtype))
+        facts = [self._modules[t.name].facts for t in self.tables]  # type: ignore[union-attr]
+        self._table_set = TableSet(facts, [i for i, t in enumerate(self.tables) for _ in t.read_by])
 
     @property
     def features(self) -> list[str]:
         """The features, in the order in which a vector of all ids contains them."""
-        return features_of(self._groups)
+        return list(self._features)
 
     def reset_parameters(self) -> None:
-        """Draw rows from a standard normal distribution."""
-        for group in self._groups:
-            torch.nn.init.normal_(getattr(self, group.key))
+        """Initialize all tables again."""
+        for table in self.tables:
+            self._modules[table.name].reset_parameters()  # type: ignore[union-attr,operator]
 
     def weight(self, table: str) -> Tensor:
-        """Return the rows of a table as a view."""
-        for group in self._groups:
-            for t in group.tables:
-                if t.name == table:
-                    first = group.first[table]
-                    rows: Tensor = getattr(self, group.key)[first : first + t.num_embeddings]
-                    return rows
-        raise KeyError(f"no table named {table!r}; there are {', '.join(t.name for t in self.tables)}")
+        """Return the parameter of a table."""
+        if table not in {t.name for t in self.tables}:
+            raise KeyError(f"no table named {table!r}; there are {', '.join(t.name for t in self.tables)}")
+        weight: Tensor = self._modules[table].weight  # type: ignore[union-attr,assignment]
+        return weight
 
-    def forward(self, ids: Any, offsets: Tensor | None = None, per_sample_weights: Any = None) -> Any:
-        """Return the combined rows of every feature's bags."""
+    def forward(
+        self, ids: Any, offsets: Tensor | None = None, per_sample_weights: Any = None, *, lengths: Tensor | None = None
+    ) -> Any:
+        """Return the combined rows of every feature's bags.
+
+        Args:
+            ids: The ids, by feature or of all features; see the class.
+            offsets: Where each bag of a vector of all ids begins.
+            per_sample_weights: A weight for each id, in the format of `ids`.
+            lengths: The number of ids of each bag of a vector of all ids, instead of `offsets`.
+
+        Returns:
+            A tensor per feature, or the stacked one.
+        """
+        modules = self._modules
+        tables: list[Any] = []
+        for t in self.tables:
+            module: Any = modules[t.name]
+            weight = module._parameters.get("weight")
+            tables.append(module.weight if weight is None else weight)  # wrappers replace parameters by attributes
+        ids, offsets, per_sample_weights = self._unpack(ids, offsets, per_sample_weights, lengths)
+        result = self._fast_lookup(tables, ids, offsets, per_sample_weights)
+        if result is not None:
+            return result
         bags = read_groups(self._groups, ids, offsets, per_sample_weights, self.include_last_offset)
-        rows = [self._lookup(group, b) for group, b in zip(self._groups, bags, strict=True)]
-        return by_feature(self._groups, rows, self.output)
+        rows = []
+        for group, weight, facts, own in zip(self._groups, tables, self._table_set.facts, bags, strict=True):
+            read = own if facts.padding < 0 else drop_padding(own, facts.padding)
+            rows.append(self._lookup(group, weight, read))
+        return _by_feature(self._groups, rows, self.output)
 
-    def _lookup(self, group: Group, bags: Bags) -> Tensor:
-        weight = getattr(self, group.key)
+    def _unpack(self, ids: Any, offsets: Any, weights: Any, lengths: Any) -> tuple[Any, Any, Any]:
+        """Return ids, offsets with their end, and weights; those of a KeyedJaggedTensor if one is passed."""
+        if lengths is not None:
+            offsets = _offsets_from_lengths(ids, offsets, lengths)
+        elif offsets is not None and self.include_last_offset is False and isinstance(ids, Tensor):
+            check_vector(ids, "ids")
+            check_vector(offsets, "offsets")
+            if offsets.shape[0] % len(self._features):
+                raise make_error("offsets_of_open_features", argument="offsets", value=offsets.shape[0],
+                                 bound=len(self._features))  # fmt: skip
+            offsets = torch.cat([offsets, offsets.new_full((1,), ids.shape[0])])
+        if hasattr(ids, "keys") and hasattr(ids, "weights_or_none"):
+            return _read_keyed(self._features, ids, offsets, weights)
+        return ids, offsets, weights
+
+    def _fast_lookup(self, tables: list[Any], ids: Any, offsets: Any, weights: Any) -> Any:
+        """Look up all features in one kernel call; None if the ops have to do it, which also raise errors."""
+        batch = self._read_batch(ids, offsets, weights)
+        if batch is None:
+            return None
+        if self.fused and torch.is_grad_enabled() and any(type(t) is not FusedWeight for t in tables):
+            return None
+        rows, stacked = self.grad == "rows", self.output == "stacked"
+        outputs = look_up(self._table_set, tables, batch, rows=rows, fused=self.fused, stacked=stacked)
+        if outputs is None:
+            return None
+        if rows and not self.fused and torch.is_grad_enabled():
+            for weight in tables:
+                if weight.requires_grad and weight.is_leaf and not weight._post_accumulate_grad_hooks:
+                    keep_coalesced(weight)
+        return outputs[0] if stacked else dict(zip(self._features, outputs, strict=True))
+
+    def _read_batch(self, ids: Any, offsets: Any, weights: Any) -> Batch | None:
+        """Return the arrays of a call, if they are plain tensors of the expected shapes."""
+        if type(ids) is Tensor:
+            if type(offsets) is not Tensor or ids.ndim != 1 or offsets.ndim != 1:
+                return None
+            bags, rest = divmod(offsets.shape[0] - 1, len(self._features))
+            if rest or bags < 0 or not (weights is None or type(weights) is Tensor):
+                return None
+            return Batch([FeatureIds(ids, offsets, weights, True)] * len(self._features), True, bags)
+        if offsets is not None or not isinstance(ids, Mapping) or len(ids) != len(self._features):
+            return None
+        found, counts = [], set()
+        for feature in self._features:
+            own = _read_feature(ids.get(feature), weights, feature, self.include_last_offset)
+            if own is None:
+                return None
+            found.append(own)
+            counts.add(own.bags)
+        weighted = {x.weights is None for x in found}
+        if len(counts) > 1 or len(weighted) > 1:
+            return None
+        return Batch(found, False, counts.pop())
+
+    def _lookup(self, group: Group, weight: Any, bags: Bags) -> Tensor:
         if needs_fused_lookup(self, weight):
             return fused_lookup(weight, bags, group.kind, None)
         return functional.lookup(weight, bags, group.kind, self.grad == "rows", None)
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        for group in self._groups:  # one entry per table, not per stack
-            destination.pop(prefix + group.key, None)
-        for table in self.tables:
-            rows = self.weight(table.name)
-            destination[f"{prefix}{table.name}.weight"] = rows if keep_vars else rows.detach()
-
-    def _load_from_state_dict(
-        self,
-        state_dict: Any,
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        known = {f"{prefix}{table.name}.weight": table for table in self.tables}
-        missing: list[str] = []
-        rest = {k: v for k, v in state_dict.items() if k not in known}
-        super()._load_from_state_dict(rest, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs)
-        missing_keys += [k for k in missing if k not in {prefix + group.key for group in self._groups}]
-        if any(getattr(self, group.key).is_meta for group in self._groups):
-            error_msgs.append(f"{prefix}: tables on the meta device have no rows; call to_empty(device=...) first")
-            return
-        for key, table in known.items():
-            if key not in state_dict:
-                if strict:
-                    missing_keys.append(key)
-                continue
-            rows = self.weight(table.name)
-            if not isinstance(state_dict[key], Tensor):
-                error_msgs.append(f"{key} must be a tensor, got {type(state_dict[key]).__name__}")
-                continue
-            if tuple(state_dict[key].shape) != tuple(rows.shape):
-                error_msgs.append(f"{key} must have shape {tuple(rows.shape)}, got {tuple(state_dict[key].shape)}")
-                continue
-            with torch.no_grad():
-                try:
-                    rows.copy_(state_dict[key])
-                except (RuntimeError, NotImplementedError) as error:  # sparse tensors, tensors on the meta device
-                    error_msgs.append(f"{key}: {error}")
-
     def extra_repr(self) -> str:
         """Return the options that the module's repr shows."""
-        return f"{describe_tables(self.tables)}\ngrad={self.grad!r}, fused={self.fused}"
+        return f"grad={self.grad!r}, fused={self.fused}"
+
+
+def _read_feature(value: Any, weights: Any, feature: str, include_last_offset: bool | None) -> FeatureIds | None:
+    """Return the arrays of one feature; None unless they are plain tensors that need no conversion."""
+    own = None
+    if weights is not None:
+        if not isinstance(weights, Mapping):
+            return None
+        own = weights.get(feature)
+    offsets, ends = None, True
+    if type(value) is tuple:
+        if not 2 <= len(value) <= 3 or include_last_offset is None or (len(value) == 3 and own is not None):
+            return None
+        offsets, ends = value[1], include_last_offset
+        own = value[2] if len(value) == 3 else own
+        value = value[0]
+        if type(offsets) is not Tensor or type(value) is not Tensor or value.ndim != 1:
+            return None
+    elif hasattr(value, "weights_or_none") and not hasattr(value, "keys"):
+        if own is not None:
+            return None
+        value, offsets, own = value.values(), value.offsets(), value.weights_or_none()
+    elif type(value) is not Tensor or value.ndim != 2:
+        return None
+    if own is not None and type(own) is not Tensor:
+        return None
+    return FeatureIds(value, offsets, own, ends)
+
+
+def _offsets_from_lengths(ids: Any, offsets: Any, lengths: Any) -> Tensor:
+    """Return the offsets of bags of these lengths, with the end."""
+    if offsets is not None:
+        raise make_error("bags_unfit", argument="lengths", value="a value", bound="None, because offsets are given")
+    if not isinstance(ids, Tensor):
+        bound = "None unless ids are a vector of all features' ids"
+        raise make_error("bags_unfit", argument="lengths", value="a value", bound=bound)
+    check_vector(lengths, "lengths")
+    found = torch.zeros(lengths.shape[0] + 1, dtype=torch.int64, device=lengths.device)
+    torch.cumsum(lengths, 0, out=found[1:])
+    return found
 
 
 def group_tables(tables: Sequence[Table]) -> list[Group]:
@@ -252,6 +365,12 @@ def describe_tables(tables: Sequence[Table]) -> str:
 def features_of(groups: Sequence[Group]) -> list[str]:
     """Return all features, in the order in which a vector of all ids contains them."""
     return [f for group in groups for f in group.features]
+
+
+def _by_feature(groups: Sequence[Group], group_rows: Sequence[Tensor], output: str) -> Any:
+    """Return the combined rows of every table's bags in the output format of `forward`."""
+    features = by_feature(groups, group_rows, "features")
+    return torch.stack([features[f] for f in features_of(groups)], 1) if output == "stacked" else features
 
 
 def by_feature(groups: Sequence[Group], group_rows: Sequence[Tensor], output: str) -> Any:
@@ -298,14 +417,16 @@ def _split_groups(
     total = len(features_of(groups))
     if (offsets.shape[0] - 1) % total:
         raise make_error("offsets_of_features", argument="offsets", value=offsets.shape[0], bound=total)
-    OPS["SegmentIdsFromOffsets"](offsets, ids.shape[0], include_last_offset=True)  # validates offsets
+    rows = torch.cat([group.sizes_on(ids.device)[0] for group in groups])
+    OPS["StackBags"](ids, offsets, rows, torch.zeros_like(rows))  # validates; errors count positions in all ids
     bags, start = (offsets.shape[0] - 1) // total, 0
+    cuts = offsets[::bags].tolist() if bags else [0] * (total + 1)  # where each feature begins
     parts = []
     for group in groups:
-        bounds = offsets[start * bags : (start + len(group.features)) * bags + 1]
-        begin, end = int(bounds[0]), int(bounds[-1])
-        parts.append((ids[begin:end], bounds - bounds[0], None if weights is None else weights[begin:end]))
-        start += len(group.features)
+        stop = start + len(group.features)
+        begin, end, bounds = cuts[start], cuts[stop], offsets[start * bags : stop * bags + 1]
+        parts.append((ids[begin:end], bounds - begin, None if weights is None else weights[begin:end]))
+        start = stop
     return parts
 
 
@@ -390,7 +511,7 @@ def _concatenate_groups(
     for group in groups:
         unweighted = [f for f in group.features if read[f][0].weights is None]
         if 0 < len(unweighted) < len(group.features):
-            value = "no weights, but other features of its group have weights"
+            value = "no weights, but other features of its table have weights"
             raise make_error("feature_unfit", argument=unweighted[0], value=value)
     return [_concatenate([read[f] for f in group.features]) for group in groups]
 
@@ -430,7 +551,14 @@ def _check_rows(rows: np.ndarray[Any, Any], bags: int) -> None:
 
 def _feature_vector(feature: str, ids: Any, weights: Any, include_last_offset: bool | None) -> tuple[Bags, Tensor]:
     """Return a feature's ids as a vector, and where its bags begin."""
-    ids, offsets = ids if isinstance(ids, tuple) and len(ids) == 2 else (ids, None)
+    offsets = None
+    if isinstance(ids, tuple) and len(ids) == 3:
+        ids, offsets, own = ids
+        if own is not None and weights is not None:
+            raise make_error("feature_unfit", argument=feature, value="weights in its tuple and in per_sample_weights")
+        weights = weights if own is None else own
+    elif isinstance(ids, tuple) and len(ids) == 2:
+        ids, offsets = ids
     try:
         if offsets is not None and include_last_offset is None:
             raise make_error("offsets_with_end")

@@ -11,7 +11,7 @@ import json
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -58,7 +58,7 @@ class FusedWeight(torch.nn.Parameter):
     """A table whose optimizer reads the gradient of the bags; `grad` is computed when it is read."""
 
     rowgrad_fused = True
-    rowgrad_pending: tuple[Pending, ...] = ()
+    rowgrad_pending: tuple[Any, ...] = ()  # of `Pending`, or what has its methods
     rowgrad_optimizers: weakref.WeakSet[Any] | tuple[()] = ()  # the rowgrad optimizers that update it
 
     @property
@@ -172,12 +172,24 @@ def defer(
     tensors: Sequence[Tensor],
 ) -> None:
     """Store a gradient until the next step of the table's optimizer."""
-    if not weight.rowgrad_optimizers:
-        raise make_error("fused_no_optimizer")
     stream = torch.cuda.current_stream(weight.device) if weight.is_cuda else None
-    pending = Pending(update, rows, tensors, [t._version for t in tensors], stream)
+    add_pending([(weight, Pending(update, rows, tensors, [t._version for t in tensors], stream))])
+
+
+def add_pending(gradients: Sequence[tuple[FusedWeight, Any]]) -> None:
+    """Store a `Pending`, or what has its methods, for each table until the next step of its optimizer."""
+    for weight, _ in gradients:
+        if not weight.rowgrad_optimizers:
+            raise make_error("fused_no_optimizer")
     with _LOCK:
-        weight.rowgrad_pending = (*weight.rowgrad_pending, pending)
+        for weight, pending in gradients:
+            weight.rowgrad_pending = (*weight.rowgrad_pending, pending)
+
+
+def stored_grad(weight: FusedWeight) -> Tensor | None:
+    """Return the gradient that is already stored; pending ones are not computed."""
+    found: Tensor | None = _GRAD.__get__(weight)
+    return found
 
 
 def register_optimizer(weight: FusedWeight, optimizer: Any) -> None:
@@ -197,8 +209,15 @@ def fused_step(weight: FusedWeight, optimizer: Any) -> Iterator[None] | None:
 def _step_with_pending(weight: FusedWeight, optimizer: Any) -> Iterator[None]:
     consumed = weight.rowgrad_pending[0]
     yield from consumed.update(weight, optimizer)
+    remove_pending([(weight, consumed)])
+
+
+def remove_pending(consumed: Iterable[tuple[FusedWeight, Any]]) -> None:
+    """Drop the gradients that a step has consumed; those of later backward passes stay."""
     with _LOCK:
-        weight.rowgrad_pending = tuple(pending for pending in weight.rowgrad_pending if pending is not consumed)
+        for weight, used in consumed:
+            waiting = weight.rowgrad_pending
+            weight.rowgrad_pending = () if len(waiting) == 1 else tuple(p for p in waiting if p is not used)
 
 
 def is_only_optimizer(weight: FusedWeight) -> bool:
@@ -227,21 +246,40 @@ class _Fused(torch.autograd.Function):
         bags = Bags(indices, segment_ids, ctx.num_bags, weights)
         gradients: Mapping[str, Any] = {}
         if wanted:
-            gradients = _gradients(frozenset(wanted), weight, y, bags, ctx.kind)
+            gradients = bag_gradients(frozenset(wanted), weight, y, bags, ctx.kind)
         if target == "step":
             _defer_bags(weight, y, bags, ctx.kind, ctx.plan)
         return gradients.get("data"), gradients.get("weights"), None, None, None
 
 
-def destination(ctx: Any, weight: FusedWeight) -> str:
+def destinations(ctx: Any, tables: Sequence[tuple[int, FusedWeight]]) -> dict[int, str]:
+    """Return `destination` for several tables; each comes with its number among the function's tensor inputs."""
+    reject_compiled_backward(ctx)
+    leaves = ctx.next_functions
+    will_run = getattr(torch._C, "_will_engine_execute_node", None)
+    if torch.is_grad_enabled() or will_run is None:
+        return {t: destination(ctx, weight, leaves[t][0]) for t, weight in tables}
+    found = {}
+    for t, weight in tables:
+        leaf = leaves[t][0]
+        try:
+            is_simple = not (weight._backward_hooks or weight._post_accumulate_grad_hooks) and will_run(leaf)
+        except RuntimeError:  # as in `destination`
+            is_simple = False
+        found[t] = "step" if is_simple and weight.requires_grad else destination(ctx, weight, leaf)
+    return found
+
+
+def destination(ctx: Any, weight: FusedWeight, leaf: Any = None) -> str:
     """Return where this backward pass sends the table's gradient: "step", "autograd" or "nowhere".
 
     It is deferred to the step if autograd would only store it. Autograd needs it if the table is an input of
     `torch.autograd.grad`, if the table has hooks, or with `create_graph=True`. Hooks of autograd nodes get None,
-    because torch does not reveal them.
+    because torch does not reveal them. `leaf` is the table's node, if known.
     """
     reject_compiled_backward(ctx)
-    leaf = next((node for node, _ in ctx.next_functions if getattr(node, "variable", None) is weight), None)
+    if leaf is None:
+        leaf = next((node for node, _ in ctx.next_functions if getattr(node, "variable", None) is weight), None)
     if leaf is None or not weight.requires_grad:  # frozen during the lookup, or later
         return "nowhere"
     will_run = getattr(torch._C, "_will_engine_execute_node", None)
@@ -276,19 +314,21 @@ def _defer_bags(weight: FusedWeight, y: Tensor, bags: Bags, kind: str, plan: Pla
         return steps
 
     def rows(weight: FusedWeight) -> Tensor:
-        gradient: Tensor = _gradients(frozenset({"data"}), weight, y, bags, kind)["data"]
+        gradient: Tensor = bag_gradients(frozenset({"data"}), weight, y, bags, kind)["data"]
         return gradient
 
     defer(weight, update, rows, [t for t in (y, bags.indices, bags.segment_ids, bags.weights) if t is not None])
 
 
-def _gradients(wanted: frozenset[str], weight: Tensor, y: Tensor, bags: Bags, kind: str) -> dict[str, Any]:
-    """Return the gradients of an unfused lookup by argument name."""
+def bag_gradients(
+    wanted: frozenset[str], weight: Tensor, y: Tensor, bags: Bags, kind: str, sparse: bool = True
+) -> dict[str, Any]:
+    """Return the gradients of an unfused lookup by argument name; `sparse`: the table's is row-sparse."""
     weighted = {} if bags.weights is None else {"weights": bags.weights}
     op = CATALOG[f"{'Weighted' if weighted else ''}SparseSegment{kind}WithNumSegments"]
     ids = {"indices": bags.indices, "segment_ids": bags.segment_ids}
     arguments = {"data": weight, **ids, **weighted, "num_segments": bags.num_bags}
-    saved_call = SavedCall(op, {**op.attrs, "sparse_gradient": True}, wanted)
+    saved_call = SavedCall(op, {**op.attrs, "sparse_gradient": sparse}, wanted)
     saved = saved_call.save(arguments, (y,))  # y has the shape and dtype of the output
     table = table_for((y,))
     gradients = saved_call.backward(table, tuple(saved), (y,), rows=table is TABLE)

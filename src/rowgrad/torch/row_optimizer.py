@@ -13,6 +13,7 @@ import torch
 from .._catalog.rules import RULES, RuleSpec, Step, check_count, check_hyperparameter, slot_shapes
 from ..errors import OpError, make_error
 from .devices import default_order
+from .feature_lookup import joint_steps
 from .fused import LAYOUT, FusedWeight, fused_step, is_only_optimizer, register_optimizer
 from .row_state import check_param, check_row_ids, load_slot, new_slots, step_with_bags, step_with_grad
 
@@ -179,14 +180,19 @@ class RowOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for param in self._params():
+        with self._error_context("step"):
+            joint, done = joint_steps(self, self.__dict__.setdefault("_joint_cache", {}))
+        rest = [x for x in enumerate(self._grouped_params()) if id(x[1][1]) not in done]
+        for _, (_, param) in rest:
             if isinstance(param, FusedWeight):
                 with self._error_context("step", param=param):
                     for pending in param.rowgrad_pending:
                         pending.check()
-        steps = [self._iter_step(i, group, param) for i, (group, param) in enumerate(self._grouped_params())]
+        steps = [self._iter_step(i, group, param) for i, (group, param) in rest]
         for step in steps:  # validates
             next(step, None)
+        for j in joint:
+            j.run()
         for step in steps:
             next(step, None)
         return loss
@@ -285,6 +291,14 @@ class RowOptimizer(torch.optim.Optimizer):
             options = {"combiner": combiner, "accumulate": accumulate, "order": order}
             yield from step_with_bags(self.rule, param, slots, grad, ids, step, weights, **options)
             slots["step"] = step.step
+
+    def _iter_update_from_grad(self, param: Tensor, grad: Tensor) -> Iterator[None]:
+        """Step `param` with a gradient that is not stored in it; yield before it is written."""
+        with self._error_context("step", param=param, grad=grad):
+            group, index = self._group_and_index(param)
+            step = self._next_step(group, param, index)
+            yield from step_with_grad(self.rule, param, self.state[param], grad, step)
+            self.state[param]["step"] = step.step
 
     def _params(self) -> Iterator[Tensor]:
         return (param for _, param in self._grouped_params())
