@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._C._functorch import TransformType, get_interpreter_stack, is_batchedtensor
+from torch.autograd import forward_ad
 
 from .._catalog.rows import IndexedRows
 from .._catalog.spec import CATALOG, Call, Op
@@ -104,7 +105,7 @@ class SavedCall:
         if None in outputs:
             rest = iter(saved[len(facts.saved) :])
             outputs = tuple([next(rest) if o is None else o for o in outputs])
-        attrs = {**self.attrs, **DENSE} if _is_batching() else self.attrs
+        attrs = {**self.attrs, **DENSE} if _must_be_dense() else self.attrs
         call = Call(arguments, attrs, outputs, self.wanted)
         cotangents: Iterable[Any] = ys
         if outputs and any(y is None for y in ys):
@@ -122,8 +123,10 @@ class SavedCall:
 DENSE = {"sparse_gradient": False, "gradient": "dense"}
 
 
-def _is_batching() -> bool:
-    """Return whether torch.func.vmap is active, which supports neither sparse tensors nor data-dependent sizes."""
+def _must_be_dense() -> bool:
+    """Return whether torch.func.vmap or forward mode is active: torch supports no sparse tensors there."""
+    if forward_ad._current_level >= 0:
+        return True
     if not torch._C._are_functorch_transforms_active():
         return False
     return any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
