@@ -284,14 +284,28 @@ def test_compile_with_inductor(case: Case) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # raised inside torch
-@every_case
-def test_aot_inductor_package(case: Case, tmp_path: Path) -> None:
-    module = case.make().eval()
-    with torch.no_grad():
-        program = torch.export.export(module, case.inputs)
-        path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
-        loaded = torch._inductor.aoti_load_package(path)
-        assert torch.equal(joined(loaded(*case.inputs)), case.call(module))
+def test_aot_inductor_package_with_symbolic_sizes(tmp_path: Path) -> None:
+    bag = rgt.nn.EmbeddingBag(6, 4, grad="rows")
+    n, b = torch.export.Dim("n", min=2), torch.export.Dim("b", min=2)
+    program = torch.export.export(bag, (IDS, OFFSETS), dynamic_shapes={"input": {0: n}, "offsets": {0: b}})
+    path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
+    loaded = torch._inductor.aoti_load_package(path)
+    for ids, offsets in ((IDS, OFFSETS), (IDS.repeat(3), torch.tensor([0, 3, 3, 8, 9, 18]))):
+        assert torch.equal(loaded(ids, offsets), bag(ids, offsets))
+    with pytest.raises(RuntimeError, match="99"):
+        loaded(torch.tensor([1, 99]), torch.tensor([0, 1]))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+@pytest.mark.parametrize("name", ["bag-weighted", "embeddings"])
+def test_aot_inductor_package(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    module = case.make()
+    program = torch.export.export(module, case.inputs)
+    path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
+    loaded = torch._inductor.aoti_load_package(path)
+    assert torch.equal(joined(loaded(*case.inputs)), case.call(module))
 
 
 # -- torch.func --------------------------------------------------------------------------------------------------------
