@@ -434,18 +434,33 @@ def test_embedding_bag(options: dict[str, Any], grad: str, weighted: bool) -> No
 @pytest.mark.parametrize("safe", [False, True])
 @pytest.mark.parametrize("options", [{}, {"max_norm": 1.0}, {"allow_fast_lookup": True}], ids=str)
 def test_lookups(options: dict[str, Any], safe: bool) -> None:
-    entries = [[0, 0], [0, 1], [2, 0], [2, 1]]
+    """Ids and weights are read as numbers, so transforms must not hide them."""
+    entries = torch.tensor([[0, 0], [0, 1], [2, 0], [2, 1]])
     look_up = rg.safe_embedding_lookup_sparse if safe else rg.embedding_lookup_sparse
 
     def function(table: Tensor, weights: Tensor) -> Tensor:
-        ids = rg.SparseTensor(entries, IDS.numpy(), [4, 2])
+        ids = rg.SparseTensor(entries, IDS, [4, 2])
         return look_up(table, ids, rg.SparseTensor(entries, weights, [4, 2]), **options)
 
-    tangents = tangents_like((TABLE, WEIGHTS))
-    (got,) = dual_call(function, (TABLE, WEIGHTS), tangents)
+    values, tangents = (TABLE, WEIGHTS), tangents_like((TABLE, WEIGHTS))
+    (got,) = dual_call(function, values, tangents)
     step = 1e-6
-    ends = [function(TABLE + s * tangents[0], WEIGHTS + s * tangents[1]) for s in (step, -step)]
+    ends = [function(*(v + s * t for v, t in zip(values, tangents, strict=True))) for s in (step, -step)]
     torch.testing.assert_close(got, (ends[0] - ends[1]) / (2 * step), rtol=1e-6, atol=1e-6)
+    close(jvp(function, values, tangents)[1], got)
+    close(jacfwd(function, (0, 1))(*values), jacrev(function, (0, 1))(*values))
+    close(hessian(cubes(function), (0, 1))(*values), jacrev(jacrev(cubes(function), (0, 1)), (0, 1))(*values))
+    low = tuple(v.bfloat16() for v in values)
+    assert torch.equal(jvp(function, low, low)[0], function(*low))
+
+
+def test_lookups_of_batched_ids_raise() -> None:
+    def of_ids(ids: Tensor) -> Tensor:
+        return rg.embedding_lookup_sparse(TABLE, rg.SparseTensor([[0, 0], [0, 1], [1, 0], [1, 1]], ids, [2, 2]))
+
+    assert vmap(lambda table: of_ids(IDS) + table.sum())(TABLE[None]).shape == (1, 2, 2)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="sp_ids must be the same for all items"):
+        vmap(of_ids)(torch.stack((IDS, IDS)))
 
 
 def test_fused_tables_raise_rather_than_lose_a_tangent() -> None:
