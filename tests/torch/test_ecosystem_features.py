@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -80,6 +80,14 @@ stacked = pytest.mark.xfail(strict=True, reason="stacked parameters", raises=Exc
 every_case_unless_stacked = pytest.mark.parametrize(
     "case", [pytest.param(case, id=name, marks=stacked if name == "embeddings" else ()) for name, case in CASES.items()]
 )
+
+
+@pytest.fixture
+def compiler() -> Iterator[None]:
+    """Forget compiled code afterwards, and which functions torch gave up on: all ops share one."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
 
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:
@@ -253,6 +261,7 @@ def test_data_loader(start: str) -> None:
 # -- compilers ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("compiler")
 @every_case
 def test_compile_full_graph(case: Case) -> None:
     module = case.make()
@@ -267,6 +276,7 @@ def test_compile_full_graph(case: Case) -> None:
     close(gradients(module), grads)
 
 
+@pytest.mark.usefixtures("compiler")
 @every_case
 def test_export(case: Case) -> None:
     module = case.make()
@@ -274,6 +284,7 @@ def test_export(case: Case) -> None:
     assert torch.equal(joined(program.module()(*case.inputs)), case.call(module))
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.slow
 @every_case
 def test_compile_with_inductor(case: Case) -> None:
@@ -282,6 +293,7 @@ def test_compile_with_inductor(case: Case) -> None:
     assert torch.equal(joined(compiled(*case.inputs)), case.call(module))
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # raised inside torch
 def test_aot_inductor_package_with_symbolic_sizes(tmp_path: Path) -> None:
@@ -296,6 +308,7 @@ def test_aot_inductor_package_with_symbolic_sizes(tmp_path: Path) -> None:
         loaded(torch.tensor([1, 99]), torch.tensor([0, 1]))
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
 @pytest.mark.parametrize("name", ["bag-weighted", "embeddings"])

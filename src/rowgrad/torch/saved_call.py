@@ -105,7 +105,7 @@ class SavedCall:
         if None in outputs:
             rest = iter(saved[len(facts.saved) :])
             outputs = tuple([next(rest) if o is None else o for o in outputs])
-        attrs = {**self.attrs, **DENSE} if _must_be_dense() else self.attrs
+        attrs = {**self.attrs, **DENSE} if _must_be_dense((*ys, *saved)) else self.attrs
         call = Call(arguments, attrs, outputs, self.wanted)
         cotangents: Iterable[Any] = ys
         if outputs and any(y is None for y in ys):
@@ -123,13 +123,12 @@ class SavedCall:
 DENSE = {"sparse_gradient": False, "gradient": "dense"}
 
 
-def _must_be_dense() -> bool:
-    """Return whether torch.func.vmap or forward mode is active: torch supports no sparse tensors there."""
-    if forward_ad._current_level >= 0:
-        return True
-    if not torch._C._are_functorch_transforms_active():
-        return False
-    return any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
+def _must_be_dense(tensors: Iterable[Any]) -> bool:
+    """Return whether gradients are batched by torch.func.vmap or have tangents: torch has no such sparse tensors."""
+    in_forward_mode = forward_ad._current_level >= 0
+    if torch._C._are_functorch_transforms_active():
+        return in_forward_mode or any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
+    return in_forward_mode and has_tangent(tensors)
 
 
 def is_float(tensor: Tensor) -> bool:

@@ -66,6 +66,7 @@ def output_tangents(
     assert op.adjoint is not None
     for name, gradient in zip(op.differentiable, op.adjoint(tape, call, *cotangents), strict=True):
         if name in tangents:
+            assert gradient is None or type(gradient) is Like, f"{op.name}: the adjoint for {name} is not linear"
             tape.add(gradient, tangents[name])
     tape.run_backwards()
     return tuple(_tangent(o, tape.take(y)) for o, y in zip(outputs, cotangents, strict=True))
