@@ -544,11 +544,6 @@ OWN_MESSAGES: dict[str, Message] = {
         (),
         "UnimplementedError",
     ),
-    "forward_mode": Message(
-        "forward-mode differentiation is not supported. Use reverse mode: backward, torch.func.vjp or jacrev.",
-        (),
-        "UnimplementedError",
-    ),
     # tracing and vmap
     "host_traced": Message(
         "{argument} determines a shape, so it must be a number when the call is compiled, not a traced array. Pass an"

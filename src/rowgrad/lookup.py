@@ -14,7 +14,7 @@ from ._catalog.enums import COMBINERS as COMBINERS
 from ._catalog.shapes import check_elements
 from ._catalog.spec import FLOATS
 from ._runtime.arrays import NUMPY_DTYPE, canonical, plain_array
-from ._runtime.dispatch import describe_value, is_traced, load_runner
+from ._runtime.dispatch import concrete, describe_value, is_traced, load_runner
 from .errors import OpError, make_error, shape_text
 from .raw_ops import OPS
 from .sharding.div_mod import check_strategy, group_by_shard, inverse_permutation, locate
@@ -114,7 +114,7 @@ def shards_of(params: Any, argument: str) -> list[Any]:
 
 def ids_of(sparse: SparseTensor, argument: str) -> Array:
     """Return the ids of a sparse tensor as a NumPy array."""
-    ids = canonical(np.asarray(sparse.values), argument)
+    ids = canonical(np.asarray(concrete(sparse.values, argument)), argument)
     if ids.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
         raise make_error("dtype_not_allowed", argument=argument, value=ids.dtype, bound="int32, int64")
     return ids
@@ -385,14 +385,15 @@ def _is_positive(value: Any) -> Array:
     while not isinstance(value, np.ndarray) and hasattr(value, "value"):
         value = value.value
     least = smallest_positive(dtype_name(value.dtype))
-    return np.asarray((value.detach().double() if hasattr(value, "detach") else value) >= least)
+    mask = (value.detach().double() if hasattr(value, "detach") else value) >= least
+    return np.asarray(concrete(mask, "sparse_weights"))
 
 
 def _float_weights(weights: Any, params: Any) -> Any:
     """Convert integer weights to the accumulation type; the kernel converts float weights itself."""
     if dtype_name(weights.dtype).startswith(("int", "uint", "bool")):
         wide = np.float64 if dtype_name(params.dtype) == "float64" else np.float32
-        return (weights if is_traced(weights) else np.asarray(weights)).astype(wide)
+        return (weights if is_traced(weights) else np.asarray(concrete(weights, "sp_weights"))).astype(wide)
     return weights
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ._catalog.spec import QUANTIZED, Aval
 from ._runtime.arrays import as_array, aval_of, canonical, fit, is_inexact, is_masked, plain_array
-from ._runtime.dispatch import describe_value, is_traced
+from ._runtime.dispatch import concrete, describe_value, is_traced
 from ._runtime.results import check_size, too_large
 from .errors import OpError, make_error, shape_text
 from .raw_ops import OPS
@@ -207,7 +207,7 @@ def _default(value: Any, values: Array) -> Any:
 def _integers(value: Any, argument: str) -> Any:
     """Return indices or a shape as an int64 NumPy array; traced arrays are unchanged."""
     traced = is_traced(value)
-    array = value if traced else plain_array(value, argument)
+    array = value if traced else plain_array(concrete(value, argument), argument)
     if array.dtype.kind not in "iu" and (traced or array.size or array.dtype.kind != "f"):  # [] becomes float64
         raise make_error("dtype_expected", argument=argument, value=array.dtype, bound="int64", why="")
     if traced:

@@ -11,13 +11,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from torch.func import grad, jacrev, jvp, vjp, vmap
+from torch.func import grad, jacrev, vjp, vmap
 
 import rowgrad as rg
 import rowgrad.torch
 import rowgrad.torch.launch as launching
 from rowgrad._catalog.spec import CATALOG, PLAN, Op
-from rowgrad.errors import InternalError, InvalidArgumentError, OpError, UnimplementedError
+from rowgrad.errors import InternalError, InvalidArgumentError, OpError
 from rowgrad.raw_ops import OPS
 from samples import sample
 from torch_arrays import to_torch
@@ -455,12 +455,6 @@ def test_errors_recommend_a_batchable_op(name: str, advice: str) -> None:
 def test_sizes_that_differ_between_items_raise() -> None:
     with pytest.raises(InvalidArgumentError, match="num_segments must be the same"):
         vmap(lambda t, n: raw.SparseSegmentSumWithNumSegments(t, IDS[0], SEGMENTS, n))(TABLES, torch.tensor([3, 3, 3]))
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # raised inside torch
-def test_forward_mode_raises() -> None:
-    with pytest.raises(UnimplementedError, match="forward-mode"):
-        jvp(lambda t: vmap(mean)(t, IDS), (TABLES,), (TABLES,))
 
 
 # -- sizes and input formats -------------------------------------------------------------------------------------------

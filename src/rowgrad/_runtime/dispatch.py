@@ -165,6 +165,12 @@ def is_traced(value: Any) -> bool:
     return check is not None and check(value)
 
 
+def concrete(value: Any, argument: str) -> Any:
+    """Return an array that NumPy can read, for one that the transforms of its library may wrap."""
+    unwrap = getattr(load_runner(type(value)), "concrete", None)
+    return value if unwrap is None else unwrap(value, argument)
+
+
 # Compilers may treat the result as a constant: the runner of a type does not change.
 runner_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
 

@@ -24,6 +24,7 @@ from . import vmap as _vmap  # noqa: F401  calls must not import it: a fork coul
 from .devices import synchronize as synchronize
 from .devices import validate as validate
 from .runner import call as call
+from .runner import concrete as concrete
 
 
 def __getattr__(name: str) -> _Any:

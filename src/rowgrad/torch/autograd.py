@@ -24,7 +24,8 @@ from .._catalog.spec import CATALOG, Op
 from ..errors import make_error
 from . import dense, devices, library
 from .launch import launch
-from .saved_call import Like, SavedCall, is_float, reject_tangents, wanted
+from .saved_call import Like, SavedCall, has_tangent, is_float, wanted
+from .tangents import run_jvp, save_for_jvp
 from .tensors import check_storage, check_tensor, copy_for_backward, is_plain
 
 Run = Callable[[Op, dict[str, Any], Mapping[str, Any]], tuple[Any, ...]]
@@ -43,11 +44,17 @@ class _PlainFunction(_SingleLevelFunction):
         outputs = launch(op, arguments, attrs)
         ctx.saved_call = saved_call = SavedCall(op, attrs, wanted(op.differentiable, ctx.needs_input_grad[3:]))
         ctx.save_for_backward(*saved_call.save(arguments, outputs))
+        if forward_ad._current_level >= 0:
+            save_for_jvp(ctx, op, arguments, attrs, outputs)
         if len(outputs) == 1:
             return outputs[0]
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(o for o in outputs if not is_float(o)))
         return outputs
+
+    @staticmethod
+    def jvp(ctx: Any, _op: None, _arguments: None, _attrs: None, *tangents: Any) -> Any:
+        return run_jvp(ctx, table_for(tangents), dict(zip(ctx.saved_call.op.differentiable, tangents, strict=True)))
 
     @staticmethod
     def backward(ctx: Any, *ys: Any) -> Any:
@@ -75,6 +82,11 @@ class _TransformFunction(torch.autograd.Function):
         ctx.saved_call = saved_call
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*(o for o in outputs if not is_float(o)))
+        save_for_jvp(ctx, op, dict(zip(op.input_names, values, strict=True)), attrs, outputs)
+
+    @staticmethod
+    def jvp(ctx: Any, _op: None, _attrs: None, *tangents: Any) -> Any:
+        return run_jvp(ctx, TABLE, dict(zip(ctx.saved_call.op.input_names, tangents, strict=True)))
 
     @staticmethod
     def backward(ctx: Any, *ys: Any) -> Any:
@@ -101,8 +113,6 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
         return library.call(op, arguments, attrs)
     if _get_tracing_state() is not None:  # the tracer would record results as constants
         raise make_error("jit_trace")
-    if forward_ad._current_level >= 0:
-        reject_tangents(arguments.values())
     if _are_functorch_transforms_active():
         if any(level.key() == TransformType.Functionalize for level in get_interpreter_stack() or ()):
             raise make_error("functionalize")
@@ -126,7 +136,7 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
             needs_copy = True
     if _len_torch_dispatch_stack():
         return library.call(op, arguments, attrs)
-    if needs_grad and torch.is_grad_enabled():
+    if (needs_grad and torch.is_grad_enabled()) or (forward_ad._current_level >= 0 and has_tangent(arguments.values())):
         if needs_copy or any(type(arguments[name]) is int for name in _array_names(op.name)):
             arguments = copy_for_backward(op, arguments)
         names = op.differentiable
@@ -174,7 +184,7 @@ def _dense(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple
 
 
 TABLE = _table(call)
-_LIBRARY_TABLE = _table(library.call)
+LIBRARY_TABLE = _table(library.call)
 
 
 def table_for(ys: tuple[Any, ...]) -> Mapping[str, Any]:
@@ -185,5 +195,5 @@ def table_for(ys: tuple[Any, ...]) -> Mapping[str, Any]:
     """
     for y in ys:
         if y is not None and is_legacy_batchedtensor(y):
-            return _LIBRARY_TABLE
+            return LIBRARY_TABLE
     return TABLE

@@ -12,14 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function, unwrap_dead_wrappers
+from torch.autograd import forward_ad
 
-from .._catalog.spec import CATALOG, Arg, Aval, Derived, Op
+from .._catalog.spec import CATALOG, Arg, Derived, Op
 from .._runtime.results import check_size
 from .._runtime.validation import infer, validate_attrs
 from ..errors import OpError, make_error
 from .launch import launch
-from .saved_call import SavedCall, is_float, reject_tangents, wanted
-from .tensors import DTYPE, NAME, Host, admit_tensors, avals_of, is_size
+from .saved_call import SavedCall, has_tangent, is_float, wanted
+from .symbolic_sizes import as_size, infer_outputs
+from .tangents import run_jvp, save_for_jvp
+from .tensors import DTYPE, NAME, Host, admit_tensors, avals_of
 
 _LIBRARY = torch.library.Library("rowgrad", "DEF")
 _ATTR = {bool: "bool", str: "str"}
@@ -74,7 +77,7 @@ def _traceable(op: Op, arguments: Mapping[str, Any]) -> list[Any]:
     for arg in op.inputs:
         value = arguments[arg.name]
         if arg.host:
-            values.append(_size(value))
+            values.append(as_size(value))
         elif isinstance(value, Tensor):
             values.append(value)
         else:
@@ -84,14 +87,6 @@ def _traceable(op: Op, arguments: Mapping[str, Any]) -> list[Any]:
                 wanted = DTYPE[listed[NAME[bound[listed.of]]]]
             values.append(torch.as_tensor(value, dtype=wanted, device=device))
     return values
-
-
-def _size(value: Any) -> Any:
-    if is_size(value):
-        return value
-    if isinstance(value, Tensor):
-        return value.item() if value.ndim == 0 else value.tolist()
-    return [int(v) for v in value] if hasattr(value, "__len__") else int(value)
 
 
 # -- Registered functions ---------------------------------------------------------------------------------------------
@@ -117,107 +112,21 @@ def _kernel(op: Op) -> Callable[..., Any]:
     return kernel
 
 
-class _Dim:
-    """A symbolic size for shape rules: comparisons that torch cannot decide without data count as valid."""
-
-    __slots__ = ("size",)
-
-    def __init__(self, size: Any) -> None:
-        self.size = size
-
-    def __eq__(self, other: object) -> bool:
-        return _decide(self.size == _unwrap(other))
-
-    def __ne__(self, other: object) -> bool:
-        return _decide(self.size != _unwrap(other))
-
-    def __lt__(self, other: Any) -> bool:
-        return _decide(self.size < _unwrap(other))
-
-    def __gt__(self, other: Any) -> bool:
-        return _decide(self.size > _unwrap(other))
-
-    def __ge__(self, other: Any) -> bool:
-        return _decide(self.size >= _unwrap(other))
-
-    def __le__(self, other: Any) -> bool:
-        return _decide(self.size <= _unwrap(other))
-
-    def __bool__(self) -> bool:
-        return _decide(self.size != 0)
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __mul__(self, other: Any) -> _Dim:
-        return _Dim(self.size * _unwrap(other))
-
-    def __add__(self, other: Any) -> _Dim:
-        return _Dim(self.size + _unwrap(other))
-
-    def __sub__(self, other: Any) -> _Dim:
-        return _Dim(self.size - _unwrap(other))
-
-    def __mod__(self, other: Any) -> _Dim:
-        divisor = _unwrap(other)
-        if isinstance(divisor, int) and divisor >= 1 << 63:  # a shape rule wraps to 64 bits; sizes fit
-            return _Dim(self.size)
-        return _Dim(self.size % divisor)
-
-    __rmul__, __radd__ = __mul__, __add__
-
-    def __rsub__(self, other: Any) -> _Dim:
-        return _Dim(_unwrap(other) - self.size)
-
-    def __str__(self) -> str:
-        return str(self.size)
-
-
-def _unwrap(value: Any) -> Any:
-    return value.size if isinstance(value, _Dim) else value
-
-
-def _decide(condition: Any) -> bool:
-    """Return whether a condition holds; False if that depends on data."""
-    from torch.fx.experimental import symbolic_shapes  # slow: imports sympy
-
-    try:
-        return bool(condition)
-    except symbolic_shapes.GuardOnDataDependentSymNode:
-        return False
-
-
-def wrap_sizes(value: Any) -> Any:
-    """Wrap symbolic sizes for shape rules."""
-    if isinstance(value, list | tuple):
-        return tuple(wrap_sizes(v) for v in value)
-    return _Dim(value) if isinstance(value, torch.SymInt) else value
-
-
 def _fake(op: Op) -> Callable[..., Any]:
     def fake(*args: Any) -> Any:
         arguments, attrs = _arguments(op, args)
-        avals: dict[str, Aval] = {}
-        host: dict[str, Any] = {}
         device = None
-        for arg in op.inputs:
-            value = arguments[arg.name]
+        for name, value in arguments.items():
             if isinstance(value, Tensor):
-                avals[arg.name] = Aval(NAME[value.dtype], wrap_sizes(tuple(value.shape)))
                 if device is not None and device != value.device:
-                    raise make_error("mixed_devices", argument=arg.name, value=value.device, bound=device)
+                    raise make_error("mixed_devices", argument=name, value=value.device, bound=device)
                 device = value.device
-            else:
-                dtype = arg.type if arg.type not in op.types else "int64"
-                avals[arg.name] = Aval(dtype, (len(value),) if isinstance(value, list | tuple) else ())
-                host[arg.name] = wrap_sizes(value)
-        outputs = infer(op, avals, host, attrs)
         rows = None
         results = []
-        for aval in outputs:
+        for aval in infer_outputs(op, arguments, attrs):
             if None in aval.shape and rows is None:
                 rows = torch.library.get_ctx().new_dynamic_size()
-            shape = [rows if d is None else _unwrap(d) for d in aval.shape]
+            shape = [rows if d is None else d for d in aval.shape]
             results.append(torch.empty(shape, dtype=DTYPE[aval.dtype], device=device))
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -236,7 +145,8 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
 
         @staticmethod
         def forward(ctx: Any, keyset: Any, *args: Any) -> Any:
-            with torch.enable_grad():  # torch disables it here, but an outer level of torch.func may record
+            # torch disables both modes here, but an outer level of torch.func may need them.
+            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
                 result = below(keyset, args)
             outputs = result if isinstance(result, tuple) else (result,)
             arguments, attrs = _arguments(op, args)
@@ -247,7 +157,14 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
             ctx.saved_call, ctx.count = saved_call, len(args)
             ctx.set_materialize_grads(False)
             ctx.mark_non_differentiable(*(o for o in outputs if not is_float(o)))
+            save_for_jvp(ctx, op, arguments, attrs, outputs)
             return result
+
+        @staticmethod
+        def jvp(ctx: Any, _keyset: Any, *tangents: Any) -> Any:
+            from .autograd import LIBRARY_TABLE  # circular import
+
+            return run_jvp(ctx, LIBRARY_TABLE, dict(zip(op.input_names, tangents, strict=False)))
 
         @staticmethod
         def backward(ctx: Any, *ys: Any) -> Any:
@@ -262,8 +179,7 @@ def _autograd(op: Op, overload: Any) -> Callable[..., Any]:
 
     def autograd(keyset: Any, *args: Any) -> Any:
         tensors = [a for a in args if isinstance(a, Tensor)]
-        reject_tangents(tensors)
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        if (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)) or has_tangent(tensors):
             with enable_single_level_autograd_function():
                 return RecordedCall.apply(keyset, *args)
         return below(keyset, args)

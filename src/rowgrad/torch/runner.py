@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 
 from .._catalog.spec import Op
 from .._runtime.dense import host_dtypes
@@ -60,6 +61,26 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
             if tensor.device != first:
                 raise make_error("mixed_devices", argument=name, value=tensor.device, bound=first) from error
         raise
+
+
+def concrete(tensor: torch.Tensor, argument: str) -> Any:
+    """Return a tensor that NumPy can read; under torch.func's transforms, its elements as a NumPy array.
+
+    Args:
+        tensor: The tensor.
+        argument: Its name, for the error.
+
+    Raises:
+        InvalidArgumentError: If torch.func.vmap batches the tensor.
+    """
+    if torch.compiler.is_compiling() or not torch._C._are_functorch_transforms_active():
+        return tensor
+    while is_functorch_wrapped_tensor(tensor):
+        if is_batchedtensor(tensor):
+            raise make_error("batch_unfit", argument=argument, bound="its values determine which rows are looked up")
+        tensor = get_unwrapped(tensor)
+    with torch._C._DisableFuncTorch():
+        return tensor.detach().numpy()
 
 
 def _tensors(admitted: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:

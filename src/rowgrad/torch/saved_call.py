@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -13,18 +13,29 @@ from torch.autograd import forward_ad
 
 from .._catalog.rows import IndexedRows
 from .._catalog.spec import CATALOG, Call, Op
-from ..errors import make_error
 from .tensors import check_storage, is_plain
 
 
 class Like:
-    """The shape and dtype of a tensor whose values the adjoint does not need."""
+    """The shape and dtype of a tensor whose values an adjoint does not need."""
 
     __slots__ = ("dtype", "shape")
 
     def __init__(self, tensor: Tensor) -> None:
-        self.shape = tensor.shape
+        self.shape: Sequence[Any] = tensor.shape
         self.dtype = tensor.dtype
+
+    @classmethod
+    def of(cls, shape: Sequence[Any], dtype: torch.dtype) -> Like:
+        """Return a Like without a tensor."""
+        like = cls.__new__(cls)
+        like.shape, like.dtype = shape, dtype
+        return like
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
 
     def zeros(self, beside: Iterable[Any]) -> Tensor:
         """Return zeros of this shape, for an op that reads only the shape, or for a missing cotangent."""
@@ -94,7 +105,7 @@ class SavedCall:
         if None in outputs:
             rest = iter(saved[len(facts.saved) :])
             outputs = tuple([next(rest) if o is None else o for o in outputs])
-        attrs = {**self.attrs, **_DENSE} if _is_batching() else self.attrs
+        attrs = {**self.attrs, **DENSE} if _must_be_dense((*ys, *saved)) else self.attrs
         call = Call(arguments, attrs, outputs, self.wanted)
         cotangents: Iterable[Any] = ys
         if outputs and any(y is None for y in ys):
@@ -104,19 +115,20 @@ class SavedCall:
         if len(gradients) == 1 and type(gradients[0]) is Tensor:
             return gradients
         return tuple(
-            _as_torch(table, g, rows) if name in self.wanted else None
+            as_torch(table, g, rows) if name in self.wanted else None
             for name, g in zip(self.op.differentiable, gradients, strict=True)
         )
 
 
-_DENSE = {"sparse_gradient": False, "gradient": "dense"}
+DENSE = {"sparse_gradient": False, "gradient": "dense"}
 
 
-def _is_batching() -> bool:
-    """Return whether torch.func.vmap is active, which supports neither sparse tensors nor data-dependent sizes."""
-    if not torch._C._are_functorch_transforms_active():
-        return False
-    return any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
+def _must_be_dense(tensors: Iterable[Any]) -> bool:
+    """Return whether gradients are batched by torch.func.vmap or have tangents: torch has no such sparse tensors."""
+    in_forward_mode = forward_ad._current_level >= 0
+    if torch._C._are_functorch_transforms_active():
+        return in_forward_mode or any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
+    return in_forward_mode and has_tangent(tensors)
 
 
 def is_float(tensor: Tensor) -> bool:
@@ -131,18 +143,27 @@ def is_traced(values: Iterable[Any]) -> bool:
     return any(isinstance(v, Tensor) and (not is_plain(type(v)) or v.is_meta) for v in values)
 
 
-def reject_tangents(values: Iterable[Any]) -> None:
-    """Raise under forward-mode differentiation, which would silently lose the tangents.
+def unpack_dual(tensor: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return a tensor without its tangent, and the tangent.
 
-    The content of a batched tensor is checked in the call of each item.
+    `torch.autograd.forward_ad.unpack_dual` finds none in compiled graphs, which enter forward mode without that module.
     """
-    if forward_ad._current_level >= 0:
-        tensors = (v for v in values if isinstance(v, Tensor) and not is_batchedtensor(v))
-        if any(forward_ad.unpack_dual(v).tangent is not None for v in tensors):
-            raise make_error("forward_mode")
+    primal, tangent = torch._VF._unpack_dual(tensor, level=0)  # type: ignore[attr-defined]
+    return primal, tangent
 
 
-def _as_torch(table: Mapping[str, Any], gradient: Any, rows: bool) -> Any:
+def has_tangent(values: Iterable[Any]) -> bool:
+    """Return whether a tensor has a tangent that forward mode must propagate.
+
+    The content of a batched tensor is checked in the call on all items.
+    """
+    if not torch._C._is_fwd_grad_enabled():
+        return False
+    tensors = (v for v in values if isinstance(v, Tensor) and is_float(v) and not is_batchedtensor(v))
+    return any(unpack_dual(v)[1] is not None for v in tensors)
+
+
+def as_torch(table: Mapping[str, Any], gradient: Any, rows: bool) -> Any:
     """Convert rows to a sparse tensor, or scatter them if they are scalars or torch traces."""
     if not isinstance(gradient, IndexedRows):
         return gradient

@@ -12,7 +12,7 @@ from .._catalog.spec import Aval, Op
 from .._runtime import vmap
 from .._runtime.vmap import Outputs, Run
 from . import autograd, dense
-from .library import wrap_sizes
+from .symbolic_sizes import wrap_sizes
 from .tensors import Host, admit_tensors, aval_of
 
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
