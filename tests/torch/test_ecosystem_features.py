@@ -76,10 +76,6 @@ BAGS = [name for name in CASES if name.startswith("bag")]
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 every_bag = pytest.mark.parametrize("case", [CASES[name] for name in BAGS], ids=BAGS)
 # Embeddings stores tables of one width in one parameter, whose name is not that of a table.
-stacked = pytest.mark.xfail(strict=True, reason="stacked parameters", raises=Exception)
-every_case_unless_stacked = pytest.mark.parametrize(
-    "case", [pytest.param(case, id=name, marks=stacked if name == "embeddings" else ()) for name, case in CASES.items()]
-)
 
 
 @pytest.fixture
@@ -115,7 +111,7 @@ def test_state_dict(case: Case) -> None:
     assert same_weights(module, other)
 
 
-@every_case_unless_stacked
+@every_case
 def test_parameters_are_named_like_the_state_dict(case: Case) -> None:
     """Wrappers and tools that look up a parameter by its key in the state dict rely on it."""
     module = case.make()
@@ -135,7 +131,7 @@ def test_distributed_checkpoint(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:torch.distributed")
-@every_case_unless_stacked
+@every_case
 def test_distributed_checkpoint_of_model_and_optimizer(case: Case, tmp_path: Path) -> None:
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
@@ -343,7 +339,7 @@ def test_functional_call(case: Case) -> None:
         torch.testing.assert_close((found[name].to_dense() * direction).sum(), slope / (2 * step), rtol=1e-5, atol=1e-5)
 
 
-@every_case_unless_stacked
+@every_case
 def test_functional_call_by_keys_of_the_state_dict(case: Case) -> None:
     module = case.make()
     zeros = {key: torch.zeros_like(value) for key, value in module.state_dict().items()}

@@ -389,7 +389,11 @@ def _saved_features(ctx: Any, call: _Call) -> list[FeatureIds]:
     """Return the ids of every feature, separately; torch raises if they were changed since the lookup."""
     saved, batch = ctx.saved_tensors, call.batch
     if not batch.joined:
-        return [FeatureIds(*saved[3 * f : 3 * f + 3], ends=x.ends) for f, x in enumerate(batch.features)]
+        found = []
+        for f, x in enumerate(batch.features):
+            ids, offsets, weights = saved[3 * f : 3 * f + 3]
+            found.append(FeatureIds(ids, offsets, weights, x.ends))
+        return found
     ids, offsets, weights = saved[:3]
     split = []
     for f in range(len(call.table_set.features)):
