@@ -394,6 +394,12 @@ OWN_MESSAGES: dict[str, Message] = {
     "updated_unfit": Message("{argument} is updated in place and must be {bound}; got {value}"),
     "updated_overlaps": Message("{argument} is updated in place, but shares memory with {value}"),
     "not_here": Message("{argument} must be {bound}; got {value}", (), "UnimplementedError"),
+    "clamp_moves_zero": Message(
+        "clamping to {value} would change rows that the gradient does not store, which are zeros. Use bounds on both"
+        " sides of 0, or grad.to_dense().",
+        (),
+        "UnimplementedError",
+    ),
     # out=
     "out_unfit": Message("out for {argument} must be {bound}; got {value}"),
     "out_overlaps": Message("out for {argument} shares memory with {value}"),

@@ -1,4 +1,8 @@
-"""Clip gradients, dense or row-sparse; torch's own functions do not support sparse tensors."""
+"""Clip gradients, dense or sparse, with 16-bit gradients measured and scaled in float32.
+
+For gradients of 32 and 64 bits `torch.nn.utils` has the same results, but rejects sparse tensors that are not
+`RowGradient`s, such as those of `torch.nn.EmbeddingBag(sparse=True)`.
+"""
 
 from __future__ import annotations
 
