@@ -187,11 +187,7 @@ def _local_gradient(param: Tensor, grad: Tensor) -> Tensor:
     if tuple(grad.placements) != tuple(param.placements):
         grad = grad.redistribute(placements=param.placements)
     local = grad.to_local()
-    local = local.wait() if hasattr(local, "wait") else local  # of a collective that may still be running
-    if local.layout != torch.strided:
-        value = "a row-sparse gradient of a sharded table"
-        raise make_error("not_here", argument="grad", value=value, bound='dense; use grad="dense"')
-    return local
+    return local.wait() if hasattr(local, "wait") else local  # a collective may still be running
 
 
 class _Rows(NamedTuple):
