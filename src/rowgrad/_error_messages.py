@@ -396,8 +396,7 @@ OWN_MESSAGES: dict[str, Message] = {
     "not_here": Message("{argument} must be {bound}; got {value}", (), "UnimplementedError"),
     "option_unfit": Message("{argument}={value} is not supported: {bound}", (), "UnimplementedError"),
     "step_captured": Message(
-        "this step does not support {value}: {bound} depends on the number of the step, which replays of a graph would"
-        " not count.",
+        "this step does not support {value}: {bound} depends on the number of steps, which replays do not count",
         (),
         "UnimplementedError",
     ),

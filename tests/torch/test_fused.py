@@ -164,7 +164,31 @@ def test_clipping_between_backward_and_step() -> None:
         rgt.clip.clip_grad_norm_(module.parameters(), 1e-3)
         scaler.step(optimizer)
 
-    for train in (by_norm, by_value, under_a_scaler):
+    def by_torch(module: Any, optimizer: Any) -> None:
+        loss_of(module).backward()
+        assert torch.nn.utils.clip_grad_norm_(module.parameters(), 1e-3) > 1e-3
+        torch.nn.utils.clip_grad_value_(module.parameters(), 1e-4)
+        optimizer.step()
+
+    def by_torch_under_a_scaler(module: Any, optimizer: Any) -> None:
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(loss_of(module)).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1e-3)
+        scaler.step(optimizer)
+
+    def in_a_closure(module: Any, optimizer: Any) -> None:
+        def closure() -> Any:
+            optimizer.zero_grad()
+            loss = loss_of(module)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 1e-3)
+            return loss
+
+        for _ in range(2):
+            optimizer.step(closure)
+
+    for train in (by_norm, by_value, under_a_scaler, by_torch, by_torch_under_a_scaler, in_a_closure):
         train_both(train)
 
 

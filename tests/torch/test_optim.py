@@ -284,7 +284,7 @@ def test_options_that_make_no_difference(make: Make) -> None:
 def test_capturable(make: Make) -> None:
     """The count is a tensor; steps that depend on their number are rejected, since a replay would not count them."""
     if RULES[make.rule].fades:
-        with pytest.raises(NotImplementedError, match="the bias correction depends on the number of the step"):
+        with pytest.raises(NotImplementedError, match="the bias correction depends on the number of steps"):
             make([table()], capturable=True)
         return
     a, b = table(), table()
@@ -298,7 +298,7 @@ def test_capturable(make: Make) -> None:
     assert plain.param_groups[0]["capturable"]
     assert torch.equal(train(a, optimizer, gradients(1)), train(b, plain, gradients(1)))
     assert plain.state[b]["step"].item() == 4
-    with pytest.raises(NotImplementedError, match="stochastic_rounding depends on the number of the step"):
+    with pytest.raises(NotImplementedError, match="stochastic_rounding depends on the number of steps"):
         make([table()], capturable=True, stochastic_rounding=True)
     optimizer.param_groups[0]["stochastic_rounding"] = True
     before = a.detach().clone()

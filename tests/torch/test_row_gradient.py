@@ -51,6 +51,9 @@ FUNCTIONS: list[Callable[[Any], Any]] = [
     torch.linalg.norm,
     torch.norm,
     lambda g: torch.norm(g, 3),
+    lambda g: torch.norm(input=g, p=1),
+    lambda g: torch.clamp(min=-1, max=1, input=g),
+    lambda g: torch.linalg.vector_norm(x=g),
     lambda g: g.norm(),
     lambda g: g.norm(p=1),
     lambda g: torch.stack(torch._foreach_norm([torch.ones(2), g, torch.ones(3)], 2.0)),
@@ -276,6 +279,14 @@ def test_storing_a_gradient_does_not_read_its_ids(monkeypatch: pytest.MonkeyPatc
         module(torch.tensor([[1, 3], [3, 4]])).sum().backward()
         assert module.weight.grad.is_coalesced()
         assert torch.nn.utils.clip_grad_norm_([module.weight], 1.0) > 1
+
+
+def test_storing_a_gradient_does_not_copy_it() -> None:
+    module = bag()
+    places: list[int] = []
+    module.weight.register_hook(lambda grad: places.append(grad._values().data_ptr()))
+    module(torch.tensor([[1, 3], [3, 4]])).sum().backward()
+    assert module.weight.grad.rows().data_ptr() == places[0]
 
 
 def test_foreign_ids_at_a_known_address_are_not_trusted() -> None:

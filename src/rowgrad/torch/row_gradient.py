@@ -6,7 +6,6 @@ rows are unique. `keep_coalesced` restores both. It recognizes ids by their stor
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Number
 from typing import Any, NamedTuple, Self
@@ -32,7 +31,6 @@ class _Ids(NamedTuple):
 
 # By address, offset and length. A weak reference keeps the address of a storage from being used again.
 _KNOWN_IDS: dict[tuple[int, int, int], _Ids] = {}
-_LOCK = threading.Lock()
 _prune_at = 256
 
 
@@ -41,13 +39,13 @@ def _key(ids: Tensor) -> tuple[int, int, int]:
 
 
 def _remember(ids: Tensor, count: Tensor | None) -> None:
-    global _prune_at
-    with _LOCK:
-        _KNOWN_IDS[_key(ids)] = _Ids(StorageWeakRef(ids.untyped_storage()), count)
-        if len(_KNOWN_IDS) >= _prune_at:
-            for key in [key for key, known in _KNOWN_IDS.items() if known.storage.expired()]:
-                del _KNOWN_IDS[key]
-            _prune_at = max(256, 2 * len(_KNOWN_IDS))
+    global _prune_at  # no lock, which a fork could leave locked; all changes are single operations of a dict
+    _KNOWN_IDS[_key(ids)] = _Ids(StorageWeakRef(ids.untyped_storage()), count)
+    if len(_KNOWN_IDS) >= _prune_at:
+        for key, known in list(_KNOWN_IDS.items()):
+            if known.storage.expired():
+                _KNOWN_IDS.pop(key, None)
+        _prune_at = max(256, 2 * len(_KNOWN_IDS))
 
 
 def _recall(grad: Tensor) -> _Ids | None:
@@ -140,8 +138,11 @@ class RowGradient(Tensor):
     ) -> Any:
         options = kwargs or {}
         with torch._C.DisableTorchFunctionSubclass():
-            answer = _ANSWERS.get(func)
-            result = NotImplemented if answer is None else answer(func, *args, **options)
+            answer, result = _ANSWERS.get(func), NotImplemented
+            if answer is not None:
+                named = {} if args else {k: v for k, v in options.items() if k in ("input", "x", "A")}
+                rest = {k: v for k, v in options.items() if k not in named}
+                result = answer(func, *args, *named.values(), **rest)
             if result is NotImplemented:
                 result = func(*args, **options)
             return _with_class(result)

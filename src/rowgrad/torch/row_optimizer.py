@@ -429,7 +429,7 @@ def _check_option(name: str, value: Any) -> None:
         return
     check_hyperparameter(name, _float(name, value) if name in _NUMBERS else value)
     if name == "differentiable" and value:
-        bound = "a step updates parameters in place, outside of autograd."
+        bound = "a step updates parameters in place, outside of autograd"
         raise make_error("option_unfit", argument=name, value=value, bound=bound)
 
 
