@@ -206,7 +206,9 @@ def sparse_parts(grad: Tensor) -> _Rows | None:
         if grad.sparse_dim() != 1:
             value = f"a sparse tensor of {grad.sparse_dim()} sparse dimensions"
             raise make_error("not_here", argument="grad", value=value, bound="sparse in dimension 0 only")
-        return _Rows(grad._indices()[0], grad._values(), grad.is_coalesced())
+        ids = grad._indices()
+        check_storage(ids, "grad")
+        return _Rows(ids[0], grad._values(), grad.is_coalesced())
 
 
 def check_row_ids(grad: Tensor) -> None:
@@ -215,7 +217,6 @@ def check_row_ids(grad: Tensor) -> None:
     if rows is None or not rows.ids.is_cpu or rows.ids.numel() == 0:
         return
     ids, bound = rows.ids, grad.shape[0]
-    check_storage(ids, "grad")
     if rows.is_coalesced:
         falls = ids[1:] <= ids[:-1]
         if bool(falls.any()):
