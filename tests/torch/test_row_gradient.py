@@ -337,6 +337,22 @@ def test_files(kind: str) -> None:
         assert found.rows().data_ptr() != grad.rows().data_ptr() or not grad.rows().numel()
 
 
+@pytest.mark.parametrize("coalesced", [False, True])
+def test_invalid_files(coalesced: bool) -> None:
+    """torch validates loaded sparse tensors if it is told to; a step of rowgrad's optimizers always does."""
+    file = io.BytesIO()
+    torch.save(sparse_rows(VALUES.clone(), IDS + 10, 6, unique=coalesced), file)
+    file.seek(0)
+    with torch.sparse.check_sparse_tensor_invariants(), pytest.raises(RuntimeError, match="inconsistent with indices"):
+        torch.load(file, weights_only=True)
+    file.seek(0)
+    weight = torch.nn.Parameter(torch.ones(6, 2))
+    weight.grad = torch.load(file, weights_only=True)
+    with pytest.raises(rg.errors.OpError, match="11"):
+        rgt.optim.SGD([weight], 0.1).step()
+    assert weight.eq(1).all()
+
+
 def test_torch_does_not_warn_about_sparse_tensors() -> None:
     """torch warns once in a process, from inside its own Adagrad."""
     program = """

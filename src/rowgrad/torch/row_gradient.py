@@ -96,7 +96,7 @@ class RowGradient(Tensor):
                 at = int(torch.nonzero((ids < 0) | (ids >= num_rows))[0])
                 raise make_error("index_not_in_output", argument="ids", position=at, value=int(ids[at]), bound=num_rows)
         grad = sparse_rows(rows, ids, num_rows, unique=False)
-        _mark_if_ascending(grad)
+        _mark_if_ascending(grad, wait=True)
         grad.__class__ = cls
         return grad  # type: ignore[return-value]
 
@@ -129,8 +129,7 @@ class RowGradient(Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         with torch._C.DisableTorchFunctionSubclass():
-            parts = self._indices()[0], self._values(), self.shape[0], self.is_coalesced()
-            return _restored, (*(p.detach() if isinstance(p, Tensor) else p for p in parts), self.requires_grad)
+            return _restored, (self.detach(), self.requires_grad)  # a plain sparse tensor, as torch saves them
 
     @classmethod
     def __torch_function__(
@@ -159,10 +158,10 @@ def _with_class(result: Any) -> Any:
     return result
 
 
-def _restored(ids: Tensor, rows: Tensor, num_rows: int, coalesced: bool, requires_grad: bool) -> RowGradient:
+def _restored(grad: Tensor, requires_grad: bool) -> Tensor:
     """Return an unpickled gradient; pickles contain this name."""
-    grad = sparse_rows(rows, ids, num_rows, coalesced)
-    return grad.requires_grad_(requires_grad)  # type: ignore[return-value]
+    restored: Tensor = _with_class(grad)
+    return restored.requires_grad_(requires_grad)
 
 
 torch.serialization.add_safe_globals([_restored])  # for torch.load(weights_only=True)
@@ -226,10 +225,10 @@ def _restore_class(weight: Tensor) -> None:
         _with_class(grad)
 
 
-def _mark_if_ascending(grad: Tensor) -> None:
-    """Mark a gradient on the CPU as coalesced if its ids ascend strictly; a GPU would have to be waited for."""
+def _mark_if_ascending(grad: Tensor, wait: bool = False) -> None:
+    """Mark a gradient as coalesced if its ids ascend strictly; `wait`: read them also if they are on a GPU."""
     ids = grad._indices()[0]
-    if ids.is_cpu and bool((ids[1:] > ids[:-1]).all()):
+    if (wait or ids.is_cpu) and bool((ids[1:] > ids[:-1]).all()):
         grad._coalesced_(True)
 
 
