@@ -334,7 +334,8 @@ class RowOptimizer(torch.optim.Optimizer):
         if "step" not in state:
             self._init_state(group, param)
         spec = RULES[self.rule]
-        _check_option("maximize", group["maximize"])
+        for name in ("maximize", "differentiable"):
+            _check_option(name, group[name])
         _check_capturable(self.rule, group)
         numbers: dict[str, Any] = {k: _float(k, group[k]) if k in _NUMBERS else group[k] for k in spec.defaults}
         if spec.fades:

@@ -49,7 +49,7 @@ def check_param(rule: str, param: Tensor) -> None:
             bound = f"sharded by rows, Shard(0), because {rule} has state for each row"
             raise make_error("not_here", argument="param", value=value, bound=bound)
         param = param.to_local()
-    elif per_row and getattr(param, "_fsdp_flattened", False):
+    elif per_row and param.ndim == 1 and getattr(param, "_fsdp_flattened", False):
         bound = f"a table, because {rule} has state for each row; use fully_shard, or a rule without it"
         raise make_error("not_here", argument="param", value="a parameter that FSDP flattened", bound=bound)
     if not is_plain(type(param)):  # such types store their elements elsewhere
