@@ -151,6 +151,17 @@ def test_in_place_functions_keep_object_and_order() -> None:
         assert type(grad) is RowGradient
 
 
+def test_copies_know_that_their_rows_are_unique() -> None:
+    """So a hook that scales gradients costs no sort, and no wait for a GPU."""
+    grad = gradient()
+    for copied in (grad * 2, 2 * grad, grad / torch.tensor(2.0), -grad, grad.clone(), grad.double(), grad.clamp(-1, 1)):
+        assert copied.is_coalesced()
+        assert copied.rows().data_ptr() != grad.rows().data_ptr()
+    padded = gradient("padded") * 2
+    assert isinstance(padded.count, Tensor)
+    assert torch.equal(padded.to_dense(), 2 * grad.to_dense())
+
+
 def test_clamps_that_would_change_missing_rows_raise() -> None:
     grad = gradient()
     for clamp in (

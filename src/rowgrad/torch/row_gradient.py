@@ -330,6 +330,17 @@ def _scale(func: Any, grad: Tensor, other: Any, **options: Any) -> Any:
     return grad
 
 
+@_answers("mul", "multiply", "__mul__", "__rmul__", "div", "divide", "true_divide", "__truediv__", "neg", "__neg__")
+def _scaled(func: Any, grad: Any, *factor: Any, **options: Any) -> Any:
+    """Return a scaled copy, which shares the ids; torch's own function forgets that the rows are unique."""
+    if options or not is_row_gradient(grad) or not all(map(_is_number, factor)) or grad.requires_grad:
+        return NotImplemented
+    values = func(grad._values(), *factor)
+    return torch.sparse_coo_tensor(
+        grad._indices(), values, grad.shape, is_coalesced=grad.is_coalesced(), check_invariants=False
+    )
+
+
 @_answers("_foreach_mul_", "_foreach_div_")
 def _foreach_scale(func: Any, tensors: Sequence[Tensor], other: Any) -> Any:
     if not _is_number(other):
