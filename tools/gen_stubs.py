@@ -243,9 +243,7 @@ def signature_lines(spec: RuleSpec, options: Mapping[str, Any], first: tuple[str
     """Yield the parameters, one per line: `lr` by position or by name, all others by name."""
     yield from (f"{indent}{line}," for line in first)
     for name, default in options.items():
-        known = name in spec.defaults or name in spec.state_defaults
-        kind = "float | Callable[[Any], Any]" if name == "lr" and not first else None
-        kind = kind or (spec.annotation(name) if known else type(default).__name__)
+        kind = "float | Callable[[Any], Any]" if name == "lr" and not first else spec.annotation(name)
         yield f"{indent}{name}: {kind} = {default!r},"
         if name == "lr":
             yield f"{indent}*,"
@@ -255,10 +253,9 @@ def torch_optim() -> str:
     """Return the stub of `rowgrad.torch.optim`."""
     lines = []
     for spec in RULES.values():
-        lazy = {"lazy": True} if spec.fades else {}
-        options = {**spec.defaults, **spec.state_defaults, **lazy, "stochastic_rounding": False, "seed": 0}
         lines += [f"class {spec.class_name}(RowOptimizer):", f'    """{spec.doc}"""', "", "    def __init__("]
-        lines += [*signature_lines(spec, options, ("self", "params: Iterable[Any]"), " " * 8), "    ) -> None: ...", ""]
+        lines += signature_lines(spec, spec.torch_options, ("self", "params: Iterable[Any]"), " " * 8)
+        lines += ["    ) -> None: ...", ""]
     imports = "from collections.abc import Iterable\nfrom typing import Any\n\n"
     imports += "from .row_optimizer import RowOptimizer as RowOptimizer\n"
     title = "Row-sparse optimizers, a class for each rule: a step costs only the rows that have a gradient."

@@ -397,6 +397,18 @@ OWN_MESSAGES: dict[str, Message] = {
     "updated_unfit": Message("{argument} is updated in place and must be {bound}; got {value}"),
     "updated_overlaps": Message("{argument} is updated in place, but shares memory with {value}"),
     "not_here": Message("{argument} must be {bound}; got {value}", (), "UnimplementedError"),
+    "option_unfit": Message("{argument}={value} is not supported: {bound}", (), "UnimplementedError"),
+    "step_captured": Message(
+        "this step does not support {value}: {bound} depends on the number of steps, which replays do not count",
+        (),
+        "UnimplementedError",
+    ),
+    "clamp_moves_zero": Message(
+        "clamping to {value} would change rows that the gradient does not store, which are zeros. Use bounds on both"
+        " sides of 0, or grad.to_dense().",
+        (),
+        "UnimplementedError",
+    ),
     # out=
     "out_unfit": Message("out for {argument} must be {bound}; got {value}"),
     "out_overlaps": Message("out for {argument} shares memory with {value}"),

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import optimizer_ranks
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -653,7 +654,7 @@ CHECKS = [forward_and_gradients, id_formats, fifty_steps, fused_16_bit_tables,
           fused_between_backward_and_step, several_tables, pooled,
           wire_dtypes, initial_rows, bad_ids_raise_on_every_rank, weights_of_one_rank, no_columns, misuse,
           write_checkpoint, read_checkpoints, disagreeing_ranks, shared_modules, state_dicts, optimizer_states,
-          checkpoint_extra_objects]  # fmt: skip
+          checkpoint_extra_objects, *optimizer_ranks.CHECKS]  # fmt: skip
 FOLDER = Path()
 
 

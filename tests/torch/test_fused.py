@@ -16,6 +16,7 @@ from test_nn import ROWS, bags
 
 import rowgrad as rg
 import rowgrad.torch as rgt
+from rowgrad.optim import RULES
 
 OPTIMIZERS = [
     rgt.optim.SGD,
@@ -163,7 +164,31 @@ def test_clipping_between_backward_and_step() -> None:
         rgt.clip.clip_grad_norm_(module.parameters(), 1e-3)
         scaler.step(optimizer)
 
-    for train in (by_norm, by_value, under_a_scaler):
+    def by_torch(module: Any, optimizer: Any) -> None:
+        loss_of(module).backward()
+        assert torch.nn.utils.clip_grad_norm_(module.parameters(), 1e-3) > 1e-3
+        torch.nn.utils.clip_grad_value_(module.parameters(), 1e-4)
+        optimizer.step()
+
+    def by_torch_under_a_scaler(module: Any, optimizer: Any) -> None:
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(loss_of(module)).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1e-3)
+        scaler.step(optimizer)
+
+    def in_a_closure(module: Any, optimizer: Any) -> None:
+        def closure() -> Any:
+            optimizer.zero_grad()
+            loss = loss_of(module)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 1e-3)
+            return loss
+
+        for _ in range(2):
+            optimizer.step(closure)
+
+    for train in (by_norm, by_value, under_a_scaler, by_torch, by_torch_under_a_scaler, in_a_closure):
         train_both(train)
 
 
@@ -457,6 +482,75 @@ def test_zeroing_does_not_compute_gradients(monkeypatch: pytest.MonkeyPatch) -> 
     assert not module.weight.rowgrad_pending
 
 
+STATE_DICTS = "torch.distributed.checkpoint.state_dict"
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+@pytest.mark.parametrize("make", [getattr(rgt.optim, spec.class_name) for spec in RULES.values()])
+def test_state_dicts_of_torch_distributed(make: Any) -> None:
+    """`get_state_dict` makes a new optimizer create its state by a step, which must change and count nothing."""
+    state_dicts = pytest.importorskip(STATE_DICTS)
+
+    def fresh_pair(options: dict[str, Any]) -> tuple[Any, Any]:
+        torch.manual_seed(0)
+        bag = rgt.nn.EmbeddingBag(ROWS, 9, **options)
+        model = torch.nn.ModuleDict({"bag": bag, "head": torch.nn.Linear(9, 2)})
+        return model, make(model.parameters(), 0.1, **({} if make is rgt.optim.Ftrl else {"weight_decay": 0.1}))
+
+    def train(model: Any, optimizer: Any, seeds: range) -> None:
+        for seed in seeds:
+            model["head"](model["bag"](*bags(seed))).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    for options in ({"grad": "rows"}, {"fused": True}, {"grad": "dense"}):
+        model, optimizer = fresh_pair(options)
+        before = copy.deepcopy(model.state_dict())
+        empty = state_dicts.get_optimizer_state_dict(model, optimizer)["state"]
+        assert sorted(empty) == ["bag.weight", "head.bias", "head.weight"]
+        assert all(state["step"] == 0 for state in empty.values())
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, before[name])
+        assert all(p.grad is None for p in model.parameters())
+        assert optimizer.param_groups[0]["lr"] == 0.1
+        train(model, optimizer, range(2))
+        uninterrupted, other = fresh_pair(options)
+        train(uninterrupted, other, range(2))
+        saved = copy.deepcopy(state_dicts.get_state_dict(model, optimizer))
+        resumed, third = fresh_pair(options)
+        state_dicts.set_state_dict(resumed, third, model_state_dict=saved[0], optim_state_dict=saved[1])
+        for m, o in ((model, optimizer), (uninterrupted, other), (resumed, third)):
+            train(m, o, range(2, 4))
+        for a, b, c in zip(*(m.parameters() for m in (model, uninterrupted, resumed)), strict=True):
+            assert torch.equal(a, b), "reading the state before training changes nothing"
+            assert torch.equal(a, c)
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+def test_state_dicts_between_backward_and_step() -> None:
+    """A pending gradient is neither lost nor replaced."""
+    state_dicts = pytest.importorskip(STATE_DICTS)
+
+    def train(module: Any, optimizer: Any) -> None:
+        for seed in range(2):
+            loss_of(module, seed).backward()
+            state_dicts.get_state_dict(module, optimizer)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    train_both(train)
+
+
+def test_zero_learning_rates_are_steps() -> None:
+    """A step with a learning rate and gradients of zero is counted, except for the one of `get_state_dict`."""
+    weight = torch.nn.Parameter(torch.ones(3, 2))
+    optimizer = rgt.optim.Momentum([weight], lr=0.0, weight_decay=0.5)
+    weight.grad = torch.zeros(3, 2)
+    optimizer.step()
+    assert optimizer.state[weight]["step"] == 1
+    assert optimizer.state[weight]["momentum_buffer"].eq(0.5).all()
+
+
 def test_states_loaded_between_forward_and_backward() -> None:
     other = torch.randn(ROWS, 9)
 
@@ -601,10 +695,12 @@ def test_fsdp(tmp_path: Any) -> None:
         many = rgt.nn.Embeddings([rgt.nn.Table("a", ROWS, 9)], fused=True, include_last_offset=False)
         for module, args in ((bag, bags()), (many, ({"a": bags()},))):
             torch.distributed.fsdp.fully_shard(module, mesh=mesh)
-            with pytest.raises(rg.errors.OpError, match="got a DTensor"):
-                rgt.optim.SGD(module.parameters(), lr=0.1)
+            rgt.optim.SGD(module.parameters(), lr=0.1)
             with pytest.raises(rg.errors.OpError, match="does not support parameters that FSDP"):
                 module(*args)
+        rows = torch.distributed.fsdp.fully_shard(rgt.nn.EmbeddingBag(ROWS, 9, grad="rows"), mesh=mesh)
+        with pytest.raises(NotImplementedError, match="Sparse"):  # raised by torch
+            rows(*bags()).sum().backward()
     finally:
         torch.distributed.destroy_process_group()
 

@@ -96,7 +96,7 @@ def test_dense_steps_equal_torch(ours: Make, theirs: Make) -> None:
     ],
 )
 @pytest.mark.parametrize("coalesce", [False, True])
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # raised inside torch's Adagrad
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # raised inside torch's Adagrad, for other gradients
 def test_sparse_steps_equal_torch(ours: Make, theirs: Make, coalesce: bool) -> None:
     grads = [sparse([3, 0, 3, 7], g[:4], 12, coalesce) for g in gradients(5)]
     a, b = table(), table()
@@ -212,6 +212,128 @@ def test_a_step_bumps_the_version_of_its_parameter() -> None:
     optim.SGD([w], 0.1).step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+# -- options of torch's optimizers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("make", CLASSES)
+def test_maximize_steps_with_the_negated_gradient(make: Make, dtype: Any) -> None:
+    """The same bits, for every kind of gradient; weight decay still shrinks the weights, as in torch."""
+    decay = {} if make is optim.Ftrl else {"weight_decay": 0.1}
+    values = gradients(1, dtype=dtype)[0]
+    grads = [values, sparse([2, 5, 7], values[:3], 12, True), sparse([5, 2, 5], values[:3], 12)]
+    a, b = table(dtype), table(dtype)
+    up, down = make([a], 0.1, maximize=True, **decay), make([b], 0.1, **decay)
+    for grad in grads:
+        a.grad, b.grad = grad.clone(), -grad
+        up.step()
+        down.step()
+        assert torch.equal(a.grad.to_dense(), grad.to_dense()), "the gradient is unchanged"
+    y, indices, segment_ids, weights = bags()
+    for given in (None, weights):
+        up.update_from_bags(a, y.to(dtype), indices, segment_ids, "mean", given)
+        down.update_from_bags(b, -y.to(dtype), indices, segment_ids, "mean", given)
+    assert torch.equal(a.detach(), b.detach())
+    assert not torch.equal(a.detach(), table(dtype).detach())
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(optim.SGD, torch.optim.SGD), (optim.Adagrad, torch.optim.Adagrad), (optim.AdamW, torch.optim.AdamW)],
+)
+def test_maximize_is_torchs(ours: Make, theirs: Make) -> None:
+    options = {"maximize": True, "weight_decay": 0.1} | ({} if ours is optim.SGD else {"eps": 0.0})
+    a, b = table(), table()
+    torch.testing.assert_close(
+        train(a, ours([a], 0.1, **options), gradients(4)),
+        train(b, theirs([b], 0.1, **options), gradients(4)), rtol=1e-12, atol=1e-12,
+    )  # fmt: skip
+
+
+def test_maximize_of_one_group_and_of_fused_tables() -> None:
+    up, down = (rgt.nn.EmbeddingBag(5, 2, combiner="sum", fused=True) for _ in range(2))
+    other = torch.nn.Parameter(torch.zeros(2))
+    groups = [{"params": up.parameters(), "maximize": True}, {"params": [*down.parameters(), other]}]
+    optimizer = optim.SGD(groups, 1.0)
+    other.grad = torch.ones(2)
+    for module in (up, down):
+        module.weight.data.zero_()
+        module(torch.tensor([[1, 1]])).sum().backward()
+    optimizer.step()
+    assert [m.weight[1, 0].item() for m in (up, down)] == [2.0, -2.0]
+    assert other.tolist() == [-1.0, -1.0]
+    state = optimizer.state_dict()
+    again = optim.SGD([{"params": up.parameters()}, {"params": [*down.parameters(), other]}], 1.0)
+    again.load_state_dict(state)
+    assert [group["maximize"] for group in again.param_groups] == [True, False]
+
+
+@pytest.mark.parametrize("make", CLASSES)
+def test_options_that_make_no_difference(make: Make) -> None:
+    a, b = table(), table()
+    options = {"foreach": True, "fused": True, "differentiable": False, "capturable": False}
+    assert torch.equal(
+        train(a, make([a], torch.tensor(0.1, dtype=torch.float64), **options), gradients(3)),
+        train(b, make([b], 0.1), gradients(3)),
+    )
+
+
+@pytest.mark.parametrize("make", CLASSES)
+def test_capturable(make: Make) -> None:
+    """The count is a tensor; steps that depend on their number are rejected, since a replay would not count them."""
+    if RULES[make.rule].fades:
+        with pytest.raises(NotImplementedError, match="the bias correction depends on the number of steps"):
+            make([table()], capturable=True)
+        return
+    a, b = table(), table()
+    optimizer = make([a], 0.1, capturable=True)
+    plain = make([b], 0.1)
+    assert torch.equal(train(a, optimizer, gradients(3)), train(b, plain, gradients(3)))
+    count = optimizer.state[a]["step"]
+    assert isinstance(count, torch.Tensor)
+    assert count.item() == 3
+    plain.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert plain.param_groups[0]["capturable"]
+    assert torch.equal(train(a, optimizer, gradients(1)), train(b, plain, gradients(1)))
+    assert plain.state[b]["step"].item() == 4
+    with pytest.raises(NotImplementedError, match="stochastic_rounding depends on the number of steps"):
+        make([table()], capturable=True, stochastic_rounding=True)
+    optimizer.param_groups[0]["stochastic_rounding"] = True
+    before = a.detach().clone()
+    with pytest.raises(NotImplementedError, match="does not support capturable=True"):
+        train(a, optimizer, gradients(1))
+    assert torch.equal(a.detach(), before)
+
+
+def test_steps_that_depend_on_their_number_are_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = table()
+    optimizer = optim.Adam([w], 0.1)
+    w.grad = torch.ones_like(w)
+    monkeypatch.setattr("rowgrad.torch.row_optimizer.is_captured", lambda: True)
+    with pytest.raises(NotImplementedError, match="does not support a CUDA graph"):
+        optimizer.step()
+    assert torch.equal(w.detach(), table().detach())
+
+
+def test_groups_with_their_own_options() -> None:
+    """Every option of a group applies to its parameters alone, also when it is changed between steps."""
+    params = [table() for _ in range(4)]
+    own: list[dict[str, Any]] = [
+        {},
+        {"lr": 0.5},
+        {"weight_decay": 0.5, "betas": (0.5, 0.6)},
+        {"eps": 0.1, "lazy": False},
+    ]
+    optimizer = optim.AdamW([{"params": [p], **o} for p, o in zip(params, own, strict=True)], 0.1)
+    optimizer.param_groups[0]["lr"] = 0.2
+    for p in params:
+        p.grad = gradients(1)[0]
+    optimizer.step()
+    for p, options in zip(params, ({"lr": 0.2}, *own[1:]), strict=True):
+        alone = table()
+        assert torch.equal(p.detach(), train(alone, optim.AdamW([alone], **{"lr": 0.1, **options}), gradients(1)))
 
 
 # -- training loop ----------------------------------------------------------------------------------------------------
@@ -457,6 +579,11 @@ def test_steps_equal_the_reference(make: Make) -> None:
         (lambda p: optim.SGD(p, torch.ones(2)), "lr must be a finite number"),
         (lambda p: optim.SGD(p, stochastic_rounding="no"), "stochastic_rounding must be True or False; got 'no'"),
         (lambda p: optim.Adam(p, lazy="false"), "lazy must be True or False"),
+        (lambda p: optim.SGD(p, maximize=1), "maximize must be True or False; got 1"),
+        (lambda p: optim.SGD(p, foreach="yes"), "foreach must be True, False or None; got 'yes'"),
+        (lambda p: optim.SGD(p, fused=1), "fused must be True, False or None; got 1"),
+        (lambda p: optim.SGD(p, capturable=None), "capturable must be True or False; got None"),
+        (lambda p: optim.SGD([{"params": p, "maximize": None}]), "maximize must be True or False; got None"),
         (lambda p: optim.SGD([{"params": p, "lr": float("nan")}]), "lr must be"),
         (
             lambda p: optim.SGD([torch.nn.Parameter(torch.ones(3, dtype=torch.complex64))]),
@@ -467,6 +594,15 @@ def test_steps_equal_the_reference(make: Make) -> None:
 def test_invalid_options_raise_in_the_constructor(make: Make, message: str) -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match=message):
         make([table()])
+
+
+def test_differentiable_steps_raise() -> None:
+    for make in (
+        lambda p: optim.SGD(p, differentiable=True),
+        lambda p: optim.SGD([{"params": p, "differentiable": True}]),
+    ):
+        with pytest.raises(NotImplementedError, match="differentiable=True is not supported: a step updates"):
+            make([table()])
 
 
 def test_invalid_parameter_groups_raise() -> None:
@@ -481,21 +617,6 @@ def test_invalid_parameter_groups_raise() -> None:
 def test_parameters_on_unsupported_devices_raise() -> None:
     with pytest.raises(NotImplementedError, match="param must be on the CPU; got a tensor on meta"):
         optim.SGD([torch.nn.Parameter(torch.ones(3, device="meta"))])
-
-
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
-def test_parameters_that_are_not_plain_tensors(tmp_path: Path) -> None:
-    """FSDP's DTensors are rejected when the optimizer is constructed, not in its first step."""
-    from torch.distributed.tensor import distribute_tensor
-
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        mesh = torch.distributed.init_device_mesh("cpu", (1,))
-        param = torch.nn.Parameter(distribute_tensor(torch.ones(3, 2), mesh))
-        with pytest.raises(NotImplementedError, match="param must be a plain tensor; got a DTensor"):
-            optim.SGD([param], 0.1)
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 def test_invalid_gradients_raise() -> None:
@@ -584,7 +705,9 @@ def test_a_rejected_step_changes_no_parameter(wrong: str) -> None:
         (lambda s: s["state"].update({0: "abc"}), "the state of parameter 0 must be a dict, got str"),
         (lambda s: s.pop("state"), "must have 'state' and 'param_groups'"),
         (lambda s: s["param_groups"][0].update(lr=-1.0), "lr must be a finite number of at least 0"),
-        (lambda s: s["param_groups"][0].update(maximize=True), "saved with maximize=True"),
+        (lambda s: s["param_groups"][0].update(maximize="yes"), "maximize must be True or False"),
+        (lambda s: s["param_groups"][0].update(amsgrad=True), "saved with amsgrad=True"),
+        (lambda s: s["param_groups"][0].update(differentiable=True), "differentiable=True is not supported"),
         (lambda s: s["param_groups"][0].update(lr_decay=0.1), "saved with lr_decay=0.1"),
     ],
 )
@@ -598,7 +721,7 @@ def test_a_rejected_state_dict_changes_nothing(change: Any, message: str) -> Non
     other["param_groups"][0]["lr"] = 0.7
     other["state"][0]["sum"] += 1
     change(other)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, NotImplementedError), match=message):
         optimizer.load_state_dict(other)
     after = optimizer.state_dict()
     assert after["param_groups"] == before["param_groups"]

@@ -61,19 +61,68 @@ def test_accumulation(dtype: torch.dtype, fused: bool) -> None:
     assert torch.equal(rows.weight, dense.weight)
 
 
-@pytest.mark.parametrize("fused", [False, True])
+def clipped(how: str, module: Any, head: Any, foreach: bool | None) -> Any:
+    """Clip the gradients of a table and of a dense layer; return the norm, if any."""
+    params = [head.weight, module.weight, head.bias]
+    if how == "norm":
+        return torch.nn.utils.clip_grad_norm_(params, 0.1, foreach=foreach)
+    if how == "infinite norm":
+        return torch.nn.utils.clip_grad_norm_(params, 0.1, float("inf"), foreach=foreach)
+    if how == "value":
+        return torch.nn.utils.clip_grad_value_(params, 0.1, foreach=foreach)
+    total = torch.nn.utils.get_total_norm([p.grad for p in params], foreach=foreach)
+    torch.nn.utils.clip_grads_with_norm_(params, 0.1, total, foreach=foreach)
+    return total
+
+
+@pytest.mark.parametrize("foreach", [None, True, False])
+@pytest.mark.parametrize("how", ["norm", "infinite norm", "value", "two calls"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_clipping_of_torch_raises(dtype: torch.dtype, fused: bool) -> None:
-    module = rgt.nn.EmbeddingBag(6, 4, dtype=dtype, **({"fused": True} if fused else {"grad": "rows"}))
-    optimizer = rgt.optim.SGD(module.parameters(), lr=0.1)
-    weight = backward(module)
-    before = weight.grad.coalesce().values().clone()
-    for foreach in (None, True, False):
-        for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
-            with pytest.raises(NotImplementedError, match="Sparse"):
-                clip(module.parameters(), 0.1, foreach=foreach)
-    assert torch.equal(weight.grad.coalesce().values(), before)
+def test_clipping_of_torch(dtype: torch.dtype, how: str, foreach: bool | None) -> None:
+    """torch's functions clip row gradients beside dense ones, as if all were dense, and never skip a table."""
+    rows, dense = pair(dtype)
+    fused = rgt.nn.EmbeddingBag(6, 4, combiner="sum", fused=True, dtype=dtype)
+    head = torch.nn.Linear(4, 3, dtype=dtype)
+    with torch.no_grad():
+        for weight in (dense.weight, head.weight):
+            weight.copy_(torch.arange(1.0, 1 + weight.numel()).view_as(weight) / 8)
+    optimizer = rgt.optim.SGD(fused.parameters(), lr=1.0)
+    found = []
+    for module in (dense, rows, fused):
+        module.load_state_dict(dense.state_dict())
+        head.zero_grad()
+        head(module(FIRST)).square().sum().backward()
+        before = module.weight.grad.to_dense().clone()
+        norm = clipped(how, module, head, foreach)
+        assert not torch.equal(module.weight.grad.to_dense(), before)
+        assert module.weight.grad.is_sparse == (module is not dense)
+        found.append((norm, module.weight.grad, head.weight.grad.clone(), head.bias.grad.clone()))
+        assert module is dense or module.weight.grad.is_coalesced()
+    for norm, *grads in found[1:]:
+        assert norm is None or norm.dtype == found[0][0].dtype
+        for ours, expected in zip((norm, *grads), found[0], strict=True):
+            if ours is not None:
+                torch.testing.assert_close(ours.to_dense(), expected)
+    before = fused.weight.detach().clone()
+    clipped_grad = fused.weight.grad.to_dense()
     optimizer.step()
+    assert torch.equal(fused.weight, before - clipped_grad), "the step uses the clipped gradient"
+
+
+@pytest.mark.parametrize("foreach", [None, True, False])
+def test_clipping_of_torch_equals_that_of_rowgrad(foreach: bool | None) -> None:
+    for how, clip in (("norm", rgt.clip.clip_grad_norm_), ("value", rgt.clip.clip_grad_value_)):
+        rows, _ = pair(torch.float32)
+        head, found = torch.nn.Linear(4, 3), []
+        for ours in (False, True):
+            rows.zero_grad()
+            head.zero_grad()
+            head(rows(FIRST)).square().sum().backward()
+            params = [head.weight, rows.weight, head.bias]
+            norm = clip(params, 0.1) if ours else clipped(how, rows, head, foreach)
+            found.append([norm, *(p.grad.to_dense().clone() for p in params)])
+        for a, b in zip(*found, strict=True):
+            assert (a is None and b is None) or torch.equal(a, b)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -117,7 +166,6 @@ def test_grad_scaler(dtype: torch.dtype) -> None:
     assert dtype == torch.float16 or not torch.equal(rows.weight[1], torch.zeros(4))
 
 
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 def test_torch_optimizers_step_or_raise() -> None:
     """Compare with the table in docs/torch.md."""
     names = [n for n in dir(torch.optim) if isinstance(getattr(torch.optim, n), type) and n != "Optimizer"]

@@ -78,9 +78,17 @@ class RuleSpec:
         """Whether its slot has one number per row, so that the step of a weight depends on its whole row."""
         return any(slot.per_row for slot in self.slots)
 
+    @property
+    def torch_options(self) -> dict[str, Any]:
+        """The options of the torch class and their defaults, in the order of its signature."""
+        lazy = {"lazy": True} if self.fades else {}
+        return {**self.defaults, **self.state_defaults, **lazy, "stochastic_rounding": False, "seed": 0, **_OF_TORCH}
+
     def annotation(self, option: str) -> str:
         """Return the type of an option for signatures and stubs."""
-        value = {**self.defaults, **self.state_defaults}[option]
+        value = self.torch_options[option]
+        if value is None:
+            return "bool | None"
         return "tuple[float, float]" if isinstance(value, tuple) else type(value).__name__
 
     def reads(self, number: str) -> bool:
@@ -89,6 +97,8 @@ class RuleSpec:
 
 
 RULES: dict[str, RuleSpec] = {}
+# Options that all of torch's optimizers have.
+_OF_TORCH = {"maximize": False, "capturable": False, "foreach": None, "differentiable": False, "fused": None}
 
 
 def rule(name: str, class_name: str, *slots: Slot, **fields: Any) -> RuleSpec:
@@ -198,7 +208,7 @@ def check_hyperparameter(name: str, value: Any) -> None:
     """Raise unless a value is valid for the hyperparameter or option of this name."""
     if name == "betas":
         check_betas(value)
-    elif name in ("lazy", "nesterov", "stochastic_rounding"):
+    elif name in ("lazy", "nesterov", "stochastic_rounding", "maximize", "capturable", "differentiable"):
         if not isinstance(value, bool):
             raise make_error("number_unfit", argument=name, value=repr(value), bound="True or False")
     elif name == "lr_power":

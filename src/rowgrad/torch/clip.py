@@ -1,4 +1,8 @@
-"""Clip gradients, dense or row-sparse; torch's own functions do not support sparse tensors."""
+"""Clip gradients, dense or sparse, with 16-bit gradients measured and scaled in float32.
+
+For gradients of 32 and 64 bits `torch.nn.utils` has the same results, but rejects sparse tensors that are not
+`RowGradient`s, such as those of `torch.nn.EmbeddingBag(sparse=True)`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import make_error
+from .row_gradient import norm_of
 from .tensors import check_storage
 
 
@@ -39,18 +44,15 @@ def clip_grad_norm_(
         RuntimeError: If the norm is not finite and `error_if_nonfinite` is set.
     """
     max_norm, norm_type = _number("max_norm", max_norm, 0.0), _number("norm_type", norm_type, -math.inf)
-    params = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    values = _values(params)
-    if not values:
+    gradients = _gradients(parameters)
+    if not gradients:
         return torch.tensor(0.0)
-    norms = torch.stack([_norm(v, norm_type).to(values[0].device) for v in values])
-    if norm_type < 0 and any(p.grad is not None and p.grad.is_sparse and _lacks_rows(p.grad) for p in params):
-        norms = torch.zeros_like(norms)  # rows that a sparse gradient lacks are zeros
+    norms = torch.stack([_norm(grad, norm_type).to(gradients[0].device) for grad in gradients])
     total = torch.linalg.vector_norm(norms, norm_type)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise RuntimeError(f"the gradients' norm of order {norm_type} is {float(total)}, so they cannot be clipped")
     scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)
-    for v in values:
+    for v in map(_values, gradients):
         if v.dtype.itemsize == 2:  # the scale would become 0 in float16
             v.copy_(v.float() * scale.to(v.device, torch.float32))
         else:
@@ -70,12 +72,8 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
         InvalidArgumentError: If `clip_value` is not a number of at least 0.
     """
     clip_value = _number("clip_value", clip_value, 0.0)
-    for v in _values(parameters):
+    for v in map(_values, _gradients(parameters)):
         v.clamp_(min=-clip_value, max=clip_value)
-
-
-def _lacks_rows(grad: Tensor) -> bool:
-    return grad._values().numel() < grad.numel()
 
 
 def _number(argument: str, value: Any, least: float) -> float:
@@ -90,17 +88,19 @@ def _number(argument: str, value: Any, least: float) -> float:
     return number
 
 
-def _norm(values: Tensor, norm_type: float) -> Tensor:
+def _norm(grad: Tensor, norm_type: float) -> Tensor:
     """Compute a norm; for 16-bit values in float32, because it might overflow and then scale gradients to 0."""
-    wide = torch.float32 if values.dtype.itemsize == 2 else None
-    if values.numel() == 0:  # torch raises for the maximum of an empty tensor
-        return torch.zeros((), dtype=wide or values.dtype, device=values.device)
-    found: Tensor = torch.linalg.vector_norm(values, norm_type, dtype=wide)
+    wide = torch.float32 if grad.dtype.itemsize == 2 else None
+    if grad.is_sparse:
+        return norm_of(grad, norm_type, wide)
+    if grad.numel() == 0:  # torch raises for the maximum of an empty tensor
+        return torch.zeros((), dtype=wide or grad.dtype, device=grad.device)
+    found: Tensor = torch.linalg.vector_norm(grad, norm_type, dtype=wide)
     return found
 
 
-def _values(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    """Return the values of the gradients; changing them in place changes the gradients."""
+def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    """Return the gradients that exist; repeated rows of sparse ones are added first."""
     found = []
     for p in [parameters] if isinstance(parameters, Tensor) else list(parameters):
         if p.grad is None:
@@ -109,8 +109,12 @@ def _values(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
             check_storage(p.grad._indices(), "grad")
             check_storage(p.grad._values(), "grad")
             p.grad = p.grad.coalesce()
-            found.append(p.grad.values())
         else:
             check_storage(p.grad, "grad")
-            found.append(p.grad)
+        found.append(p.grad)
     return found
+
+
+def _values(grad: Tensor) -> Tensor:
+    """Return the values of a gradient; changing them in place changes the gradient."""
+    return grad.values() if grad.is_sparse else grad

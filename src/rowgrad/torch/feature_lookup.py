@@ -638,9 +638,10 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep],
     with DisableTorchFunctionSubclass():
         for group in optimizer.param_groups:
             numbers: dict[Any, Any] = {}
+            is_plain = group["maximize"] is False and group["capturable"] is False
             for param in group["params"]:
                 index += 1
-                if type(param) is not FusedWeight:
+                if type(param) is not FusedWeight or not is_plain:
                     continue
                 waiting = param.rowgrad_pending
                 if len(waiting) != 1 or type(pending := waiting[0]) is not PendingTable:
@@ -679,9 +680,7 @@ def _numbers(
 ) -> tuple[Any, ...]:
     """Return a step's hyperparameters as the kernel reads them; the array at the front keeps their memory alive."""
     spec, key = RULES[optimizer.rule], ("numbers", id(group), dtype)
-    options = [
-        group[name] for name in (*spec.defaults, "stochastic_rounding", "seed", *(("lazy",) if spec.fades else ()))
-    ]
+    options = [group[name] for name in spec.torch_options]
     saved = cache.get(key)
     if saved is not None and saved[0] == options and not spec.reads("rate"):  # `rate` depends on the step
         found: tuple[Any, ...] = saved[1]

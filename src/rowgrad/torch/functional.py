@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import OpError, make_error
 from ..lookup import clip_rows, combiner_suffix
@@ -15,7 +14,7 @@ from ..lookup import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
 from .bags import Bags, check_storages, drop_padding, fill_empty_bags, read_bags, reject_batched
-from .devices import is_captured
+from .row_gradient import keep_coalesced as keep_coalesced
 
 __all__ = ("embedding_bag",)
 
@@ -56,8 +55,8 @@ def embedding_bag(
         default_id: The row to look up for empty bags; by default their result is zero.
         max_norm: Shrink longer rows to this norm for this lookup, as TensorFlow does: the table is unchanged, and
             gradients pass through.
-        grad: The gradient for `weight`: "dense", or "rows" for a coalesced sparse tensor of the rows looked up. While
-            torch traces it is dense.
+        grad: The gradient for `weight`: "dense", or "rows" for a `RowGradient` of the rows looked up. While torch
+            traces it is dense.
         plan: The Plan of exactly these ids, for a backward pass without a sort.
 
     Returns:
@@ -155,23 +154,6 @@ def is_in_ddp() -> bool:
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return False
     return torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None
-
-
-_HOOKS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # attributes of a tensor would be pickled
-
-
-def keep_coalesced(weight: Tensor) -> None:
-    """Make the gradient of a leaf stay coalesced: torch clears that flag when it stores a gradient."""
-    if not torch.compiler.is_compiling() and weight not in _HOOKS and not getattr(weight, "rowgrad_fused", False):
-        _HOOKS[weight] = weight.register_post_accumulate_grad_hook(_mark_coalesced)
-
-
-def _mark_coalesced(weight: Tensor) -> None:
-    grad = weight.grad
-    if grad is not None and grad.is_sparse and not grad.is_coalesced() and not is_captured():
-        ids = grad._indices()[0]
-        if bool((ids[1:] > ids[:-1]).all()):
-            grad._coalesced_(True)
 
 
 def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None) -> Tensor:

@@ -24,6 +24,7 @@ from ..plan import Plan
 from .autograd import TABLE, table_for
 from .bags import Bags
 from .functional import is_in_ddp, lookup
+from .row_gradient import sparse_rows
 from .saved_call import SavedCall
 
 _GRAD: Any = torch.Tensor.grad  # torch's own property, which `FusedWeight.grad` overrides
@@ -135,9 +136,9 @@ def _discard_pending(weight: FusedWeight) -> None:
     """Set pending gradients to zero without computing them: their ids may have been overwritten."""
     with _LOCK:
         if _GRAD.__get__(weight) is None:
-            ids = torch.empty((1, 0), dtype=torch.int64, device=weight.device)
+            ids = torch.empty(0, dtype=torch.int64, device=weight.device)
             values = weight.detach().new_empty((0, *weight.shape[1:]))
-            _GRAD.__set__(weight, torch.sparse_coo_tensor(ids, values, weight.shape, check_invariants=False))
+            _GRAD.__set__(weight, sparse_rows(values, ids, weight.shape[0], unique=True))
         weight.rowgrad_pending = ()
 
 
@@ -152,17 +153,9 @@ def _store_pending(weight: FusedWeight) -> None:
             grad = _GRAD.__get__(weight)
             if grad is None:
                 _GRAD.__set__(weight, rows)
-            elif grad.is_sparse and grad.is_cpu and grad.dtype == torch.float16:  # torch cannot add these
-                _GRAD.__set__(weight, _concatenate(grad, rows))
             else:
                 grad += rows
         weight.rowgrad_pending = ()
-
-
-def _concatenate(a: Tensor, b: Tensor) -> Tensor:
-    """Return the uncoalesced sum of two sparse tensors: the rows of `a`, then those of `b`."""
-    ids, values = torch.cat([a._indices(), b._indices()], 1), torch.cat([a._values(), b._values()])
-    return torch.sparse_coo_tensor(ids, values, a.shape, check_invariants=False)
 
 
 def defer(

@@ -17,6 +17,11 @@ class SGD(RowOptimizer):
         weight_decay: float = 0.0,
         stochastic_rounding: bool = False,
         seed: int = 0,
+        maximize: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None: ...
 
 class Adagrad(RowOptimizer):
@@ -32,6 +37,11 @@ class Adagrad(RowOptimizer):
         initial_accumulator_value: float = 0.0,
         stochastic_rounding: bool = False,
         seed: int = 0,
+        maximize: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None: ...
 
 class RowWiseAdagrad(RowOptimizer):
@@ -47,6 +57,11 @@ class RowWiseAdagrad(RowOptimizer):
         initial_accumulator_value: float = 0.0,
         stochastic_rounding: bool = False,
         seed: int = 0,
+        maximize: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None: ...
 
 class Adam(RowOptimizer):
@@ -63,6 +78,11 @@ class Adam(RowOptimizer):
         lazy: bool = True,
         stochastic_rounding: bool = False,
         seed: int = 0,
+        maximize: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None: ...
 
 class AdamW(RowOptimizer):
@@ -79,6 +99,11 @@ class AdamW(RowOptimizer):
         lazy: bool = True,
         stochastic_rounding: bool = False,
         seed: int = 0,
+        maximize: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None: ...
 
 class Momentum(RowOptimizer):
@@ -94,6 +119,11 @@ class Momentum(RowOptimizer):
         weight_decay: float = 0.0,
         stochastic_rounding: bool = False,
         seed: int = 0,
+        maximize: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None: ...
 
 class Lion(RowOptimizer):
@@ -108,6 +138,11 @@ class Lion(RowOptimizer):
         weight_decay: float = 0.0,
         stochastic_rounding: bool = False,
         seed: int = 0,
+        maximize: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None: ...
 
 class Ftrl(RowOptimizer):
@@ -125,4 +160,9 @@ class Ftrl(RowOptimizer):
         initial_accumulator_value: float = 0.1,
         stochastic_rounding: bool = False,
         seed: int = 0,
+        maximize: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None: ...

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import Parameter, Signature
 from typing import Any, ClassVar
@@ -12,10 +13,19 @@ import torch
 
 from .._catalog.rules import RULES, RuleSpec, Step, check_count, check_hyperparameter, slot_shapes
 from ..errors import OpError, make_error
-from .devices import default_order
+from .devices import default_order, is_captured
 from .feature_lookup import joint_steps
 from .fused import LAYOUT, FusedWeight, fused_step, is_only_optimizer, register_optimizer
-from .row_state import check_param, check_row_ids, load_slot, new_slots, step_with_bags, step_with_grad
+from .row_state import (
+    check_param,
+    check_row_ids,
+    is_dtensor,
+    load_slot,
+    new_slots,
+    shard_index,
+    step_with_bags,
+    step_with_grad,
+)
 
 Tensor = Any
 _STATE = "initial_accumulator_value"
@@ -26,7 +36,7 @@ _NUMBERS = frozenset(
     for name, value in {**spec.defaults, **spec.state_defaults}.items()
     if type(value) is float
 )
-_UNSUPPORTED = ("amsgrad", "dampening", "lr_decay", "maximize", "momentum", "nesterov")  # options of torch's optimizers
+_UNSUPPORTED = ("amsgrad", "dampening", "lr_decay", "momentum", "nesterov")  # options of torch's optimizers
 
 
 class RowOptimizer(torch.optim.Optimizer):
@@ -55,11 +65,12 @@ class RowOptimizer(torch.optim.Optimizer):
         for name, value in param_group.items():
             if name in self.defaults:
                 _check_option(name, value)
+        _check_capturable(self.rule, {**self.defaults, **param_group})
         super().add_param_group(param_group)
         try:
             with self._error_context("add_param_group"):
                 for param in self.param_groups[-1]["params"]:
-                    check_param(param)
+                    check_param(self.rule, param)
         except OpError:
             self.param_groups.pop()
             raise
@@ -67,6 +78,9 @@ class RowOptimizer(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        for group in self.param_groups:
+            for name, value in RULES[self.rule].torch_options.items():
+                group.setdefault(name, value)  # an earlier version may have pickled it
         self._register_fused_tables()
 
     def state_dict(self) -> dict[str, Any]:
@@ -107,8 +121,7 @@ class RowOptimizer(torch.optim.Optimizer):
             handle.remove()
         for group in self.param_groups:
             for name, value in self.defaults.items():
-                if name != "differentiable":  # torch adds it itself, to some states only
-                    group.setdefault(name, value)  # states of other optimizers may lack it
+                group.setdefault(name, value)  # states of other optimizers, or of earlier versions, may lack it
         for _, state, param in self._saved_states(loaded):
             for slot in RULES[self.rule].slots:
                 self.state[param][slot.name] = load_slot(state[slot.name], param)
@@ -133,6 +146,7 @@ class RowOptimizer(torch.optim.Optimizer):
                 for name in self.defaults:
                     if name in group:
                         _check_option(name, group[name])
+                _check_capturable(self.rule, {**self.defaults, **group})
                 unknown = next((n for n in _UNSUPPORTED if n not in self.defaults and group.get(n)), None)
                 if unknown is not None:
                     raise ValueError(
@@ -152,6 +166,12 @@ class RowOptimizer(torch.optim.Optimizer):
                 value = state.get(slot.name)
                 if not isinstance(value, torch.Tensor):
                     raise ValueError(f"{where}: parameter {index} has no {slot.name!r}")
+                if is_dtensor(value) != is_dtensor(param):
+                    raise ValueError(
+                        f"{where}: {slot.name!r} of parameter {index} is a {type(value).__name__}, but the parameter"
+                        f" is a {type(param).__name__}; load it by"
+                        " torch.distributed.checkpoint.state_dict.set_optimizer_state_dict"
+                    )
                 if value.layout != torch.strided or value.is_meta or not value.dtype.is_floating_point:
                     raise ValueError(
                         f"{where}: {slot.name!r} of parameter {index} must be a dense tensor of floats, got one of"
@@ -176,6 +196,9 @@ class RowOptimizer(torch.optim.Optimizer):
         Raises:
             InvalidArgumentError: If a gradient does not fit its parameter.
         """
+        if not self.state and _is_state_requested():
+            self._init_states()
+            return None
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -208,10 +231,10 @@ class RowOptimizer(torch.optim.Optimizer):
             return
         try:
             step = self._next_step(group, param, index)
-            if grad.is_sparse and (index or len(group["params"]) > 1 or len(self.param_groups) > 1):
+            if index or len(group["params"]) > 1 or len(self.param_groups) > 1:
                 check_row_ids(grad)
-            yield from step_with_grad(self.rule, param, self.state[param], grad, step)
-            self.state[param]["step"] = step.step
+            yield from step_with_grad(self.rule, param, self.state[param], grad, step, negate=group["maximize"])
+            self._count_step(group, param, step)
         except OpError as error:
             raise self._add_context(error, "step", param=param, grad=grad) from None
         if fused and is_only_optimizer(param):
@@ -288,17 +311,17 @@ class RowOptimizer(torch.optim.Optimizer):
             step = self._next_step(group, param, index)
             ids = (indices, segment_ids) if plan is None else plan
             slots, order = self.state[param], order or default_order(param)
-            options = {"combiner": combiner, "accumulate": accumulate, "order": order}
+            options = {"combiner": combiner, "accumulate": accumulate, "order": order, "negate": group["maximize"]}
             yield from step_with_bags(self.rule, param, slots, grad, ids, step, weights, **options)
-            slots["step"] = step.step
+            self._count_step(group, param, step)
 
     def _iter_update_from_grad(self, param: Tensor, grad: Tensor) -> Iterator[None]:
         """Step `param` with a gradient that is not stored in it; yield before it is written."""
         with self._error_context("step", param=param, grad=grad):
             group, index = self._group_and_index(param)
             step = self._next_step(group, param, index)
-            yield from step_with_grad(self.rule, param, self.state[param], grad, step)
-            self.state[param]["step"] = step.step
+            yield from step_with_grad(self.rule, param, self.state[param], grad, step, negate=group["maximize"])
+            self._count_step(group, param, step)
 
     def _params(self) -> Iterator[Tensor]:
         return (param for _, param in self._grouped_params())
@@ -323,19 +346,44 @@ class RowOptimizer(torch.optim.Optimizer):
         """Return the numbers of a parameter's next step; before the first, create its state."""
         state = self.state[param]
         if "step" not in state:
-            check_param(param)
-            state.update(step=0, **new_slots(self.rule, param, float(group.get(_STATE, 0.0))))
+            self._init_state(group, param)
         spec = RULES[self.rule]
+        for name in ("maximize", "differentiable"):
+            _check_option(name, group[name])
+        _check_capturable(self.rule, group)
         numbers: dict[str, Any] = {k: _float(k, group[k]) if k in _NUMBERS else group[k] for k in spec.defaults}
         if spec.fades:
             numbers["lazy"] = group["lazy"]
         check_count("seed", group["seed"])
         return Step(
             stochastic_rounding=group["stochastic_rounding"],
-            seed=(group["seed"] + index) % 2**63,  # so that parameters of one shape are rounded differently
-            step=int(state["step"]) + 1,
+            # so that parameters of one shape, and shards of one parameter, are rounded differently
+            seed=(group["seed"] + index + (shard_index(param) << 32)) % 2**63,
+            step=1 if group["capturable"] else int(state["step"]) + 1,  # such a step does not depend on its number
             **numbers,
         )
+
+    def _init_state(self, group: dict[str, Any], param: Tensor) -> None:
+        """Create the state of a parameter before its first step."""
+        check_param(self.rule, param)
+        self.state[param].update(step=0, **new_slots(self.rule, param, float(group.get(_STATE, 0.0))))
+
+    def _init_states(self) -> None:
+        """Create the state of every parameter that has a gradient; change nothing else."""
+        with self._error_context("step"):
+            for group, param in self._grouped_params():
+                if param.grad is not None:
+                    self._init_state(group, param)
+
+    def _count_step(self, group: dict[str, Any], param: Tensor, step: Step) -> None:
+        state = self.state[param]
+        if not group["capturable"]:
+            state["step"] = step.step
+            return
+        if not isinstance(state["step"], torch.Tensor):
+            device = param.to_local().device if is_dtensor(param) else param.device
+            state["step"] = torch.tensor(float(state["step"]), device=device)
+        state["step"] += 1
 
     @contextmanager
     def _error_context(self, method: str, **tensors: Tensor) -> Iterator[None]:
@@ -373,8 +421,42 @@ def _check_layout(index: Any, saved: Any, own: str | None) -> None:
         )
 
 
+def _is_state_requested() -> bool:
+    """Return whether `get_state_dict` of torch.distributed.checkpoint calls `step`, to make it create the state.
+
+    It sets all gradients and learning rates to zero and expects that the weights do not change. That does not hold for
+    every rule, and the step would be counted.
+    """
+    module = sys.modules.get("torch.distributed.checkpoint.state_dict")
+    caller = getattr(module, "_init_optim_state", None)  # a private function, which other versions of torch may lack
+    frame: Any = sys._getframe(1)
+    while caller is not None and frame is not None:
+        if frame.f_code is caller.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _check_option(name: str, value: Any) -> None:
+    if name in ("foreach", "fused"):  # a step is one kernel anyway
+        if value is not None and not isinstance(value, bool):
+            raise make_error("number_unfit", argument=name, value=repr(value), bound="True, False or None")
+        return
     check_hyperparameter(name, _float(name, value) if name in _NUMBERS else value)
+    if name == "differentiable" and value:
+        bound = "a step updates parameters in place, outside of autograd"
+        raise make_error("option_unfit", argument=name, value=value, bound=bound)
+
+
+def _check_capturable(rule: str, group: Mapping[str, Any]) -> None:
+    """Raise if the steps of a group are to be captured but depend on their number, which is a constant in a graph."""
+    captured = is_captured()
+    if not captured and group["capturable"] is False:
+        return
+    _check_option("capturable", group["capturable"])
+    if RULES[rule].fades or group["stochastic_rounding"]:
+        cause = "the bias correction" if RULES[rule].fades else "stochastic_rounding"
+        raise make_error("step_captured", value="a CUDA graph" if captured else "capturable=True", bound=cause)
 
 
 def _check_step_count(value: Any, what: str) -> None:
@@ -402,21 +484,15 @@ def _float(name: str, value: Any) -> float:
         raise make_error("number_unfit", argument=name, value=repr(value), bound="a finite number") from None
 
 
-def options_of(spec: RuleSpec) -> dict[str, Any]:
-    """Return the options of a rule's optimizer and their defaults, in the order of its signature."""
-    lazy = {"lazy": True} if spec.fades else {}
-    return {**spec.defaults, **spec.state_defaults, **lazy, "stochastic_rounding": False, "seed": 0}
-
-
 def make_class(spec: RuleSpec, module: str) -> type[RowOptimizer]:
     """Create the optimizer class of a rule, as a class of `module`."""
-    options = options_of(spec)
+    options = spec.torch_options
     parameters = [
         Parameter(
             name,
             Parameter.POSITIONAL_OR_KEYWORD if name == "lr" else Parameter.KEYWORD_ONLY,
             default=default,
-            annotation=spec.annotation(name) if name in spec.defaults else type(default).__name__,
+            annotation=spec.annotation(name),
         )
         for name, default in options.items()
     ]

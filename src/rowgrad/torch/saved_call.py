@@ -13,7 +13,8 @@ from torch.autograd import forward_ad
 
 from .._catalog.rows import IndexedRows
 from .._catalog.spec import CATALOG, Call, Op
-from .tensors import check_storage, is_plain
+from .row_gradient import sparse_rows as sparse_rows
+from .tensors import is_plain
 
 
 class Like:
@@ -171,13 +172,3 @@ def as_torch(table: Mapping[str, Any], gradient: Any, rows: bool) -> Any:
     if not rows or values.ndim == 1 or is_traced((values, indices)):
         return table["ScatterRows"](values, indices, gradient.num_rows)
     return sparse_rows(values, indices, gradient.num_rows, gradient.is_unique)
-
-
-def sparse_rows(values: Tensor, indices: Tensor, num_rows: int, unique: bool) -> Tensor:
-    """Return a sparse COO tensor of rows, marked as coalesced if `unique`."""
-    check_storage(values, "values")
-    check_storage(indices, "indices")
-    return torch.sparse_coo_tensor(
-        indices.unsqueeze(0).to(torch.int64), values, (num_rows, *values.shape[1:]), is_coalesced=unique,
-        check_invariants=False,
-    )  # fmt: skip
