@@ -6,8 +6,8 @@ before any of them changes.
 
 from __future__ import annotations
 
-import sys
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
