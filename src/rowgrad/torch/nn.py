@@ -12,7 +12,6 @@ from ..checkpoint import read_table
 from ..errors import OpError, make_also, make_error
 from ..plan import Plan
 from . import functional
-from .bags import Bags
 from .embeddings import Embeddings as Embeddings
 from .embeddings import Table as Table
 from .fused import FusedWeight, TableModule, fused_lookup, needs_fused_lookup
@@ -316,11 +315,9 @@ class Embedding(_TorchTable, torch.nn.Embedding):
 
     def extra_repr(self) -> str:
         """Return the options that the module's repr shows."""
-        shown = [
-            super().extra_repr(),
-            *(["grad='rows'"] if self._rows else []),
-            *(["fused=True"] if self.fused else []),
-        ]
+        shown = [super().extra_repr()]
+        shown += ["grad='rows'"] if self._rows else []
+        shown += ["fused=True"] if self.fused else []
         return ", ".join(shown)
 
 
