@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -97,11 +98,8 @@ def convert(model: torch.nn.Module, *, grad: str | None = None, fused: bool = Fa
     if fused and grad == "dense":
         raise make_error("fused_unfit", value="grad='dense'")
     names: dict[torch.nn.Module, list[str]] = {}
-    owners: dict[int, set[torch.nn.Module]] = {}  # the modules that have a parameter, by its id
     for name, module in model.named_modules(remove_duplicate=False):
         names.setdefault(module, []).append(name)
-        for parameter in module._parameters.values():
-            owners.setdefault(id(parameter), set()).add(module)
     replaced, left = [], []
     for module, module_names in names.items():
         if not isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag):
@@ -110,8 +108,7 @@ def convert(model: torch.nn.Module, *, grad: str | None = None, fused: bool = Fa
         if reason:
             left.append(ConvertedModule(tuple(module_names), repr(module), reason))
             continue
-        is_shared = len(owners[id(module.weight)]) > 1
-        note = _convert_module(module, grad, fused, is_shared)
+        note = _convert_module(module, grad, fused)
         replaced.append(ConvertedModule(tuple(module_names), repr(module), note))
     return ConversionReport(tuple(replaced), tuple(left))
 
@@ -145,36 +142,40 @@ def _unsupported_table(weight: torch.nn.Parameter, module: Any) -> str:
     is_constant = isinstance(module, torch.nn.Embedding) and not weight.requires_grad and weight.dtype in NAME
     if weight.dtype not in _FLOATS and not is_constant:
         return f"its weight has dtype {weight.dtype}"
-    if isinstance(module, torch.nn.EmbeddingBag) and module.mode not in ("sum", "mean", "max"):
-        return f"its mode is {module.mode!r}"
+    if isinstance(module, torch.nn.EmbeddingBag):
+        if module.mode not in ("sum", "mean", "max"):
+            return f"its mode is {module.mode!r}"
+        if module.scale_grad_by_freq and weight.is_cpu and not _counts_are_correct():
+            return "this torch divides its gradient by wrong counts, because of scale_grad_by_freq"
     return ""
 
 
-def _convert_module(module: Any, grad: str | None, fused: bool, is_shared: bool) -> str:
+@cache
+def _counts_are_correct() -> bool:
+    """Return whether torch divides the gradient of a bag's rows by their own counts (pytorch/pytorch#190063)."""
+    with torch.enable_grad(), torch.inference_mode(False):
+        table = torch.ones(3, 1, device="cpu", requires_grad=True)
+        ids = torch.tensor([[0, 0, 2]], device="cpu")
+        out = torch.nn.functional.embedding_bag(ids, table, scale_grad_by_freq=True, mode="sum")
+        return bool((torch.autograd.grad(out, table)[0][2] == 1).all())
+
+
+def _convert_module(module: Any, grad: str | None, fused: bool) -> str:
     """Change the class of a module and apply the options; return a note on those that do not fit it."""
-    notes = []
+    note = ""
     is_bag = isinstance(module, torch.nn.EmbeddingBag)
-    unfit = ""
-    if module.scale_grad_by_freq:
-        unfit = "scale_grad_by_freq needs dense gradients"
+    if module.scale_grad_by_freq and (fused or grad == "rows"):
+        fused, grad, note = False, None, "its gradient stays dense, because of scale_grad_by_freq"
     elif fused and is_bag and module.mode == "max":
-        unfit = "mode 'max' cannot be fused"
-    elif fused and is_shared:
-        unfit = "other modules share its weight"
-    if fused and unfit:
-        notes.append(f"not fused: {unfit}")
-    rows = grad == "rows" or (fused and not unfit)
-    if rows and module.scale_grad_by_freq:
-        rows = False
-        notes.append("gradient not changed: scale_grad_by_freq needs dense gradients")
+        fused, note = False, "not fused, because of mode 'max'"
     module.__class__ = _CLASSES[type(module)]
     if is_bag:
         module.default_id = module.lookup_max_norm = None
-    module.fused, module._rows = fused and not unfit, False
+    module.fused, module._rows = fused, False
     if grad == "dense":
         module.grad = "dense"
-    elif rows and not module.sparse:
+    elif (fused or grad == "rows") and not module.sparse:
         module.grad = "rows"
-    if module.fused and isinstance(module.weight, torch.nn.Parameter):
+    if fused:
         module.weight.__class__ = FusedWeight
-    return "; ".join(notes)
+    return note
