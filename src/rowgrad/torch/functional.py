@@ -393,10 +393,12 @@ def renormalize_rows(weight: Tensor, bags: Bags, max_norm: float, norm_type: flo
     reject_batched("ids", bags.indices, "max_norm changes the table")
     check_storages(bags)
     check_bags(bags, weight.shape[0])
+    ids = bags.indices
     if weight.is_cuda and not torch.compiler.is_compiling():
-        synchronize()  # the faults of check_bags
+        synchronize()  # raises what check_bags found, unless validation is off; torch does not check ids on GPUs
+        ids = ids[(ids >= 0) & (ids < weight.shape[0])]
     with torch.no_grad():
-        torch.embedding_renorm_(weight.detach(), bags.indices.contiguous(), max_norm, norm_type)
+        torch.embedding_renorm_(weight.detach(), ids.contiguous(), max_norm, norm_type)
 
 
 def with_input_positions(weight: Tensor, kind: str, inputs: Sequence[Any], look_up: Callable[[], Tensor]) -> Tensor:
