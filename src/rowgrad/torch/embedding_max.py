@@ -32,12 +32,11 @@ def lookup_max(weight: Tensor, bags: Bags, rows: bool) -> Tensor:
     reject_batched("ids", bags.indices, "mode='max' compares rows")
     reject_batched("weight", weight, "mode='max' compares rows")
     check_bags(bags, weight.shape[0])
-    if bags.indices.shape[0] == 0:
-        return lookup(weight, bags, "Sum", rows, None)  # zeros
+    if weight.shape[0] == 0 or (rows and bags.indices.shape[0] == 0):  # there is no element to gather
+        return lookup(weight, bags, "Sum", rows, None)
     table, ids = weight, bags.indices
     if rows:
-        if weight.is_leaf and weight.requires_grad:
-            keep_coalesced(weight)
+        keep_coalesced(weight)
         unique, ids = torch.unique(ids, return_inverse=True)
         table = OPS["GatherRows"](weight, unique, gradient="rows")
     elif ids.is_cuda:  # on a GPU, check_bags may raise later, and torch does not check ids

@@ -431,6 +431,8 @@ def _look_up_unique(
     option = "scale_grad_by_freq" if scale else "lookup_max_norm"
     reject_batched("ids", bags.indices, f"{option} looks up each distinct row once")
     check_storages(bags)
+    if rows:
+        keep_coalesced(weight)
     unique, inverse, counts = torch.unique(bags.indices, return_inverse=True, return_counts=True)
     unique_rows: Tensor = OPS["GatherRows"](weight, unique, gradient="rows" if rows else "dense")
     if scale:

@@ -223,7 +223,7 @@ class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
         """Return the options that the module's repr shows."""
         shown = [super().extra_repr(), *([f"grad={self.grad!r}"] if self.grad == "rows" else [])]
         names = ("default_id", "lookup_max_norm", "fused")
-        shown += [f"{n}={getattr(self, n)!r}" for n in names if getattr(self, n) not in (None, False)]
+        shown += [f"{n}={value!r}" for n in names if (value := getattr(self, n)) is not None and value is not False]
         return ", ".join(shown)
 
 
