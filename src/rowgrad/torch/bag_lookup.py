@@ -42,10 +42,14 @@ _HOOKS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # attributes of a t
 
 def keep_coalesced(weight: Tensor) -> None:
     """Make the gradient of a leaf stay coalesced: torch clears that flag when it stores a gradient."""
-    if not (weight.is_leaf and weight.requires_grad and torch.is_grad_enabled()) or torch.compiler.is_compiling():
-        return
-    if weight not in _HOOKS and not getattr(weight, "rowgrad_fused", False):
+    if not torch.compiler.is_compiling() and weight not in _HOOKS and not getattr(weight, "rowgrad_fused", False):
         _HOOKS[weight] = weight.register_post_accumulate_grad_hook(_mark_coalesced)
+
+
+def expect_rows(weight: Tensor) -> None:
+    """Call `keep_coalesced` if this is a leaf whose gradient is recorded."""
+    if weight.is_leaf and weight.requires_grad and torch.is_grad_enabled():
+        keep_coalesced(weight)
 
 
 def _mark_coalesced(weight: Tensor) -> None:
@@ -60,7 +64,7 @@ def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None,
     """Run the op of a combiner on prepared bags."""
     rows = rows and may_be_sparse(sparse_in_ddp)
     if rows:
-        keep_coalesced(weight)
+        expect_rows(weight)
     if plan is not None and plan.num_segments != bags.num_bags:
         raise make_error("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
     prefix = "" if bags.weights is None else "Weighted"

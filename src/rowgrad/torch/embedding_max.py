@@ -12,7 +12,7 @@ from torch import Tensor
 from .._runtime.bags import check_lengths
 from ..errors import make_error
 from ..raw_ops import OPS
-from .bag_lookup import check_bags, keep_coalesced, lookup
+from .bag_lookup import check_bags, expect_rows, lookup
 from .bags import Bags, check_storages, reject_batched
 from .tensors import NAME
 
@@ -36,7 +36,7 @@ def lookup_max(weight: Tensor, bags: Bags, rows: bool) -> Tensor:
         return lookup(weight, bags, "Sum", rows, None)
     table, ids = weight, bags.indices
     if rows:
-        keep_coalesced(weight)
+        expect_rows(weight)
         unique, ids = torch.unique(ids, return_inverse=True)
         table = OPS["GatherRows"](weight, unique, gradient="rows")
     elif ids.is_cuda:  # on a GPU, check_bags may raise later, and torch does not check ids

@@ -14,7 +14,7 @@ from ..lookup import COMBINERS, clip_rows, combiner_suffix
 from ..lookup import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
-from .bag_lookup import check_bags, may_be_sparse
+from .bag_lookup import check_bags, expect_rows, may_be_sparse
 from .bag_lookup import is_in_ddp as is_in_ddp
 from .bag_lookup import keep_coalesced as keep_coalesced
 from .bag_lookup import lookup as lookup
@@ -432,7 +432,7 @@ def _look_up_unique(
     reject_batched("ids", bags.indices, f"{option} looks up each distinct row once")
     check_storages(bags)
     if rows:
-        keep_coalesced(weight)
+        expect_rows(weight)
     unique, inverse, counts = torch.unique(bags.indices, return_inverse=True, return_counts=True)
     unique_rows: Tensor = OPS["GatherRows"](weight, unique, gradient="rows" if rows else "dense")
     if scale:
