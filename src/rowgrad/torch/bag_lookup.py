@@ -46,12 +46,6 @@ def keep_coalesced(weight: Tensor) -> None:
         _HOOKS[weight] = weight.register_post_accumulate_grad_hook(_mark_coalesced)
 
 
-def expect_rows(weight: Tensor) -> None:
-    """Call `keep_coalesced` if this is a leaf whose gradient is recorded."""
-    if weight.is_leaf and weight.requires_grad and torch.is_grad_enabled():
-        keep_coalesced(weight)
-
-
 def _mark_coalesced(weight: Tensor) -> None:
     grad = weight.grad
     if grad is not None and grad.is_sparse and not grad.is_coalesced() and not is_captured():
@@ -63,8 +57,8 @@ def _mark_coalesced(weight: Tensor) -> None:
 def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None, sparse_in_ddp: bool = False) -> Tensor:
     """Run the op of a combiner on prepared bags."""
     rows = rows and may_be_sparse(sparse_in_ddp)
-    if rows:
-        expect_rows(weight)
+    if rows and weight.is_leaf and weight.requires_grad and torch.is_grad_enabled():
+        keep_coalesced(weight)
     if plan is not None and plan.num_segments != bags.num_bags:
         raise make_error("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
     prefix = "" if bags.weights is None else "Weighted"
@@ -73,3 +67,12 @@ def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None,
     options: dict[str, Any] = {} if not rows and plan is None else {"sparse_gradient": rows, "plan": plan}
     result: Tensor = op(weight, bags.indices, bags.segment_ids, *weights, bags.num_bags, **options)
     return result
+
+
+def gather_unique(weight: Tensor, ids: Tensor, rows: bool) -> Tensor:
+    """Return the rows of distinct ascending ids; a row-sparse gradient is coalesced."""
+    if rows:
+        numbers = torch.arange(ids.shape[0], dtype=ids.dtype, device=ids.device)
+        return lookup(weight, Bags(ids, numbers, ids.shape[0]), "Sum", True, None, True)
+    gathered: Tensor = OPS["GatherRows"](weight, ids, gradient="dense")
+    return gathered

@@ -12,7 +12,8 @@ from torch import Tensor
 from .._runtime.bags import check_lengths
 from ..errors import make_error
 from ..raw_ops import OPS
-from .bag_lookup import check_bags, expect_rows, lookup
+from . import devices
+from .bag_lookup import check_bags, gather_unique, lookup
 from .bags import Bags, check_storages, reject_batched
 from .tensors import NAME
 
@@ -36,10 +37,9 @@ def lookup_max(weight: Tensor, bags: Bags, rows: bool) -> Tensor:
         return lookup(weight, bags, "Sum", rows, None)
     table, ids = weight, bags.indices
     if rows:
-        expect_rows(weight)
         unique, ids = torch.unique(ids, return_inverse=True)
-        table = OPS["GatherRows"](weight, unique, gradient="rows")
-    elif ids.is_cuda:  # on a GPU, check_bags may raise later, and torch does not check ids
+        table = gather_unique(weight, unique, True)
+    elif devices.is_on_gpu(ids):  # on a GPU, check_bags may raise later, and torch does not check ids
         ids = ids.clamp(0, weight.shape[0] - 1)
     table = table.flatten(1) if table.ndim > 1 else table.unsqueeze(1)
     columns = table.shape[1]

@@ -14,12 +14,12 @@ from ..lookup import COMBINERS, clip_rows, combiner_suffix
 from ..lookup import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
-from .bag_lookup import check_bags, expect_rows, may_be_sparse
+from . import devices
+from .bag_lookup import check_bags, gather_unique, may_be_sparse
 from .bag_lookup import is_in_ddp as is_in_ddp
 from .bag_lookup import keep_coalesced as keep_coalesced
 from .bag_lookup import lookup as lookup
 from .bags import LIBRARY, Bags, check_storages, drop_padding, fill_empty_bags, read_bags, reject_batched
-from .devices import synchronize
 from .embedding_max import lookup_max
 
 __all__ = ("embedding", "embedding_bag")
@@ -370,20 +370,49 @@ def _look_up_rows(
     bags = Bags(flat, torch.arange(flat.shape[0], dtype=flat.dtype, device=flat.device), flat.shape[0])
     if max_norm is not None:
         renormalize_rows(weight, bags, max_norm, norm_type)
-    padding = None if padding_idx is None else flat == padding_idx
-    kept = bags
-    if padding is not None and (rows or run is not None):
-        kept = drop_padding(bags, padding_idx)  # type: ignore[arg-type]
-    if run is not None:
-        found = run(weight, kept, "Sum", None)
-    elif scale:
-        found = _look_up_unique(weight, kept, "Sum", rows, True, None)
+    if run is not None or rows:
+        return _look_up_sparse(weight, bags, padding_idx, run, sparse_in_ddp).reshape(shape)
+    is_plain = not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
+    source = _FrozenRow.apply(weight, padding_idx) if padding_idx is not None and is_plain else weight
+    if scale:
+        found = _look_up_unique(source, bags, "Sum", False, True, None)
     else:
-        found = lookup(weight, kept, "Sum", rows, None, sparse_in_ddp)
-    if padding is not None:  # the padding row is a constant
-        row = found.detach() if kept is bags else weight.detach()[padding_idx]
-        found = torch.where(padding.unsqueeze(1), row, found)
+        found = lookup(source, bags, "Sum", False, None)
+    if padding_idx is not None and not is_plain:
+        found = torch.where((flat == padding_idx).unsqueeze(1), found.detach(), found)
     return found.reshape(shape)
+
+
+def _look_up_sparse(
+    weight: Tensor, bags: Bags, padding_idx: int | None, run: Run | None, sparse_in_ddp: bool
+) -> Tensor:
+    """Look up rows with a row-sparse or fused gradient, which does not contain the padding row."""
+    kept = bags if padding_idx is None else drop_padding(bags, padding_idx)
+    found = run(weight, kept, "Sum", None) if run else lookup(weight, kept, "Sum", True, None, sparse_in_ddp)
+    if padding_idx is None:
+        return found
+    row = weight.detach()[padding_idx]
+    if row.is_cpu and not row.any():  # as it is at first; without the ids, the result is zero too
+        return found
+    return torch.where((bags.indices == padding_idx).unsqueeze(1), row, found)
+
+
+class _FrozenRow(torch.autograd.Function):
+    """Return the table unchanged; set the gradient of one row to zero."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, row: int) -> Tensor:
+        ctx.row = row
+        return weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx: Any, *ys: Any) -> Any:
+        (gradient,) = ys
+        if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+            index = torch.tensor([ctx.row], device=gradient.device)
+            return gradient.index_fill(0, index, 0.0), None
+        gradient[ctx.row] = 0.0  # the lookup's backward pass has just allocated it
+        return gradient, None
 
 
 def renormalize_rows(weight: Tensor, bags: Bags, max_norm: float, norm_type: float) -> None:
@@ -394,8 +423,8 @@ def renormalize_rows(weight: Tensor, bags: Bags, max_norm: float, norm_type: flo
     check_storages(bags)
     check_bags(bags, weight.shape[0])
     ids = bags.indices
-    if weight.is_cuda and not torch.compiler.is_compiling():
-        synchronize()  # raises what check_bags found, unless validation is off; torch does not check ids on GPUs
+    if devices.is_on_gpu(weight) and not torch.compiler.is_compiling():
+        devices.synchronize()  # raises what check_bags found, unless validation is off
         ids = ids[(ids >= 0) & (ids < weight.shape[0])]
     with torch.no_grad():
         torch.embedding_renorm_(weight.detach(), ids.contiguous(), max_norm, norm_type)
@@ -431,10 +460,8 @@ def _look_up_unique(
     option = "scale_grad_by_freq" if scale else "lookup_max_norm"
     reject_batched("ids", bags.indices, f"{option} looks up each distinct row once")
     check_storages(bags)
-    if rows:
-        expect_rows(weight)
     unique, inverse, counts = torch.unique(bags.indices, return_inverse=True, return_counts=True)
-    unique_rows: Tensor = OPS["GatherRows"](weight, unique, gradient="rows" if rows else "dense")
+    unique_rows = gather_unique(weight, unique, rows)
     if scale:
         unique_rows = _DivideGradient.apply(unique_rows, counts)
     if lookup_max_norm is not None:
