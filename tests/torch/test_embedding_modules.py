@@ -182,6 +182,10 @@ def test_combiner_and_grad_are_other_names_of_attributes() -> None:
     assert repr(bag) == "EmbeddingBag(6, 3, mode='sum')"
     bag.sparse = True
     assert bag.grad == "rows"
+    bag.grad = "rows"
+    assert bag.sparse
+    bag.grad = "dense"
+    assert not bag.sparse
     with pytest.raises(rg.errors.InvalidArgumentError, match="mode must be one of"):
         bag.combiner = "median"
     with pytest.raises(rg.errors.InvalidArgumentError, match="attribute grad must be one of"):

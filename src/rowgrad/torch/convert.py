@@ -172,10 +172,8 @@ def _convert_module(module: Any, grad: str | None, fused: bool) -> str:
     if is_bag:
         module.default_id = module.lookup_max_norm = None
     module.fused, module._rows = fused, False
-    if grad == "dense":
-        module.grad = "dense"
-    elif (fused or grad == "rows") and not module.sparse:
-        module.grad = "rows"
+    if fused or grad is not None:
+        module.grad = grad or "rows"
     if fused:
         module.weight.__class__ = FusedWeight
     return note

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -62,7 +63,8 @@ class _TorchTable(TableModule):
     @grad.setter
     def grad(self, value: str) -> None:
         functional.check_options("sum", value)
-        self._rows, self.sparse = value == "rows", False
+        self._rows = value == "rows"
+        self.sparse = self.sparse and self._rows
 
     def _new_weight(self, existing: Tensor | None, requires_grad: bool, device: Any, dtype: Any) -> None:
         shape = self.num_embeddings, self.embedding_dim
@@ -143,9 +145,8 @@ class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
         fused: bool = False,
     ) -> None:
         torch.nn.Module.__init__(self)  # torch's constructor would allocate a table
-
-        def set_up() -> None:
-            check_sizes(num_embeddings, embedding_dim)
+        with _torch_errors():
+            _check_sizes(num_embeddings, embedding_dim)
             self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
             self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
             self.mode = functional.one_of("combiner", combiner, "mode", mode, "mean")
@@ -160,8 +161,6 @@ class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
             if fused and self.mode == "max":
                 raise make_error("fused_unfit", value="mode='max'")
             self._new_weight(_weight, True, device, dtype)
-
-        _with_torch_errors(set_up)
         if _weight is None:
             self.reset_parameters()
 
@@ -211,7 +210,7 @@ class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
         **options: Any,
     ) -> Self:
         """Return a module with an existing table; `freeze` excludes it from training. `options`: rowgrad's own."""
-        rows, columns = check_pretrained(embeddings, must_be_float=True)
+        rows, columns = _check_pretrained(embeddings, must_be_float=True)
         module = cls(
             rows, columns, max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings, include_last_offset,
             padding_idx, **options,
@@ -274,16 +273,13 @@ class Embedding(_TorchTable, torch.nn.Embedding):
         fused: bool = False,
     ) -> None:
         torch.nn.Module.__init__(self)  # torch's constructor would allocate a table
-
-        def set_up() -> None:
-            check_sizes(num_embeddings, embedding_dim)
+        with _torch_errors():
+            _check_sizes(num_embeddings, embedding_dim)
             self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
             self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
             self.padding_idx = functional.row_number("padding_idx", padding_idx, num_embeddings)
             self._set_gradient(sparse, grad, fused)
             self._new_weight(_weight, not _freeze, device, dtype)
-
-        _with_torch_errors(set_up)
         if _weight is None:
             self.reset_parameters()
 
@@ -309,7 +305,7 @@ class Embedding(_TorchTable, torch.nn.Embedding):
         **options: Any,
     ) -> Self:
         """Return a module with an existing table; `freeze` excludes it from training. `options`: rowgrad's own."""
-        rows, columns = check_pretrained(embeddings, must_be_float=not freeze)
+        rows, columns = _check_pretrained(embeddings, must_be_float=not freeze)
         return cls(rows, columns, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, embeddings, freeze,
                    **options)  # fmt: skip
 
@@ -321,16 +317,17 @@ class Embedding(_TorchTable, torch.nn.Embedding):
         return ", ".join(shown)
 
 
-def _with_torch_errors(set_up: Callable[[], None]) -> None:
-    """Run a constructor; its errors are also instances of what torch raises."""
+@contextmanager
+def _torch_errors() -> Iterator[None]:
+    """Make errors of a constructor also instances of what torch raises."""
     try:
-        set_up()
+        yield
     except OpError as error:
         make_also(error, _OPTION_ERRORS.get(error.key or "", ValueError))
         raise
 
 
-def check_sizes(num_embeddings: Any, embedding_dim: Any) -> None:
+def _check_sizes(num_embeddings: Any, embedding_dim: Any) -> None:
     """Raise unless both sizes are ints of 0 or more."""
     try:
         check_table_size(num_embeddings, embedding_dim)
@@ -340,7 +337,7 @@ def check_sizes(num_embeddings: Any, embedding_dim: Any) -> None:
         raise
 
 
-def check_pretrained(embeddings: Any, must_be_float: bool) -> tuple[int, int]:
+def _check_pretrained(embeddings: Any, must_be_float: bool) -> tuple[int, int]:
     """Return the rows and columns of an existing table; raise unless it is a matrix."""
     if not isinstance(embeddings, Tensor):
         raise TypeError(f"embeddings must be a tensor, got {type(embeddings).__name__}")
