@@ -174,6 +174,17 @@ def test_a_plan_can_be_used_with_renormalization() -> None:
     assert torch.equal(make("bags, renormalized")(IDS, plan=plan), make("bags, renormalized")(IDS))
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_freed_tables_and_ids_are_rejected(name: str) -> None:
+    module, ids = make(name), IDS.clone()
+    ids.untyped_storage().resize_(0)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="has no memory"):
+        module(ids)
+    module.weight.untyped_storage().resize_(0)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="has no memory"):
+        module(IDS)
+
+
 def test_tables_of_any_rank() -> None:
     table = torch.rand(6, 2, 3, requires_grad=True)
     found = rgt.functional.embedding_bag(IDS, table, mode="max")

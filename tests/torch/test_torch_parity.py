@@ -597,6 +597,12 @@ def test_offsets_that_end_before_the_ids(mode: str) -> None:
         return *trained(bag, T([0, 1, 2, 3]), T([0, 3, 3])), *trained(bag, T([0, 1, 2, 3]), T([0, 3, 4]))
 
     check(action)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="offsets must not decrease"):
+        rgt.functional.embedding_bag(IDS, TABLE, T([0, 3, 1]), mode=mode, include_last_offset=True, padding_idx=2)
+    freed = T([0, 2, 4])
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="offsets has no memory"):
+        rgt.functional.embedding_bag(IDS, TABLE, freed, mode=mode, include_last_offset=True, padding_idx=2)
     if mode == "max":
         check(lambda lib: lib.embedding_bag(IDS, torch.rand(5, 2), T([0, 2, 4]), mode=mode, include_last_offset=True))
         return

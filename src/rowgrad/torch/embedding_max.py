@@ -15,7 +15,7 @@ from ..raw_ops import OPS
 from . import devices
 from .bag_lookup import check_bags, gather_unique, lookup
 from .bags import Bags, check_storages, reject_batched
-from .tensors import NAME
+from .tensors import NAME, check_storage
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -30,6 +30,7 @@ def lookup_max(weight: Tensor, bags: Bags, rows: bool) -> Tensor:
         raise make_error("dtype_not_allowed", argument="weight", value=weight.dtype, bound=bound)
     check_lengths(bags)
     check_storages(bags)
+    check_storage(weight, "weight")  # torch does not check it
     reject_batched("ids", bags.indices, "mode='max' compares rows")
     reject_batched("weight", weight, "mode='max' compares rows")
     check_bags(bags, weight.shape[0])

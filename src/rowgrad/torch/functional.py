@@ -21,6 +21,8 @@ from .bag_lookup import keep_coalesced as keep_coalesced
 from .bag_lookup import lookup as lookup
 from .bags import LIBRARY, Bags, check_storages, drop_padding, fill_empty_bags, read_bags, reject_batched
 from .embedding_max import lookup_max
+from .saved_call import is_traced
+from .tensors import check_storage
 
 __all__ = ("embedding", "embedding_bag")
 
@@ -301,10 +303,14 @@ def _drop_short_end(inputs: Inputs) -> Inputs:
     it stays an error.
     """
     ids, offsets, segment_ids, num_bags, weights, _ = inputs
-    is_vector = isinstance(ids, Tensor) and not ids.is_nested and ids.ndim == 1
-    if torch.compiler.is_compiling() or not is_vector or not isinstance(offsets, Tensor) or offsets.ndim != 1:
+    are_vectors = all(isinstance(t, Tensor) and not t.is_nested and t.ndim == 1 for t in (ids, offsets))
+    if not are_vectors or not offsets.is_cpu or offsets.shape[0] < 2 or offsets.dtype not in (torch.int32, torch.int64):
         return inputs
-    if not offsets.is_cpu or offsets.shape[0] < 2 or int(offsets[-1]) >= ids.shape[0]:
+    if is_traced((ids, offsets)) or torch._C._are_functorch_transforms_active():
+        return inputs
+    check_storage(offsets, "offsets")
+    before, last = offsets[-2:].tolist()
+    if not before <= last < ids.shape[0]:
         return inputs
     return ids, offsets[:-1], segment_ids, num_bags, weights, False
 
@@ -421,6 +427,7 @@ def renormalize_rows(weight: Tensor, bags: Bags, max_norm: float, norm_type: flo
         raise make_error("number_unfit", argument="max_norm", value=max_norm, bound="a number of at least 0")
     reject_batched("ids", bags.indices, "max_norm changes the table")
     check_storages(bags)
+    check_storage(weight, "weight")  # torch does not check it
     check_bags(bags, weight.shape[0])
     ids = bags.indices
     if devices.is_on_gpu(weight) and not torch.compiler.is_compiling():
