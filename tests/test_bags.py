@@ -144,7 +144,7 @@ def by_torch(ids: Any, **options: Any) -> Any:
         return to_torch(value) if isinstance(value, np.ndarray) else value
 
     options = {name: convert(value) for name, value in options.items()}
-    return rgt.functional.embedding_bag(to_torch(TABLE), convert(ids), **options).numpy()
+    return rgt.functional.embedding_bag(convert(ids), to_torch(TABLE), **options).numpy()
 
 
 def by_jax(ids: Any, **options: Any) -> Any:

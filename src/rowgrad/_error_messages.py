@@ -368,6 +368,12 @@ OWN_MESSAGES: dict[str, Message] = {
     "sample_unfit": Message("sample {position}: {argument} must be {bound}; got {value}"),
     "id_of_sample": Message("sample {position}: {argument} contains {value}, which is not in [0, {bound})"),
     "feature_unfit": Message("feature {argument}: {value}"),
+    "max_unfit": Message("mode 'max' does not support {value}"),
+    "max_sparse": Message("mode 'max' does not support sparse=True. Use grad='rows' for row-sparse gradients."),
+    "max_weights": Message("mode 'max' does not support per_sample_weights", (), "UnimplementedError"),
+    "frequency_rows": Message(
+        "scale_grad_by_freq does not support row-sparse gradients. Use sparse=False and grad='dense'."
+    ),
     "fused_unfit": Message("a fused table does not support {value}. Use fused=False."),
     "fused_no_optimizer": Message(
         "a fused table needs a rowgrad optimizer, but none has its parameters. Create one with them."

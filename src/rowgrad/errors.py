@@ -23,6 +23,7 @@ class OpError(Exception):
         argument, position, value, bound: the argument that is wrong, the index into it, the value found there and the
             limit it violates; None where not applicable.
         op, name, call: the op that raised the error, the `name=` of that call, and a summary of its arguments.
+        key: the key of the message; None for errors that were not made by `make_error`.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class OpError(Exception):
         self.name: str | None = None
         self.call: str | None = None
         self._context = ""
+        self.key: str | None = None
         self._source: Message | None = None
         self._shape: str | None = None
         self._original = {"argument": argument, "position": position, "value": value, "bound": bound}
@@ -144,6 +146,22 @@ class RowArithmeticError(InvalidArgumentError, TypeError):
     """Array arithmetic on a row-sparse gradient or on its row ids."""
 
 
+class InvalidArgumentRuntimeError(InvalidArgumentError, RuntimeError):
+    """An invalid argument of a torch lookup or module, where torch raises a RuntimeError."""
+
+
+class InvalidArgumentIndexError(InvalidArgumentError, IndexError):
+    """An id out of range, where torch raises an IndexError."""
+
+
+class InvalidArgumentAssertionError(InvalidArgumentError, AssertionError):
+    """An invalid option of a torch module, where torch raises an AssertionError."""
+
+
+class InvalidArgumentTypeError(InvalidArgumentError, TypeError):
+    """An option of the wrong type, where torch raises a TypeError."""
+
+
 class NotFoundError(InvalidArgumentError):
     """A dtype that the op declares but has no kernel for."""
 
@@ -181,6 +199,26 @@ def shape_text(shape: tuple[int | None, ...]) -> str:
     return "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"
 
 
+_ALSO: dict[type[Exception], type[InvalidArgumentError]] = {
+    kind.__bases__[1]: kind
+    for kind in (
+        InvalidArgumentRuntimeError,
+        InvalidArgumentIndexError,
+        InvalidArgumentAssertionError,
+        InvalidArgumentTypeError,
+    )
+}
+
+
+def make_also(error: OpError, builtin: type[Exception]) -> None:
+    """Make an `InvalidArgumentError` also an instance of a Python error; other errors are unchanged.
+
+    Callers that replace functions of another library use it, so that `except` clauses for that library still work.
+    """
+    if type(error) is InvalidArgumentError and builtin in _ALSO:
+        error.__class__ = _ALSO[builtin]
+
+
 _CLASSES: dict[str, type[OpError]] = {name: globals()[name] for name in get_args(Kind)}
 
 
@@ -204,5 +242,5 @@ def make_error(key: str, has: tuple[str, ...] = (), **facts: Any) -> OpError:
         value=facts.get("value"),
         bound=facts.get("bound"),
     )
-    error._source, error._shape = found, facts.get("shape")
+    error.key, error._source, error._shape = key, found, facts.get("shape")
     return error

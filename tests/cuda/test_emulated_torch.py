@@ -329,6 +329,66 @@ def test_embedding_bag(combiner: str, grad: str) -> None:
     check_training(make)
 
 
+@pytest.mark.parametrize("grad", ["dense", "rows"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "max"},
+        {"mode": "max", "padding_idx": 3},
+        {"max_norm": 0.5},
+        {"max_norm": 0.5, "norm_type": 1.0, "mode": "max"},
+        {"lookup_max_norm": 0.5},
+    ],
+    ids=str,
+)
+def test_options_of_torch(options: dict[str, Any], dtype: torch.dtype, grad: str) -> None:
+    table, indices, _ = batch(6, dtype)
+    offsets = torch.tensor([0, 5, 5, 90, 300])
+
+    def make() -> tuple[Tensor, list[Tensor]]:
+        bag = rgt.nn.EmbeddingBag(7, 5, grad=grad, _weight=table.clone(), **options)
+        return bag(indices, offsets), [bag.weight]
+
+    check_training(make)
+
+
+@pytest.mark.parametrize("options", [{}, {"padding_idx": 3}, {"max_norm": 0.5}], ids=str)
+@pytest.mark.parametrize("grad", ["dense", "rows"])
+def test_embedding(options: dict[str, Any], grad: str) -> None:
+    table, indices, _ = batch(6)
+
+    def make() -> tuple[Tensor, list[Tensor]]:
+        module = rgt.nn.Embedding(7, 5, grad=grad, _weight=table.clone(), **options)
+        return module(indices.view(20, 15)), [module.weight]
+
+    check_training(make)
+
+
+@pytest.mark.parametrize("kind", ["bags", "max", "rows"])
+@pytest.mark.parametrize("mode", ["async", "sync", "off"])
+def test_bad_ids_do_not_change_the_table(kind: str, mode: str) -> None:
+    """`max_norm` waits for the validation of ids before it writes; with validation off, it skips bad ids."""
+    table, ids = torch.full((7, 5), 9.0), torch.tensor([[1, 700], [-4, 2]])
+    options = {"mode": "max"} if kind == "max" else {}
+    make: Any = rgt.nn.Embedding if kind == "rows" else rgt.nn.EmbeddingBag
+    module = make(7, 5, max_norm=1.0, _weight=table, **options)
+    if mode == "off":
+        with on_gpu(mode=mode):
+            module(ids)
+        assert (table != 9.0).any(1).nonzero().ravel().tolist() == [1, 2]
+        return
+    with on_gpu(mode=mode), pytest.raises(InvalidArgumentError, match="700"):
+        module(ids)
+    assert bool((table == 9.0).all())
+
+
+def test_bad_ids_of_maxima_raise_later() -> None:
+    bag = rgt.nn.EmbeddingBag(7, 5, mode="max")
+    with pytest.raises(InvalidArgumentError, match="700"), on_gpu():
+        assert bag(torch.tensor([[1, 700], [-4, 2]])).shape == (2, 5)
+
+
 def test_embeddings() -> None:
     tables = [rgt.nn.Table("user", 20, 4), rgt.nn.Table("item", 10, 4, features=("seen", "bought"))]
     torch.manual_seed(0)

@@ -85,11 +85,16 @@ def bag(function: Any, case: Case, table: Any, ids: Any, weights: Any, begin: An
     return function(table, ids, **options)
 
 
+def torch_embedding_bag(table: Any, ids: Any, *args: Any, max_norm: float | None = None, **options: Any) -> Any:
+    """Call torch's function, whose arguments are torch's: `max_norm` of JAX's is `lookup_max_norm` there."""
+    return rgt.functional.embedding_bag(ids, table, *args, lookup_max_norm=max_norm, **options)
+
+
 def by_torch(case: Case) -> list[np.ndarray]:
     arrays = {k: to_torch(v) for k, v in case.arrays.items()}
     leaves = [arrays[k].requires_grad_() for k in ("table", "weights") if k in arrays]
     begin = case.arrays.get("begin") if case.id_format == "sparse" else arrays.get("begin")
-    y = bag(rgt.functional.embedding_bag, case, leaves[0], arrays["ids"], (*leaves, None)[1], begin)
+    y = bag(torch_embedding_bag, case, leaves[0], arrays["ids"], (*leaves, None)[1], begin)
     return [to_numpy(y.detach()), *map(to_numpy, torch.autograd.grad(y, leaves, arrays["dy"]))]
 
 

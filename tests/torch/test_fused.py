@@ -656,8 +656,8 @@ def test_backward_without_an_optimizer_raises() -> None:
 
 
 def test_unsupported_options_raise() -> None:
-    with pytest.raises(rg.errors.OpError, match="does not support max_norm"):
-        rgt.nn.EmbeddingBag(ROWS, 9, 1.0, fused=True)
+    with pytest.raises(rg.errors.OpError, match="does not support lookup_max_norm"):
+        rgt.nn.EmbeddingBag(ROWS, 9, lookup_max_norm=1.0, fused=True)
     with pytest.raises(rg.errors.OpError, match="does not support grad='dense'"):
         rgt.nn.EmbeddingBag(ROWS, 9, grad="dense", fused=True)
     with pytest.raises(rg.errors.OpError, match="does not support grad='dense'"):

@@ -87,7 +87,7 @@ def test_keyed_jagged_tensors_have_one_bag_per_example(
         assert found[feature].shape == (len(lengths), table.shape[1])
         one = keyed[feature]
         expected = rgt.functional.embedding_bag(
-            table, one.values(), one.offsets()[:-1], per_sample_weights=one.weights_or_none(), combiner=kind
+            one.values(), table, one.offsets()[:-1], per_sample_weights=one.weights_or_none(), combiner=kind
         )
         assert torch.equal(found[feature], expected)
         assert torch.equal(by_feature[feature], expected)

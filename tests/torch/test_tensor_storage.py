@@ -35,10 +35,10 @@ CALLS: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
     "a size of the data": lambda t, i, s: OPS["SparseSegmentSumGradV2"](t[:2], i, s, 10),
     "an op of the dense layer": lambda t, i, s: OPS["AddV2"](t, t),
     "a plan": lambda t, i, s: rg.Plan(i, s, 10),
-    "padding": lambda t, i, s: rgt.functional.embedding_bag(t, i, segment_ids=s, padding_idx=3),
-    "no number of bags": lambda t, i, s: rgt.functional.embedding_bag(t, i, segment_ids=s),
-    "a limited norm": lambda t, i, s: rgt.functional.embedding_bag(t, i, segment_ids=s, max_norm=1.0),
-    "a matrix of ids": lambda t, i, s: rgt.functional.embedding_bag(t, i.view(1, 3)),
+    "padding": lambda t, i, s: rgt.functional.embedding_bag(i, t, segment_ids=s, padding_idx=3),
+    "no number of bags": lambda t, i, s: rgt.functional.embedding_bag(i, t, segment_ids=s),
+    "a limited norm": lambda t, i, s: rgt.functional.embedding_bag(i, t, segment_ids=s, lookup_max_norm=1.0),
+    "a matrix of ids": lambda t, i, s: rgt.functional.embedding_bag(i.view(1, 3), t),
 }
 READS = {
     "a plan": (1, 2), "one known size": (0, 1), "a matrix of ids": (0, 1), "a size of the data": (1, 2),

@@ -24,10 +24,10 @@ def test_a_default_device_changes_nothing() -> None:
     table, ids = torch.randn(5, 4), T([0, 1])
     module = rgt.nn.Embeddings([rgt.nn.Table("a", 5, 4)])
     optimizer = rgt.optim.Adam(module.parameters())
-    expected = rgt.functional.embedding_bag(table, ids, ids)
+    expected = rgt.functional.embedding_bag(ids, table, ids)
     offsets = T([0, 1, 2])
     with torch.device("meta"):
-        assert torch.equal(rgt.functional.embedding_bag(table, ids, ids), expected)
+        assert torch.equal(rgt.functional.embedding_bag(ids, table, ids), expected)
         assert rg.raw_ops.SparseSegmentSum(table, ids, ids).device.type == "cpu"
         module(ids, offsets)["a"].sum().backward()
         optimizer.step()
@@ -48,9 +48,9 @@ def test_freed_memory_is_rejected() -> None:
     table = torch.randn(5, 4)
     table.untyped_storage().resize_(0)
     with pytest.raises(OpError, match="data has no memory"):
-        rgt.functional.embedding_bag(table, T([0, 1]), T([0, 1]))
+        rgt.functional.embedding_bag(T([0, 1]), table, T([0, 1]))
     zeros = torch._efficientzerotensor(5, 4)
-    assert rgt.functional.embedding_bag(zeros, T([0]), T([0])).tolist() == [[0.0] * 4]
+    assert rgt.functional.embedding_bag(T([0]), zeros, T([0])).tolist() == [[0.0] * 4]
 
 
 def test_fused_tables_may_be_evaluated_before_training() -> None:
@@ -187,14 +187,14 @@ def test_collate_rejects_fractional_and_out_of_range_ids() -> None:
 def test_negative_padding_and_default_ids_count_from_the_end() -> None:
     table, ids, offsets = torch.randn(5, 3), T([1, 4, 2]), T([0, 3])
     theirs = torch.nn.functional.embedding_bag(ids, table, offsets, mode="sum", padding_idx=-1)
-    ours = rgt.functional.embedding_bag(table, ids, offsets, combiner="sum", padding_idx=-1)
+    ours = rgt.functional.embedding_bag(ids, table, offsets, combiner="sum", padding_idx=-1)
     assert torch.equal(theirs, ours)
-    filled = rgt.functional.embedding_bag(table, ids, offsets, combiner="sum", default_id=-1)
+    filled = rgt.functional.embedding_bag(ids, table, offsets, combiner="sum", default_id=-1)
     assert torch.equal(filled[1], table[4])
     with pytest.raises(OpError, match="per_sample_weights"):
-        rgt.functional.embedding_bag(table, ids, offsets, padding_idx=4, per_sample_weights=torch.ones(2))
+        rgt.functional.embedding_bag(ids, table, offsets, padding_idx=4, per_sample_weights=torch.ones(2))
     with pytest.raises(OpError, match="num_bags"):
-        rgt.functional.embedding_bag(table, ids.reshape(1, 3), num_bags=7)
+        rgt.functional.embedding_bag(ids.reshape(1, 3), table, num_bags=7)
 
 
 def test_loaded_optimizer_state_is_validated() -> None:

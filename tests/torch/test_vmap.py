@@ -554,14 +554,16 @@ def test_compiled(backend: str) -> None:
     same(tuple(leaf.grad for leaf in leaves), expected)
 
 
-@pytest.mark.parametrize("options", [{"padding_idx": 1}, {"max_norm": 1.0}, {"segment_ids": True}])
+@pytest.mark.parametrize(
+    "options", [{"padding_idx": 1}, {"max_norm": 1.0}, {"lookup_max_norm": 1.0}, {"mode": "max"}, {"segment_ids": True}]
+)
 def test_bags_whose_sizes_depend_on_batched_ids_are_rejected(options: dict[str, Any]) -> None:
     table, ids = torch.rand(4, 2), torch.tensor([[1, 2], [3, 0]])
 
     def bags(ids: Any) -> Any:
         if "segment_ids" in options:
-            return rg.torch.functional.embedding_bag(table, ids, segment_ids=ids)
-        return rg.torch.functional.embedding_bag(table, ids, torch.tensor([0, 1]), **options)
+            return rg.torch.functional.embedding_bag(ids, table, segment_ids=ids)
+        return rg.torch.functional.embedding_bag(ids, table, torch.tensor([0, 1]), **options)
 
     with pytest.raises(
         rg.errors.InvalidArgumentError, match=r"vmap: .*ids must be the same for all items of the batch"
@@ -569,12 +571,12 @@ def test_bags_whose_sizes_depend_on_batched_ids_are_rejected(options: dict[str, 
         torch.func.vmap(bags)(ids)
 
 
-@pytest.mark.parametrize("option", [{"padding_idx": 2}, {"max_norm": 1.0}])
+@pytest.mark.parametrize("option", [{"padding_idx": 2}, {"lookup_max_norm": 1.0}])
 def test_ids_that_differ_raise_under_nested_transforms(option: dict[str, Any]) -> None:
     table, ids = torch.rand(5, 2), torch.randint(0, 5, (3, 4, 2))
 
     def loss(table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        return rowgrad.torch.functional.embedding_bag(table, ids, **option).square().sum()
+        return rowgrad.torch.functional.embedding_bag(ids, table, **option).square().sum()
 
     with pytest.raises(rg.errors.InvalidArgumentError, match="ids must be the same for all items of the batch"):
         torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(table, ids)

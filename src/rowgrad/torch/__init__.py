@@ -21,6 +21,7 @@ from . import nn as nn
 from . import optim as optim
 from . import trees as _trees  # noqa: F401  registers Plan as a pytree
 from . import vmap as _vmap  # noqa: F401  calls must not import it: a fork could happen meanwhile
+from .convert import convert as convert
 from .devices import synchronize as synchronize
 from .devices import validate as validate
 from .row_gradient import RowGradient as RowGradient

@@ -18,8 +18,8 @@ from ..sparse import SparseTensor
 from . import functional
 from .bags import Bags, as_weights, check_storages, check_vector, drop_padding, read_bags
 from .feature_lookup import Batch, FeatureIds, TableFacts, TableSet, look_up
-from .functional import keep_coalesced
 from .fused import FusedWeight, TableModule, fused_lookup, needs_fused_lookup
+from .row_gradient import keep_coalesced
 from .saved_call import is_traced
 from .tensors import new_table
 

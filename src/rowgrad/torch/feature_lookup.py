@@ -30,8 +30,8 @@ from .._catalog.rules import RULES, check_range, slot_dtype
 from .._core import FeatureBatch, dtypes, feature_layout
 from ..errors import make_error
 from ..raw_ops import OPS
+from .bag_lookup import is_in_ddp
 from .bags import Bags, drop_padding
-from .functional import is_in_ddp
 from .fused import (
     FusedWeight,
     add_pending,

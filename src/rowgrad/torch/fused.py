@@ -22,8 +22,8 @@ from ..errors import make_error
 from ..lookup import COMBINERS
 from ..plan import Plan
 from .autograd import TABLE, table_for
+from .bag_lookup import is_in_ddp, lookup
 from .bags import Bags
-from .functional import is_in_ddp, lookup
 from .row_gradient import sparse_rows
 from .saved_call import SavedCall
 

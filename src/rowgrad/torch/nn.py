@@ -1,14 +1,16 @@
-"""Embedding modules: `EmbeddingBag` for one table, `Embeddings` for many tables and features."""
+"""Embedding modules: torch's `EmbeddingBag` and `Embedding`, and `Embeddings` for many tables and features."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from ..checkpoint import read_table
-from ..errors import make_error
+from ..errors import OpError, make_also, make_error
 from ..plan import Plan
 from . import functional
 from .embeddings import Embeddings as Embeddings
@@ -16,87 +18,161 @@ from .embeddings import Table as Table
 from .fused import FusedWeight, TableModule, fused_lookup, needs_fused_lookup
 from .tensors import check_table_size, from_numpy, new_table
 
-__all__ = ("EmbeddingBag", "Embeddings", "Table")
+__all__ = ("Embedding", "EmbeddingBag", "Embeddings", "Table")
+
+# What torch raises where a constructor raises the error of a key; it raises ValueError for all other keys.
+_OPTION_ERRORS: dict[str, type[Exception]] = {
+    "row_outside": AssertionError,
+    "same_shape": AssertionError,
+    "rank_exactly": AssertionError,
+    "dtype_not_allowed": RuntimeError,
+}
 
 
-class EmbeddingBag(TableModule):
-    """A table, and lookups that combine its rows by bag.
+class _TorchTable(TableModule):
+    """What both modules share: torch's attributes, `grad` and `fused`.
 
-    The state dict is that of `torch.nn.EmbeddingBag`: one entry, `weight`. `rowgrad.torch.functional.embedding_bag`
-    describes the accepted ids and the options that are not listed here.
+    `sparse` is torch's attribute: DistributedDataParallel reads it, and then expects sparse gradients. `grad="rows"`
+    does not set it, so that the gradient is dense there.
+    """
+
+    num_embeddings: int
+    embedding_dim: int
+    max_norm: float | None
+    norm_type: float
+    scale_grad_by_freq: bool
+    sparse: bool
+    weight: Tensor
+    _rows: bool = False
+
+    def _set_gradient(self, sparse: bool, grad: str | None, fused: bool) -> None:
+        if fused and grad is None and not sparse:
+            grad = "rows"
+        self._rows = functional.wants_rows(grad, sparse) and not sparse
+        self.sparse, self.fused = sparse, fused
+        if fused and self.grad == "dense":
+            raise make_error("fused_unfit", value="grad='dense'")
+        if fused and self.scale_grad_by_freq:
+            raise make_error("fused_unfit", value="scale_grad_by_freq")
+
+    @property
+    def grad(self) -> str:
+        """The gradient for `weight`: "rows" (also if `sparse` is set) or "dense"."""
+        return "rows" if self.sparse or self._rows else "dense"
+
+    @grad.setter
+    def grad(self, value: str) -> None:
+        functional.check_options("sum", value)
+        self._rows = value == "rows"
+        self.sparse = self.sparse and self._rows
+
+    def _new_weight(self, existing: Tensor | None, requires_grad: bool, device: Any, dtype: Any) -> None:
+        shape = self.num_embeddings, self.embedding_dim
+        data = new_table(*shape, device, dtype) if existing is None else existing.detach()
+        if tuple(data.shape) != shape:
+            raise make_error("same_shape", argument="_weight", value=tuple(data.shape), bound=shape)
+        kind = FusedWeight if self.fused else torch.nn.Parameter
+        self.weight = kind(data, requires_grad)
+
+    def _fused_run(self, weight: Tensor) -> functional.Run | None:
+        """Return the lookup of a fused table; None for an unfused one, and where no gradient is recorded."""
+        return fused_lookup if self.fused and needs_fused_lookup(self, weight) else None
+
+    @classmethod
+    def from_checkpoint(cls, path: Any, name: Any, freeze: bool = False, *, partition_strategy: str = "div",
+                        **options: Any) -> Self:  # fmt: skip
+        """Return a module with a table of a TensorFlow checkpoint, as `rowgrad.checkpoint.read_table` reads it."""
+        table = from_numpy(read_table(path, name, partition_strategy=partition_strategy), "table")
+        module: Self = cls.from_pretrained(table, freeze, **options)  # type: ignore[attr-defined]
+        return module
+
+
+class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
+    """A table, and lookups that combine its rows by bag: a `torch.nn.EmbeddingBag` that computes with rowgrad.
+
+    The arguments before `combiner` are torch's, and so are attributes, state dict and initial values; docs/torch.md
+    lists the differences. `rowgrad.torch.functional.embedding_bag` describes the options that are not listed here.
 
     Args:
         num_embeddings: The number of rows.
         embedding_dim: The number of columns.
-        combiner: "mean" (the default), "sum" or "sqrtn"; `mode` is torch's name for it.
-        grad: The gradient for `weight`, "dense" or "rows"; `sparse=True` is torch's name for `grad="rows"`.
+        max_norm: Renormalize looked-up rows in place to this norm, as torch does, if theirs is larger.
+        norm_type: The p of the p-norm for `max_norm`.
+        scale_grad_by_freq: Divide the gradient of a row by the number of its ids in the batch.
+        mode: "sum", "mean", "max" or "sqrtn".
+        sparse: Return row-sparse gradients, also under DistributedDataParallel.
+        include_last_offset: Whether `offsets` ends with the number of ids.
+        padding_idx: A row whose ids are ignored.
+        device: Where to store the table.
+        dtype: The dtype of the table.
+        combiner: TensorFlow's name for `mode`, which it overrides.
+        grad: The gradient for `weight`, "dense" or "rows"; rows are dense under DistributedDataParallel.
+        default_id: The row to look up for empty bags; by default their result is zero.
+        lookup_max_norm: Shrink longer rows for one lookup, as TensorFlow does; gradients pass through.
         fused: Let the step of a rowgrad optimizer sum the bags' gradient by row and update the rows in one pass, so
             that the rows' gradient is not stored. Results have the same bits; `weight.grad` is computed when it is
             read. Not supported under DDP, torch.compile and torch.func; see docs/torch.md.
-        device: Where to store the table.
-        dtype: The dtype of the table.
 
     Raises:
-        InvalidArgumentError: If options contradict each other.
+        InvalidArgumentError: If options contradict each other. Where torch raises an AssertionError, a RuntimeError or
+            a TypeError, it is one too.
 
     >>> import torch, rowgrad.torch as rgt
-    >>> bag = rgt.nn.EmbeddingBag(10, 4, combiner="sqrtn", grad="rows")
+    >>> bag = rgt.nn.EmbeddingBag(10, 4, mode="sum", sparse=True)
     >>> bag(torch.tensor([1, 2, 4]), torch.tensor([0, 2])).shape
     torch.Size([2, 4])
     """
-
-    __constants__ = ("num_embeddings", "embedding_dim", "combiner")
 
     def __init__(
         self,
         num_embeddings: int,
         embedding_dim: int,
         max_norm: float | None = None,
-        *,
-        combiner: str | None = None,
-        mode: str | None = None,
-        grad: str | None = None,
-        sparse: bool | None = None,
-        padding_idx: int | None = None,
-        default_id: int | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
         include_last_offset: bool = False,
-        fused: bool = False,
+        padding_idx: int | None = None,
         device: Any = None,
         dtype: Any = None,
-        _weight: Tensor | None = None,
+        *,
+        combiner: str | None = None,
+        grad: str | None = None,
+        default_id: int | None = None,
+        lookup_max_norm: float | None = None,
+        fused: bool = False,
     ) -> None:
-        check_table_size(num_embeddings, embedding_dim)
-        super().__init__()
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
-        self.max_norm = max_norm
-        self.combiner = _one_of("combiner", combiner, "mode", mode, "mean")
-        sparse_grad = None if sparse is None else "rows" if sparse else "dense"
-        self.grad = _one_of("grad", grad, "sparse", sparse_grad, "rows" if fused else "dense")
-        functional.check_options(self.combiner, self.grad)
-        self.padding_idx = functional.row_number("padding_idx", padding_idx, num_embeddings)
-        self.default_id = functional.row_number("default_id", default_id, num_embeddings)
-        self.include_last_offset = include_last_offset
-        self.fused = fused
-        if fused and max_norm is not None:
-            raise make_error("fused_unfit", value="max_norm")
-        if fused and self.grad == "dense":
-            raise make_error("fused_unfit", value="grad='dense'")
-        data = new_table(num_embeddings, embedding_dim, device, dtype) if _weight is None else _weight.detach()
-        if tuple(data.shape) != (num_embeddings, embedding_dim):
-            raise make_error(
-                "same_shape", argument="_weight", value=tuple(data.shape), bound=(num_embeddings, embedding_dim)
-            )
-        self.weight = FusedWeight(data) if fused else torch.nn.Parameter(data)
+        torch.nn.Module.__init__(self)  # torch's constructor would allocate a table
+        with _torch_errors():
+            _check_sizes(num_embeddings, embedding_dim)
+            self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+            self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
+            self.mode = functional.one_of("combiner", combiner, "mode", mode, "mean")
+            self.include_last_offset = include_last_offset
+            self.padding_idx = functional.row_number("padding_idx", padding_idx, num_embeddings)
+            self.default_id = functional.row_number("default_id", default_id, num_embeddings)
+            self.lookup_max_norm = lookup_max_norm
+            functional.mode_suffix(self.mode)
+            self._set_gradient(sparse, grad, fused)
+            if fused and lookup_max_norm is not None:
+                raise make_error("fused_unfit", value="lookup_max_norm")
+            if fused and self.mode == "max":
+                raise make_error("fused_unfit", value="mode='max'")
+            self._new_weight(_weight, True, device, dtype)
         if _weight is None:
             self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw rows from a standard normal distribution, like torch's module; the padding row is zero."""
-        torch.nn.init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with torch.no_grad():
-                self.weight[self.padding_idx].fill_(0)
+    @property
+    def combiner(self) -> str:
+        """TensorFlow's name for `mode`."""
+        return self.mode
+
+    @combiner.setter
+    def combiner(self, value: str) -> None:
+        functional.mode_suffix(value)
+        self.mode = value
 
     def forward(
         self,
@@ -110,56 +186,168 @@ class EmbeddingBag(TableModule):
     ) -> Tensor:
         """Return the combined rows of every bag, [bags, embedding_dim]; arguments as in `embedding_bag`."""
         weight = self.weight  # read once: torch looks up parameters in Python
-        if self.fused and needs_fused_lookup(self, weight):
-            inputs = input, offsets, segment_ids, num_bags, per_sample_weights, self.include_last_offset
-            kind = functional.check_options(self.combiner, self.grad)[0]
-
-            def look_up() -> Tensor:
-                bags = functional.prepare(*inputs, self.padding_idx, self.default_id, plan)
-                return fused_lookup(weight, bags, kind, plan)
-
-            changes_ids = self.padding_idx is not None or self.default_id is not None
-            return functional.with_input_positions(weight, kind, inputs, look_up) if changes_ids else look_up()
-        return functional.embedding_bag(
-            weight, input, offsets, segment_ids=segment_ids, num_bags=num_bags,
-            per_sample_weights=per_sample_weights, combiner=self.combiner, grad=self.grad, plan=plan,
-            include_last_offset=self.include_last_offset, padding_idx=self.padding_idx, default_id=self.default_id,
-            max_norm=self.max_norm,
+        sparse, mode = self.sparse, self.mode
+        if sparse and mode == "max":
+            raise make_error("max_sparse")
+        return functional.look_up_bags(
+            input, weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, mode, sparse or self._rows,
+            per_sample_weights, self.include_last_offset, self.padding_idx, segment_ids, num_bags, self.default_id,
+            self.lookup_max_norm, plan, self._fused_run(weight) if self.fused else None, sparse,
         )  # fmt: skip
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Self:
-        """Return a module with an existing table; `freeze` excludes it from training."""
-        if not isinstance(embeddings, Tensor):
-            raise TypeError(f"embeddings must be a tensor, got {type(embeddings).__name__}")
-        if not embeddings.dtype.is_floating_point:
-            bound = "float16, bfloat16, float32, float64"
-            raise make_error("dtype_not_allowed", argument="embeddings", value=embeddings.dtype, bound=bound)
-        if embeddings.ndim != 2:
-            raise make_error("bags_unfit", argument="embeddings", value=f"{embeddings.ndim} dimensions", bound="2")
-        module = cls(embeddings.shape[0], embeddings.shape[1], _weight=embeddings, **options)
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        **options: Any,
+    ) -> Self:
+        """Return a module with an existing table; `freeze` excludes it from training. `options`: rowgrad's own."""
+        rows, columns = _check_pretrained(embeddings, must_be_float=True)
+        module = cls(
+            rows, columns, max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings, include_last_offset,
+            padding_idx, **options,
+        )  # fmt: skip
         module.weight.requires_grad = not freeze
         return module
 
-    @classmethod
-    def from_checkpoint(cls, path: Any, name: Any, freeze: bool = False, *, partition_strategy: str = "div",
-                        **options: Any) -> Self:  # fmt: skip
-        """Return a module with a table of a TensorFlow checkpoint, as `rowgrad.checkpoint.read_table` reads it."""
-        table = from_numpy(read_table(path, name, partition_strategy=partition_strategy), "table")
-        return cls.from_pretrained(table, freeze, **options)
-
     def extra_repr(self) -> str:
         """Return the options that the module's repr shows."""
-        shown = [f"{self.num_embeddings}, {self.embedding_dim}, combiner={self.combiner!r}, grad={self.grad!r}"]
-        names = ("max_norm", "padding_idx", "default_id", "fused")
-        shown += [f"{n}={getattr(self, n)!r}" for n in names if getattr(self, n) not in (None, False)]
+        shown = [super().extra_repr(), *([f"grad={self.grad!r}"] if self.grad == "rows" else [])]
+        names = ("default_id", "lookup_max_norm", "fused")
+        shown += [f"{n}={value!r}" for n in names if (value := getattr(self, n)) is not None and value is not False]
         return ", ".join(shown)
 
 
-def _one_of(name: str, value: Any, alias: str, other: Any, default: Any) -> Any:
-    """Return the value of an option that has two names."""
-    if value is not None and other is not None and value != other:
-        raise make_error(
-            "bags_unfit", argument=name, value=f"{value!r}, but {alias}={other!r}", bound=f"the same value as {alias}"
-        )
-    return value if value is not None else other if other is not None else default
+class Embedding(_TorchTable, torch.nn.Embedding):
+    """A table, and lookups of its rows: a `torch.nn.Embedding` that computes with rowgrad.
+
+    The arguments before `grad` are torch's, and so are attributes, state dict and initial values; docs/torch.md lists
+    the differences.
+
+    Args:
+        num_embeddings: The number of rows.
+        embedding_dim: The number of columns.
+        padding_idx: A row that gets no gradient and is zero at first.
+        max_norm: Renormalize looked-up rows in place to this norm, as torch does, if theirs is larger.
+        norm_type: The p of the p-norm for `max_norm`.
+        scale_grad_by_freq: Divide the gradient of a row by the number of its ids in the batch.
+        sparse: Return row-sparse gradients, also under DistributedDataParallel.
+        device: Where to store the table.
+        dtype: The dtype of the table.
+        grad: The gradient for `weight`, "dense" or "rows"; rows are dense under DistributedDataParallel.
+        fused: Sum gradients by row inside the step of a rowgrad optimizer; see `EmbeddingBag`.
+
+    Raises:
+        InvalidArgumentError: If options contradict each other. Where torch raises an AssertionError, a RuntimeError or
+            a TypeError, it is one too.
+
+    >>> import torch, rowgrad.torch as rgt
+    >>> table = rgt.nn.Embedding(10, 4, padding_idx=0, sparse=True)
+    >>> table(torch.tensor([[1, 2], [4, 0]])).shape
+    torch.Size([2, 2, 4])
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        _freeze: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        grad: str | None = None,
+        fused: bool = False,
+    ) -> None:
+        torch.nn.Module.__init__(self)  # torch's constructor would allocate a table
+        with _torch_errors():
+            _check_sizes(num_embeddings, embedding_dim)
+            self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+            self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
+            self.padding_idx = functional.row_number("padding_idx", padding_idx, num_embeddings)
+            self._set_gradient(sparse, grad, fused)
+            self._new_weight(_weight, not _freeze, device, dtype)
+        if _weight is None:
+            self.reset_parameters()
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the row of every id, [*input.shape, embedding_dim]."""
+        weight = self.weight
+        sparse = self.sparse
+        return functional.look_up_rows(
+            input, weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq,
+            sparse or self._rows, self._fused_run(weight) if self.fused else None, sparse,
+        )  # fmt: skip
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        **options: Any,
+    ) -> Self:
+        """Return a module with an existing table; `freeze` excludes it from training. `options`: rowgrad's own."""
+        rows, columns = _check_pretrained(embeddings, must_be_float=not freeze)
+        return cls(rows, columns, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, embeddings, freeze,
+                   **options)  # fmt: skip
+
+    def extra_repr(self) -> str:
+        """Return the options that the module's repr shows."""
+        shown = [super().extra_repr()]
+        shown += ["grad='rows'"] if self._rows else []
+        shown += ["fused=True"] if self.fused else []
+        return ", ".join(shown)
+
+
+@contextmanager
+def _torch_errors() -> Iterator[None]:
+    """Make errors of a constructor also instances of what torch raises."""
+    try:
+        yield
+    except OpError as error:
+        make_also(error, _OPTION_ERRORS.get(error.key or "", ValueError))
+        raise
+
+
+def _check_sizes(num_embeddings: Any, embedding_dim: Any) -> None:
+    """Raise unless both sizes are ints of 0 or more."""
+    try:
+        check_table_size(num_embeddings, embedding_dim)
+    except OpError as error:
+        size = num_embeddings if error.argument == "num_embeddings" else embedding_dim
+        make_also(error, RuntimeError if isinstance(size, int) else TypeError)
+        raise
+
+
+def _check_pretrained(embeddings: Any, must_be_float: bool) -> tuple[int, int]:
+    """Return the rows and columns of an existing table; raise unless it is a matrix."""
+    if not isinstance(embeddings, Tensor):
+        raise TypeError(f"embeddings must be a tensor, got {type(embeddings).__name__}")
+    if must_be_float and not embeddings.dtype.is_floating_point:
+        bound = "float16, bfloat16, float32, float64"
+        error = make_error("dtype_not_allowed", argument="embeddings", value=embeddings.dtype, bound=bound)
+        make_also(error, RuntimeError)
+        raise error
+    if embeddings.ndim != 2:
+        error = make_error("bags_unfit", argument="embeddings", value=f"{embeddings.ndim} dimensions", bound="2")
+        make_also(error, AssertionError)
+        raise error
+    return embeddings.shape[0], embeddings.shape[1]

@@ -15,9 +15,10 @@ from ...plan import Plan
 from ...raw_ops import OPS
 from ...sharding.partition import dense_gradient, terms, unique_gradient
 from ..autograd import TABLE
+from ..bag_lookup import lookup
 from ..bags import Bags
-from ..functional import keep_coalesced, lookup
 from ..fused import FusedWeight, defer, destination
+from ..row_gradient import keep_coalesced
 from ..saved_call import sparse_rows
 from .exchange import (
     LookupSizes,
