@@ -29,4 +29,10 @@ from .runner import call as call
 def __getattr__(name: str) -> _Any:
     if name == "sharded":  # imported on request: torch.distributed is slow to load
         return _import_module(".sharded", __name__)
+    if name == "replicate_rows":
+        return _import_module(".replicated", __name__).replicate_rows
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), "replicate_rows", "sharded"]

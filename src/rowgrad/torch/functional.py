@@ -116,6 +116,8 @@ def with_input_positions(weight: Tensor, kind: str, inputs: Sequence[Any], look_
 def _lookup_clipped(weight: Tensor, bags: Bags, kind: str, rows: bool, max_norm: float) -> Tensor:
     reject_batched("ids", bags.indices, "max_norm looks up each distinct row once")
     check_storages(bags)
+    if REPLICAS and weight in REPLICAS:
+        raise make_error("replicated_unfit", value="max_norm")
     unique, inverse = torch.unique(bags.indices, return_inverse=True)
     clipped = clip_rows(OPS["GatherRows"](weight, unique, gradient="rows" if rows else "dense"), max_norm)
     return lookup(clipped, bags._replace(indices=inverse), kind, False, None)
@@ -157,6 +159,22 @@ def is_in_ddp() -> bool:
     return torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None
 
 
+REPLICAS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # tables of `replicate_rows`, and how they are looked up
+REPLICATED = "rowgrad"  # their `_ddp_ignored`, which pickled copies have too; True if the user reduces gradients
+
+
+def replica_of(weight: Tensor) -> Any:
+    """Return the replica of a table that `replicate_rows` registered; None for other tables.
+
+    Raises:
+        InvalidArgumentError: If DistributedDataParallel would reduce the row gradient of this table.
+    """
+    replica = REPLICAS.get(weight) if REPLICAS else None
+    if replica is None and is_in_ddp() and getattr(weight, "_ddp_ignored", None) is not True:
+        raise make_error("rows_in_ddp")
+    return replica
+
+
 _HOOKS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # attributes of a tensor would be pickled
 
 
@@ -176,12 +194,15 @@ def _mark_coalesced(weight: Tensor) -> None:
 
 def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None) -> Tensor:
     """Run the op of a combiner on prepared bags."""
-    # Traced gradients are dense; DDP supports sparse gradients only for torch's own modules.
-    rows = rows and not torch.compiler.is_compiling() and not is_in_ddp()
-    if rows and weight.is_leaf and weight.requires_grad and torch.is_grad_enabled():
-        keep_coalesced(weight)
     if plan is not None and plan.num_segments != bags.num_bags:
         raise make_error("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
+    rows = rows and not torch.compiler.is_compiling()  # traced gradients are dense
+    if rows and weight.is_leaf and weight.requires_grad and torch.is_grad_enabled():
+        replica = replica_of(weight)
+        if replica is not None:
+            exchanged: Tensor = replica.look_up(weight, bags, kind)
+            return exchanged
+        keep_coalesced(weight)
     prefix = "" if bags.weights is None else "Weighted"
     op = OPS[f"{prefix}SparseSegment{kind}WithNumSegments"]
     weights = () if bags.weights is None else (bags.weights,)

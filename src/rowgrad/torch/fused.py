@@ -23,7 +23,7 @@ from ..lookup import COMBINERS
 from ..plan import Plan
 from .autograd import TABLE, table_for
 from .bags import Bags
-from .functional import is_in_ddp, lookup
+from .functional import is_in_ddp, lookup, replica_of
 from .saved_call import SavedCall
 
 _GRAD: Any = torch.Tensor.grad  # torch's own property, which `FusedWeight.grad` overrides
@@ -229,7 +229,7 @@ class _Fused(torch.autograd.Function):
         if wanted:
             gradients = _gradients(frozenset(wanted), weight, y, bags, ctx.kind)
         if target == "step":
-            _defer_bags(weight, y, bags, ctx.kind, ctx.plan)
+            defer_bags(weight, y, bags, ctx.kind, ctx.plan)
         return gradients.get("data"), gradients.get("weights"), None, None, None
 
 
@@ -265,7 +265,8 @@ def reject_compiled_backward(ctx: Any) -> None:
         raise make_error("fused_unfit", value="compiled autograd")
 
 
-def _defer_bags(weight: FusedWeight, y: Tensor, bags: Bags, kind: str, plan: Plan | None) -> None:
+def defer_bags(weight: FusedWeight, y: Tensor, bags: Bags, kind: str, plan: Plan | None) -> None:
+    """Store the gradient of bags until the next step of the table's optimizer."""
     if bags.weights is not None:
         bags = bags._replace(weights=bags.weights.detach())
 
@@ -295,6 +296,12 @@ def _gradients(wanted: frozenset[str], weight: Tensor, y: Tensor, bags: Bags, ki
     return dict(zip(op.differentiable, gradients, strict=True))
 
 
+def gradient_of(argument: str, weight: Tensor, y: Tensor, bags: Bags, kind: str) -> Tensor:
+    """Return the gradient of an unfused lookup for its table ("data") or its per-sample weights ("weights")."""
+    found: Tensor = _gradients(frozenset({argument}), weight, y, bags, kind)[argument]
+    return found
+
+
 def needs_fused_lookup(module: Any, weight: Tensor) -> bool:
     """Return whether a module's lookup has to be recorded as that of a fused table.
 
@@ -309,7 +316,9 @@ def needs_fused_lookup(module: Any, weight: Tensor) -> bool:
 
 def fused_lookup(weight: Any, bags: Bags, kind: str, plan: Plan | None) -> Tensor:
     """Look up bags; the gradient is deferred to the optimizer's step."""
-    reject_unsupported_context()
+    if torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
+        reject_unsupported_context()
+    replica = replica_of(weight)
     if plan is not None:
         for what, value, bound in (
             ("ids", plan.num_ids, bags.indices.shape[0]),
@@ -318,6 +327,9 @@ def fused_lookup(weight: Any, bags: Bags, kind: str, plan: Plan | None) -> Tenso
         ):
             if value != bound:
                 raise make_error("plan_unfit", value=f"{value} {what}", bound=bound)
+    if replica is not None:
+        rows: Tensor = replica.look_up(weight, bags, kind)
+        return rows
     return _Fused.apply(weight, bags.weights, bags, kind, plan)
 
 
