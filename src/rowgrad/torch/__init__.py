@@ -17,6 +17,7 @@ except ImportError as error:
 from . import clip as clip
 from . import data as data
 from . import functional as functional
+from . import fused_ops as _fused_ops  # noqa: F401  registers operators
 from . import nn as nn
 from . import optim as optim
 from . import trees as _trees  # noqa: F401  registers Plan as a pytree
@@ -35,4 +36,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "replicate_rows", "sharded"]
+    return [*globals(), "replicate_rows"]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch.utils.weak import TensorWeakRef
 
 from .._catalog.spec import CATALOG
 from ..errors import make_error
@@ -60,6 +61,7 @@ class FusedWeight(torch.nn.Parameter):
     rowgrad_fused = True
     rowgrad_pending: tuple[Pending, ...] = ()
     rowgrad_optimizers: weakref.WeakSet[Any] | tuple[()] = ()  # the rowgrad optimizers that update it
+    rowgrad_number: int = -1  # its name in compiled graphs, once it has an optimizer
 
     @property
     def grad(self) -> Tensor | None:
@@ -184,7 +186,18 @@ def register_optimizer(weight: FusedWeight, optimizer: Any) -> None:
     """Record that a rowgrad optimizer updates the table."""
     if isinstance(weight.rowgrad_optimizers, tuple):
         weight.rowgrad_optimizers = weakref.WeakSet()
+        with _LOCK:
+            weight.rowgrad_number = len(_NUMBERED)
+            _NUMBERED.append(TensorWeakRef(weight))
     weight.rowgrad_optimizers.add(optimizer)
+
+
+_NUMBERED: list[TensorWeakRef] = []
+
+
+def numbered_table(number: int) -> Any:
+    """Return the table that compiled graphs call by this number; None if there is none."""
+    return _NUMBERED[number]() if number >= 0 else None
 
 
 def fused_step(weight: FusedWeight, optimizer: Any) -> Iterator[None] | None:
@@ -316,9 +329,6 @@ def needs_fused_lookup(module: Any, weight: Tensor) -> bool:
 
 def fused_lookup(weight: Any, bags: Bags, kind: str, plan: Plan | None) -> Tensor:
     """Look up bags; the gradient is deferred to the optimizer's step."""
-    if torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
-        reject_unsupported_context()
-    replica = replica_of(weight)
     if plan is not None:
         for what, value, bound in (
             ("ids", plan.num_ids, bags.indices.shape[0]),
@@ -327,14 +337,33 @@ def fused_lookup(weight: Any, bags: Bags, kind: str, plan: Plan | None) -> Tenso
         ):
             if value != bound:
                 raise make_error("plan_unfit", value=f"{value} {what}", bound=bound)
+    if torch.compiler.is_compiling():
+        return _traced_lookup(weight, bags, kind)
+    if torch._C._are_functorch_transforms_active():
+        raise make_error("fused_unfit", value="torch.func")
+    replica = replica_of(weight)
     if replica is not None:
         rows: Tensor = replica.look_up(weight, bags, kind)
         return rows
     return _Fused.apply(weight, bags.weights, bags, kind, plan)
 
 
+def _traced_lookup(weight: Any, bags: Bags, kind: str) -> Tensor:
+    """Look up bags in a graph. Exported programs have no optimizer, so their gradients are those of unfused tables."""
+    if torch.compiler.is_exporting():
+        return lookup(weight, bags, kind, False, None)
+    from .fused_ops import COMPILES  # circular import
+
+    if not COMPILES:
+        raise make_error("fused_unfit", value=f"torch.compile of torch {torch.__version__}")
+    rows: Tensor = torch.ops.rowgrad._fused_lookup(
+        weight, *bags[:2], bags.weights, bags.num_bags, kind, weight.rowgrad_number
+    )
+    return rows
+
+
 def reject_unsupported_context() -> None:
-    """Raise under torch.compile, torch.func and DistributedDataParallel."""
+    """Raise under torch.compile, torch.func and DistributedDataParallel; sharded tables support none of them."""
     if torch.compiler.is_compiling():
         raise make_error("fused_unfit", value="torch.compile")
     if torch._C._are_functorch_transforms_active():

@@ -236,6 +236,8 @@ class _Guard:
 
 
 def _begin_forward(model: torch.nn.Module, _: Any) -> None:
+    if torch.compiler.is_compiling():  # lookups raise in backward; evaluation and export work
+        return
     replicas = _MODELS.get(model)
     if replicas is not None and torch.is_grad_enabled():
         replicas.begin_forward()
@@ -243,6 +245,8 @@ def _begin_forward(model: torch.nn.Module, _: Any) -> None:
 
 def _end_forward(model: torch.nn.Module, _: Any, output: Any) -> None:
     """Make every backward pass through the model exchange gradients, also on a rank that did not use the tables."""
+    if torch.compiler.is_compiling():
+        return
     replicas = _MODELS.get(model)
     if replicas is None or not torch.is_grad_enabled():
         return
