@@ -55,6 +55,10 @@ class Pending(NamedTuple):
                     tensor.record_stream(current)
 
 
+def _new_anchor() -> Tensor:
+    return torch.zeros((), requires_grad=True, device="cpu")
+
+
 class FusedWeight(torch.nn.Parameter):
     """A table whose optimizer reads the gradient of the bags; `grad` is computed when it is read."""
 
@@ -62,6 +66,7 @@ class FusedWeight(torch.nn.Parameter):
     rowgrad_pending: tuple[Pending, ...] = ()
     rowgrad_optimizers: weakref.WeakSet[Any] | tuple[()] = ()  # the rowgrad optimizers that update it
     rowgrad_number: int = -1  # its name in compiled graphs, once it has an optimizer
+    rowgrad_anchor = _new_anchor()  # what compiled graphs differentiate in its place
 
     @property
     def grad(self) -> Tensor | None:
@@ -187,7 +192,10 @@ def register_optimizer(weight: FusedWeight, optimizer: Any) -> None:
     if isinstance(weight.rowgrad_optimizers, tuple):
         weight.rowgrad_optimizers = weakref.WeakSet()
         with _LOCK:
-            weight.rowgrad_number = len(_NUMBERED)
+            weight.rowgrad_number, weight.rowgrad_anchor = (
+                len(_NUMBERED),
+                torch.zeros((), requires_grad=True, device="cpu"),
+            )
             _NUMBERED.append(TensorWeakRef(weight))
     weight.rowgrad_optimizers.add(optimizer)
 
@@ -356,9 +364,8 @@ def _traced_lookup(weight: Any, bags: Bags, kind: str) -> Tensor:
 
     if not COMPILES:
         raise make_error("fused_unfit", value=f"torch.compile of torch {torch.__version__}")
-    rows: Tensor = torch.ops.rowgrad._fused_lookup(
-        weight, *bags[:2], bags.weights, bags.num_bags, kind, weight.rowgrad_number
-    )
+    ids = bags.indices, bags.segment_ids, bags.weights, bags.num_bags
+    rows: Tensor = torch.ops.rowgrad._fused_lookup(weight, weight.rowgrad_anchor, *ids, kind, weight.rowgrad_number)
     return rows
 
 

@@ -1,8 +1,9 @@
 """The operators with which compiled graphs look up fused tables.
 
 `rowgrad::_fused_lookup` is in the forward graph. Its gradient calls `rowgrad::_defer_bags` in the backward graph, which
-passes the gradient of the bags to the table, as the eager backward pass does, and returns nothing. It is registered as
-an operator with an ordered effect: torch neither drops nor repeats such operators, and keeps their order.
+passes the gradient of the bags to the table, as the eager backward pass does. It is registered as an operator with an
+ordered effect: torch neither drops nor repeats such operators, and keeps their order. Compiled autograd drops them if
+nothing reads their result. So the operator returns a zero, the gradient of the table's anchor, and can raise an error.
 
 A graph names a table by its number, which its optimizer assigned.
 """
@@ -30,7 +31,9 @@ _TAGS = (
 )
 
 
-def _look_up(weight: Tensor, indices: Any, segment_ids: Any, weights: Any, num_bags: Any, kind: str, _: int) -> Tensor:
+def _look_up(
+    weight: Tensor, anchor: Tensor, indices: Any, segment_ids: Any, weights: Any, num_bags: Any, kind: str, _: int
+) -> Tensor:
     return lookup(weight.detach(), Bags(indices, segment_ids, num_bags, weights), kind, False, None)
 
 
@@ -41,23 +44,27 @@ def _fused_lookup(weight: Tensor, *args: Any) -> Tensor:
     return _look_up(weight, *args)
 
 
-def _defer(number: int, y: Tensor, indices: Any, segment_ids: Any, weights: Any, num_bags: Any, kind: str) -> None:
-    """Store the gradient of bags until the optimizer's step."""
+def _defer(number: int, y: Tensor, indices: Any, segment_ids: Any, weights: Any, num_bags: Any, kind: str) -> Tensor:
+    """Store the gradient of bags until the optimizer's step; return the gradient of the anchor."""
     table = numbered_table(number)
     if table is None:
         raise make_error("fused_no_optimizer")
-    if not _is_accumulated(table):
-        return
-    # Copies, because the graph may use the memory again.
-    bags = Bags(indices.clone(), segment_ids.clone(), num_bags, None if weights is None else weights.clone())
-    defer_bags(table, y.clone(memory_format=torch.contiguous_format), bags, kind, None)
+    if _is_accumulated(table):
+        # Copies, because the graph may use the memory again.
+        bags = Bags(indices.clone(), segment_ids.clone(), num_bags, None if weights is None else weights.clone())
+        defer_bags(table, y.clone(memory_format=torch.contiguous_format), bags, kind, None)
+    return _zero()
+
+
+def _zero(*_: Any) -> Tensor:
+    return torch.zeros((), device="cpu")
 
 
 def _is_accumulated(table: Any) -> bool:
     """Return whether the running backward pass would store the table's gradient."""
     if not table.requires_grad:  # frozen since the lookup
         return False
-    if torch._C._current_graph_task_id() == -1:
+    if torch.compiler.is_compiling() or torch._C._current_graph_task_id() == -1:
         raise make_error("fused_unfit", value="compiled autograd")
     if table._backward_hooks or table._post_accumulate_grad_hooks:
         raise make_error("fused_unfit", value="hooks of its parameter together with torch.compile")
@@ -77,8 +84,8 @@ def _autograd(overload: Any) -> Any:
 
         @staticmethod
         def forward(ctx: Any, keyset: Any, *args: Any) -> Any:
-            weight, indices, segment_ids, weights, *ctx.rest = args
-            table = (weight,) if ctx.needs_input_grad[4] else ()  # the gradient of weights reads it
+            weight, _, indices, segment_ids, weights, *ctx.rest = args
+            table = (weight,) if ctx.needs_input_grad[5] else ()  # the gradient of weights reads it
             ctx.save_for_backward(indices, segment_ids, weights, *table)
             return below(keyset, args)
 
@@ -86,14 +93,14 @@ def _autograd(overload: Any) -> Any:
         def backward(ctx: Any, *ys: Any) -> Any:
             indices, segment_ids, weights, *table = ctx.saved_tensors
             num_bags, kind, number = ctx.rest
-            y, for_weights = ys[0].contiguous(), None
+            y, for_anchor, for_weights = ys[0].contiguous(), None, None
             if table:
                 bags = Bags(indices, segment_ids, num_bags, weights)
                 for_weights = gradient_of("weights", table[0].detach(), y, bags, kind)
             if ctx.needs_input_grad[1]:
                 saved = None if weights is None else weights.detach()
-                torch.ops.rowgrad._defer_bags(number, y, indices, segment_ids, saved, num_bags, kind)
-            return None, None, None, None, for_weights, None, None, None
+                for_anchor = torch.ops.rowgrad._defer_bags(number, y, indices, segment_ids, saved, num_bags, kind)
+            return None, None, for_anchor, None, None, for_weights, None, None, None
 
     def autograd(keyset: Any, *args: Any) -> Any:
         if torch._C._are_functorch_transforms_active():
@@ -109,13 +116,13 @@ def _autograd(overload: Any) -> Any:
 
 def _register() -> bool:
     """Register both operators; return whether this version of torch keeps operators with effects in backward graphs."""
-    _LIBRARY.define(f"_fused_lookup(Tensor weight, {_BAGS}, SymInt table) -> Tensor", tags=_TAGS)
-    _LIBRARY.define(f"_defer_bags(SymInt table, Tensor y, {_BAGS}) -> ()", tags=_TAGS)
+    _LIBRARY.define(f"_fused_lookup(Tensor weight, Tensor anchor, {_BAGS}, SymInt table) -> Tensor", tags=_TAGS)
+    _LIBRARY.define(f"_defer_bags(SymInt table, Tensor y, {_BAGS}) -> Tensor", tags=_TAGS)
     for key in ("CPU", "CUDA"):
         _LIBRARY.impl("_fused_lookup", _fused_lookup, key)
         _LIBRARY.impl("_defer_bags", _defer, key)
     torch.library.register_fake("rowgrad::_fused_lookup", _look_up, lib=_LIBRARY)
-    torch.library.register_fake("rowgrad::_defer_bags", lambda *_: None, lib=_LIBRARY)
+    torch.library.register_fake("rowgrad::_defer_bags", _zero, lib=_LIBRARY)
     _LIBRARY.impl("_fused_lookup", _autograd(torch.ops.rowgrad._fused_lookup.default), "Autograd", with_keyset=True)
     try:
         from torch._library.effects import EffectType
