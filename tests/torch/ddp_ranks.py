@@ -40,7 +40,7 @@ class Model(torch.nn.Module):
         self.mlp = torch.nn.Sequential(torch.nn.Linear(COLUMNS, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
         self.mlp.to(self.bag.weight.dtype)
         self.bags: list[Tensor] = []
-        self.recompute = False
+        self.recompute, self.retain = False, True
 
     def forward(self, *lookups: tuple[Tensor, Tensor, Tensor | None]) -> Tensor:
         self.bags = []
@@ -49,7 +49,7 @@ class Model(torch.nn.Module):
                 rows = checkpoint(self.bag, ids, offsets, weights, use_reentrant=False)
             else:
                 rows = self.bag(ids, offsets, weights)
-            if rows.requires_grad:
+            if rows.requires_grad and self.retain:
                 rows.retain_grad()
             self.bags.append(rows)
         used = torch.cat(self.bags) if self.bags else torch.ones(1, COLUMNS)
@@ -276,6 +276,28 @@ def many_tables(group: Any, rank: int, ranks: int) -> None:
                 same(model["all"].state_dict()[name], value)
 
 
+def compiled(group: Any, rank: int, ranks: int) -> None:
+    """Fused tables in compiled graphs: the whole model, or a part of it."""
+    if ranks > 2:
+        return  # compiling is slow
+    for whole in (False, True):
+        models = [wrapped(group, rank, combiner="mean", fused=True)[:2] for _ in range(2)]
+        optimizers = [rgt.optim.RowWiseAdagrad(model.parameters(), lr=0.1) for model, _ in models]
+        runs: list[Any] = [ddp for _, ddp in models]
+        for model, _ in models:
+            model.retain = False
+        if whole:
+            runs[1] = torch.compile(runs[1], backend="aot_eager", dynamic=True)
+        else:
+            models[1][0].bag.compile(backend="aot_eager", fullgraph=True, dynamic=True)
+        for step in (0, 2, 3):
+            for run, optimizer in zip(runs, optimizers, strict=True):
+                run(batch(step, rank, False), batch(step + 3, rank, False)).square().sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            same(*(model.bag.weight.detach() for model, _ in models))
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -327,7 +349,7 @@ def misuse(group: Any, rank: int, ranks: int) -> None:
 
 
 CHECKS = [training_steps, several_lookups, accumulation, unused_on_some_ranks, static_graph_and_checkpointing,
-          hooks_and_weights, many_tables, misuse]  # fmt: skip
+          hooks_and_weights, many_tables, compiled, misuse]  # fmt: skip
 
 
 def note(name: str, text: str) -> None:

@@ -18,7 +18,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 
 from ..errors import make_error
 from .bags import Bags
-from .functional import lookup, replica_of
+from .functional import REPLICAS, lookup, replica_of
 from .fused import defer_bags, gradient_of, numbered_table
 from .saved_call import reject_tangents
 
@@ -39,8 +39,9 @@ def _look_up(
 
 def _fused_lookup(weight: Tensor, *args: Any) -> Tensor:
     table = numbered_table(args[-1])
-    if table is not None and replica_of(table) is not None:
-        raise make_error("replicated_unfit", value="torch.compile")
+    replica = None if table is None else replica_of(table)
+    if replica is not None:
+        replica.check_wrapper()
     return _look_up(weight, *args)
 
 
@@ -49,10 +50,15 @@ def _defer(number: int, y: Tensor, indices: Any, segment_ids: Any, weights: Any,
     table = numbered_table(number)
     if table is None:
         raise make_error("fused_no_optimizer")
-    if _is_accumulated(table):
+    replica = REPLICAS.get(table) if REPLICAS else None
+    if _is_accumulated(table, own_hooks=0 if replica is None else 1):
         # Copies, because the graph may use the memory again.
         bags = Bags(indices.clone(), segment_ids.clone(), num_bags, None if weights is None else weights.clone())
-        defer_bags(table, y.clone(memory_format=torch.contiguous_format), bags, kind, None)
+        y = y.clone(memory_format=torch.contiguous_format)
+        if replica is None:
+            defer_bags(table, y, bags, kind, None)
+        else:
+            replica.add_gradient(y, bags, kind)
     return _zero()
 
 
@@ -60,13 +66,13 @@ def _zero(*_: Any) -> Tensor:
     return torch.zeros((), device="cpu")
 
 
-def _is_accumulated(table: Any) -> bool:
+def _is_accumulated(table: Any, own_hooks: int) -> bool:
     """Return whether the running backward pass would store the table's gradient."""
     if not table.requires_grad:  # frozen since the lookup
         return False
     if torch.compiler.is_compiling() or torch._C._current_graph_task_id() == -1:
         raise make_error("fused_unfit", value="compiled autograd")
-    if table._backward_hooks or table._post_accumulate_grad_hooks:
+    if len(table._backward_hooks or ()) > own_hooks or table._post_accumulate_grad_hooks:
         raise make_error("fused_unfit", value="hooks of its parameter together with torch.compile")
     try:
         return torch._C._will_engine_execute_node(torch.autograd.graph.get_gradient_edge(table).node)

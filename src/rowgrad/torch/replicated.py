@@ -174,9 +174,20 @@ class Replica(NamedTuple):
         """Look up bags; ranks exchange the gradient at the end of the backward pass."""
         if torch._C._are_functorch_transforms_active():
             raise make_error("replicated_unfit", value="torch.func")
+        self.check_wrapper()
         anchor = torch.zeros((), requires_grad=True)
         rows: Tensor = _ReplicatedLookup.apply(anchor, bags.weights, self, [weight], bags, kind)
         return rows
+
+    def check_wrapper(self) -> None:
+        """Raise if the options of DistributedDataParallel, in whose forward pass this is called, do not fit."""
+        self.replicas.check_wrapper()
+
+    def add_gradient(self, y: Tensor, bags: Bags, kind: str) -> None:
+        """Add the gradient of a lookup in a compiled graph to the backward pass that is running."""
+        current = self.replicas.current_pass()
+        # Negative numbers: they descend as gradients arrive.
+        current.add(_Part(self.number, self.replicas.forward, -current.num_parts - 1, kind, y, bags))
 
 
 class _ReplicatedLookup(torch.autograd.Function):
@@ -236,7 +247,7 @@ class _Guard:
 
 
 def _begin_forward(model: torch.nn.Module, _: Any) -> None:
-    if torch.compiler.is_compiling():  # lookups raise in backward; evaluation and export work
+    if torch.compiler.is_compiling():  # the whole model: backward passes begin with the first gradient of a table
         return
     replicas = _MODELS.get(model)
     if replicas is not None and torch.is_grad_enabled():
@@ -273,8 +284,11 @@ class _Replicas:
         return self._tables[index]()
 
     def begin_forward(self) -> None:
-        """Number the lookups of a forward pass; raise if DistributedDataParallel does not fit."""
+        """Number the lookups of a forward pass."""
         self.forward, self._calls = self.forward + 1, 0
+
+    def check_wrapper(self) -> None:
+        """Raise if DistributedDataParallel does not fit."""
         ddp = DistributedDataParallel._get_active_ddp_module()
         if ddp is None:
             return
@@ -340,6 +354,11 @@ class _BackwardPass:
         self._replicas = replicas
         self._parts: list[_Part] = []
         self.forwards: set[int] = set()
+
+    @property
+    def num_parts(self) -> int:
+        """The number of lookups so far."""
+        return len(self._parts)
 
     def add(self, part: _Part) -> None:
         """Add the gradient of a lookup, divided by the number of ranks."""
