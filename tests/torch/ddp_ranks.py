@@ -1,7 +1,7 @@
 """Four processes that check row gradients under DistributedDataParallel: `python ddp_ranks.py FOLDER`.
 
-They are forked once; two ranks are a subgroup. Each check of each rank leaves a line in FOLDER: its name, and "fine" or
-a traceback. test_ddp.py reads them.
+They are forked once; fewer ranks are subgroups. Each check of each rank leaves a line in FOLDER: its name, and "fine"
+or a traceback. test_ddp.py reads them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ class Model(torch.nn.Module):
         self.mlp = torch.nn.Sequential(torch.nn.Linear(COLUMNS, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
         self.mlp.to(self.bag.weight.dtype)
         self.bags: list[Tensor] = []
-        self.recompute, self.retain = False, True
+        self.retain = True
+        self.reentrant: bool | None = None  # of checkpointing
 
     def forward(self, *lookups: tuple[Tensor, Tensor, Tensor | None]) -> Tensor:
         self.bags = []
         for ids, offsets, weights in lookups:
-            if self.recompute:
-                rows = checkpoint(self.bag, ids, offsets, weights, use_reentrant=False)
+            if self.reentrant is not None:
+                rows = checkpoint(self.bag, ids, offsets, weights, use_reentrant=self.reentrant)
             else:
                 rows = self.bag(ids, offsets, weights)
             if rows.requires_grad and self.retain:
@@ -123,7 +124,7 @@ def training_steps(group: Any, rank: int, ranks: int) -> None:
         model, ddp, one = wrapped(group, rank, combiner=combiner, grad="rows", fused=fused, dtype=dtype)
         make = next(makes)
         optimizer, alone = make(model.parameters(), lr=0.1), make(one.parameters(), lr=0.1)
-        for step in range(4):
+        for step in range(3):
             own = batch(step, rank, weighted, dtype)
             ddp(own).float().square().sum().backward()
             parts = [batch(step, r, weighted, dtype) for r in range(ranks)]
@@ -216,14 +217,15 @@ def unused_on_some_ranks(group: Any, rank: int, ranks: int) -> None:
 
 
 def static_graph_and_checkpointing(group: Any, rank: int, ranks: int) -> None:
-    options: list[tuple[dict[str, Any], bool]] = [({"static_graph": True}, False), ({}, True)]
-    for ddp_options, recompute in options:
+    options: list[tuple[dict[str, Any], bool | None]] = [({"static_graph": True}, None), ({}, False), ({}, True)]
+    for ddp_options, reentrant in options:
         model, ddp, one = wrapped(group, rank, ddp=ddp_options, combiner="sum", grad="rows")
-        model.recompute = recompute
-        for step in range(3):
+        model.reentrant = reentrant
+        for step in (0, 2, 3):  # all ranks have bags
             model.zero_grad()
             one.zero_grad()
-            ddp(batch(step, rank, True)).square().sum().backward()
+            ids, offsets, weights = batch(step, rank, True)
+            ddp((ids, offsets, weights.requires_grad_())).square().sum().backward()
             replay(one, model, [[batch(step, r, True) for r in range(ranks)]], group)
             same(model.bag.weight.grad.to_dense(), one.weight.grad.to_dense())
 
@@ -348,6 +350,17 @@ def misuse(group: Any, rank: int, ranks: int) -> None:
     assert len(optimizers) == (rank != 1)
 
 
+def absent_rank(group: Any, rank: int, ranks: int) -> None:
+    """A rank that does not run a backward pass is an error on the others, not a hang."""
+    model = Model(combiner="sum", grad="rows")
+    rgt.replicate_rows(model, group, timeout=1.0)
+    loss = model(batch(0, rank, False)).sum()
+    if rank == 1:  # it waits at the barrier after the last check
+        return
+    error = raised(rgt.sharded.RankLostError, loss.backward, "rank 1 does not answer")
+    assert (error.phase, model.bag.weight.grad) == ("calls", None)
+
+
 CHECKS = [training_steps, several_lookups, accumulation, unused_on_some_ranks, static_graph_and_checkpointing,
           hooks_and_weights, many_tables, compiled, misuse]  # fmt: skip
 
@@ -377,11 +390,16 @@ def run(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     rg.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
-    pair = dist.new_group([0, 1])
+    rgt.sharded.exchange.GRACE = 1.5
+    pair, three, other = dist.new_group([0, 1]), dist.new_group([0, 1, 2]), dist.new_group([0, 1])
     for check in CHECKS:
         if rank < 2:
             attempt(check, pair, rank, 2)
         attempt(check, dist.group.WORLD, rank, WORLD)
+    if rank < 3:
+        attempt(training_steps, three, rank, 3)  # dividing by 3 is not exact
+    if rank < 2:
+        attempt(absent_rank, other, rank, 2)  # a group in which a rank timed out cannot be used again
     dist.barrier()
     os._exit(0)
 

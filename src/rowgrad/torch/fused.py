@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import TensorWeakRef
 
 from .._catalog.spec import CATALOG
@@ -56,7 +57,9 @@ class Pending(NamedTuple):
 
 
 def _new_anchor() -> Tensor:
-    return torch.zeros((), requires_grad=True, device="cpu")
+    """Return a scalar that requires a gradient, also if torch traces or infers at this time."""
+    with _disable_current_modes(), torch.inference_mode(False):
+        return torch.zeros((), requires_grad=True, device="cpu")
 
 
 class FusedWeight(torch.nn.Parameter):
