@@ -14,7 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 import rowgrad as rg
 import rowgrad.torch as rgt
+from rowgrad.torch import fused_ops
 
+pytestmark = pytest.mark.skipif(not fused_ops.COMPILES, reason="torch.compile of fused tables needs torch 2.13")
 ROWS, COLUMNS = 20, 4
 IDS = torch.tensor([[1, 2], [2, 3]])
 
@@ -259,6 +261,13 @@ def test_unsupported_uses_raise() -> None:
     assert bag.weight.rowgrad_pending == ()
     optimizer.step()
     assert torch.equal(bag.weight, torch.ones(ROWS, COLUMNS))
+
+
+def test_older_versions_of_torch_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_ops, "COMPILES", False)
+    bag, _, _ = compiled_bag(combiner="sum")
+    with pytest.raises(rg.errors.OpError, match=r"does not support torch\.compile of torch 2"):
+        torch.compile(bag, backend="eager")(IDS)
 
 
 def test_export() -> None:

@@ -130,12 +130,12 @@ def _register() -> bool:
     torch.library.register_fake("rowgrad::_fused_lookup", _look_up, lib=_LIBRARY)
     torch.library.register_fake("rowgrad::_defer_bags", _zero, lib=_LIBRARY)
     _LIBRARY.impl("_fused_lookup", _autograd(torch.ops.rowgrad._fused_lookup.default), "Autograd", with_keyset=True)
-    try:
-        from torch._library.effects import EffectType
-    except ImportError:
+    if torch.__version__ < (2, 13):  # not tested
         return False
+    from torch._library.effects import EffectType
+
     torch._library.simple_registry.singleton.find("rowgrad::_defer_bags").effect.register(EffectType.ORDERED)
-    return hasattr(torch._C, "_will_engine_execute_node")
+    return True
 
 
 COMPILES = _register()
