@@ -108,6 +108,28 @@ def test_all_names_of_a_table_are_ignored() -> None:
 
 
 @pytest.mark.usefixtures("alone")
+def test_own_parameters() -> None:
+    class Own(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.ones(5, 3))
+            self.head = torch.nn.Linear(3, 1)
+
+        def forward(self, ids: Any) -> Any:
+            return self.head(rgt.functional.embedding_bag(self.table, ids, grad="rows"))
+
+    model = Own()
+    assert rgt.replicate_rows(model) == []
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"replicate_rows\(model\)"):
+        DistributedDataParallel(model)(IDS)
+    with pytest.raises(rg.errors.InvalidArgumentError, match="expected parameters of the model"):
+        rgt.replicate_rows(model, tables=[torch.nn.Parameter(torch.ones(5, 3))])
+    assert rgt.replicate_rows(model, tables=[model.table]) == ["table"]
+    DistributedDataParallel(model)(IDS).sum().backward()
+    assert model.table.grad.indices().tolist() == [[1, 2]]
+
+
+@pytest.mark.usefixtures("alone")
 def test_models_that_do_not_fit_raise() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="before it is wrapped"):
         rgt.replicate_rows(DistributedDataParallel(model_of()))

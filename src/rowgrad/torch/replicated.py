@@ -11,7 +11,7 @@ in the same order, whatever the order of their graphs.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -43,11 +43,18 @@ _UNKNOWN = len(_FLOATS)  # of a rank that has no ids
 _MODELS: weakref.WeakKeyDictionary[torch.nn.Module, _Replicas] = weakref.WeakKeyDictionary()
 
 
-def replicate_rows(model: torch.nn.Module, process_group: Any = None, *, timeout: float = _TIMEOUT) -> list[str]:
+def replicate_rows(
+    model: torch.nn.Module,
+    process_group: Any = None,
+    *,
+    tables: Iterable[Any] = (),
+    timeout: float = _TIMEOUT,
+) -> list[str]:
     """Reduce the row gradients of a model's tables over all ranks; call it before DistributedDataParallel wraps it.
 
-    It applies to the tables with `grad="rows"` or `fused=True` that require gradients. DistributedDataParallel ignores
-    them from then on and reduces the other parameters. The tables get the values of rank 0. All ranks call it together.
+    It applies to the tables of rowgrad's modules with `grad="rows"` or `fused=True` that require gradients, except
+    sharded ones. DistributedDataParallel ignores them from then on and reduces the other parameters. The tables get the
+    values of rank 0. All ranks call it together.
 
     The gradient of a table has the bits of one process that looks up the batches of all ranks, concatenated, and whose
     bags have the ranks' gradients divided by the number of ranks. It is the same on every rank.
@@ -55,6 +62,7 @@ def replicate_rows(model: torch.nn.Module, process_group: Any = None, *, timeout
     Args:
         model: The model that DistributedDataParallel will wrap.
         process_group: The group of DistributedDataParallel; by default all processes.
+        tables: Parameters of the model that `rowgrad.torch.functional.embedding_bag` looks up with `grad="rows"`.
         timeout: Seconds to wait for other ranks.
 
     Returns:
@@ -83,15 +91,15 @@ def replicate_rows(model: torch.nn.Module, process_group: Any = None, *, timeout
         )
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError("call torch.distributed.init_process_group before replicate_rows")
-    tables = _find_tables(model)
+    found = _find_tables(model, list(tables))
     ranks = Ranks(process_group, None, timeout)
-    _check_same_tables(ranks, tables)
-    for table in tables.values():
+    _check_same_tables(ranks, found)
+    for table in found.values():
         _broadcast(ranks, table)
-    ignored = set(getattr(model, "_ddp_params_and_buffers_to_ignore", ())) | _names_of(model, list(tables.values()))
+    ignored = set(getattr(model, "_ddp_params_and_buffers_to_ignore", ())) | _names_of(model, list(found.values()))
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, sorted(ignored))
-    _MODELS[model] = replicas = _Replicas(ranks, tables)
-    for index, (name, table) in enumerate(tables.items()):
+    _MODELS[model] = replicas = _Replicas(ranks, found)
+    for index, (name, table) in enumerate(found.items()):
         if table in REPLICAS:
             REPLICAS[table].guard.remove()
         table._ddp_ignored = REPLICATED
@@ -100,31 +108,34 @@ def replicate_rows(model: torch.nn.Module, process_group: Any = None, *, timeout
     if _begin_forward not in model._forward_pre_hooks.values():  # a copy of a model has its hooks
         model.register_forward_pre_hook(_begin_forward)
         model.register_forward_hook(_end_forward)
-    return list(tables)
+    return list(found)
 
 
 # -- The tables of a model --------------------------------------------------------------------------------------------
 
 
-def _find_tables(model: torch.nn.Module) -> dict[str, Any]:
-    """Return the trained tables with row gradients by name."""
-    from .sharded.base import ShardedModule
+def _find_tables(model: torch.nn.Module, others: Sequence[Any]) -> dict[str, Any]:
+    """Return the tables with row gradients by name, and those that the user names."""
+    from .sharded.base import ShardedModule  # slow to load
 
-    tables: dict[str, Any] = {}
-    for prefix, module in model.named_modules():
-        if not isinstance(module, TableModule) or isinstance(module, ShardedModule):
-            continue
-        if not (module.fused or getattr(module, "grad", None) == "rows"):
-            continue
-        for name, table in module.named_parameters(recurse=False):
-            if not table.requires_grad or any(t is table for t in tables.values()):
-                continue
-            if getattr(module, "max_norm", None) is not None:
+    found: dict[int, Any] = {}
+    for module in model.modules():
+        if isinstance(module, TableModule) and not isinstance(module, ShardedModule) and _has_row_gradients(module):
+            tables = [t for t in module.parameters(recurse=False) if t.requires_grad]
+            if tables and getattr(module, "max_norm", None) is not None:
                 raise make_error("replicated_unfit", value="max_norm")
-            if table.is_meta:
-                raise make_error("replicated_unfit", value="the meta device")
-            tables[f"{prefix}.{name}" if prefix else name] = table
-    return tables
+            found.update((id(t), t) for t in tables)
+    found.update((id(t), t) for t in others)
+    named = {name: table for name, table in model.named_parameters() if id(table) in found}
+    if len(named) < len(found):
+        raise make_error("bags_unfit", argument="tables", value="other tensors", bound="parameters of the model")
+    if any(table.is_meta for table in named.values()):
+        raise make_error("replicated_unfit", value="the meta device")
+    return named
+
+
+def _has_row_gradients(module: Any) -> bool:
+    return module.fused or getattr(module, "grad", None) == "rows" or getattr(module, "sparse", False) is True
 
 
 def _names_of(model: torch.nn.Module, tables: Sequence[Any]) -> set[str]:
