@@ -11,6 +11,7 @@ in the same order, whatever the order of their graphs.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -400,32 +401,36 @@ class _BackwardPass:
         if any(isinstance(t, FusedWeight) and not t.rowgrad_optimizers for t in tables.values()):
             rejection = make_error("fused_no_optimizer")
         numbers = {forward: n for n, forward in enumerate(sorted(self.forwards))}
-        own: dict[tuple[int, ...], _Part] = {(p.table, numbers[p.forward], p.call): p for p in self._parts}
+        own: dict[tuple[int, ...], _Part] = {}
+        times: Counter[tuple[int, ...]] = Counter()
+        for part in self._parts:
+            key = part.table, numbers[part.forward], part.call
+            own[*key, -times[key]] = part  # a nested backward pass may repeat a lookup's
+            times[key] += 1
         call = call_number("replicated backward", ranks.number, names, len(numbers))
         counts = check_same_call(ranks, "backward of replicated tables", call, rejection, len(own))
         lines = [[*key, *_facts(part)] for key, part in own.items()]
-        sent = torch.tensor(lines * ranks.size, dtype=torch.int64).reshape(-1, 7).to(ranks.device)
+        sent = torch.tensor(lines * ranks.size, dtype=torch.int64).reshape(-1, 8).to(ranks.device)
         section = Section(sent, [len(own)] * ranks.size, counts)
         (received,) = PackedExchange(ranks, "sizes", [section]).wait()
         slots: dict[tuple[int, ...], list[tuple[int, ...] | None]] = {}
         for rank, rows in enumerate(received.split(counts)):
             for row in rows.tolist():
-                slots.setdefault(tuple(row[:3]), [None] * ranks.size)[rank] = tuple(row[3:])
-        return [self._slot(key, facts, own.get(key)) for key, facts in sorted(slots.items(), reverse=True)]
+                slots.setdefault(tuple(row[:4]), [None] * ranks.size)[rank] = tuple(row[4:])
+        ordered = sorted(slots, reverse=True)  # autograd runs the latest lookup first
+        return [self._slot(names[key[0]], key[0], slots[key], own.get(key)) for key in ordered]
 
-    def _slot(self, key: tuple[int, ...], facts: list[tuple[int, ...] | None], part: _Part | None) -> _Slot:
-        ranks = self._replicas.ranks
+    def _slot(self, name: str, table: int, facts: list[tuple[int, ...] | None], part: _Part | None) -> _Slot:
         kinds = {f[0] for f in facts if f is not None}
         weights = {f[1] for f in facts if f is not None} - {_UNKNOWN}
         if len(kinds) > 1 or len(weights) > 1:
             differs = "combiners" if len(kinds) > 1 else "per_sample_weights"
-            name = self._replicas.names[key[0]]
             raise RankRefusedError(
                 f"backward of replicated tables: ranks look up {name} with different {differs}", "sizes",
-                ranks.names([r for r, f in enumerate(facts) if f is not None]),
+                self._replicas.ranks.names([r for r, f in enumerate(facts) if f is not None]),
             )  # fmt: skip
         ids, bags = ([0 if f is None else f[k] for f in facts] for k in (2, 3))
-        return _Slot(part, key[0], _KINDS[kinds.pop()], _FLOATS[weights.pop()] if weights else None, ids, bags)
+        return _Slot(part, table, _KINDS[kinds.pop()], _FLOATS[weights.pop()] if weights else None, ids, bags)
 
     def _send(self, slots: Sequence[_Slot]) -> Iterator[Tensor]:
         """Send this rank's part of every lookup to all ranks; return what arrived, section by section."""
@@ -445,7 +450,7 @@ class _BackwardPass:
             y = table.new_empty((0, *table.shape[1:]))
         else:
             y, ids = part.y, part.bags.indices
-            lengths = torch.bincount(part.bags.segment_ids, minlength=part.bags.num_bags)
+            lengths = torch.bincount(part.bags.segment_ids, minlength=part.bags.num_bags)[: part.bags.num_bags]
             if part.bags.weights is not None:
                 weights = part.bags.weights
         yield ids.to(torch.int32 if table.shape[0] < 2**31 else torch.int64), slot.num_ids
