@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -148,13 +149,12 @@ def training_steps(group: Any, rank: int, ranks: int) -> None:
 
 
 def several_lookups(group: Any, rank: int, ranks: int) -> None:
-    """A table that is looked up twice in a forward pass, and in two forward passes before one backward pass."""
+    """A table that is looked up three times in a forward pass, and in two forward passes before one backward pass."""
     for fused in (False, True):
         model, ddp, one = wrapped(group, rank, combiner="sum", grad="rows", fused=fused)
         optimizer, alone = (rgt.optim.Adagrad(m.parameters(), lr=0.1) for m in (model, one))
-        ddp(batch(0, rank, False), batch(2, rank, False)).square().sum().backward()
-        parts = [[batch(s, r, False) for r in range(ranks)] for s in (0, 2)]
-        replay(one, model, parts, group)
+        ddp(*(batch(s, rank, False) for s in (0, 2, 6))).square().sum().backward()
+        replay(one, model, [[batch(s, r, False) for r in range(ranks)] for s in (0, 2, 6)], group)
         same(model.bag.weight.grad.to_dense(), one.weight.grad.to_dense())
         for o in (optimizer, alone):
             o.step()
@@ -228,6 +228,19 @@ def static_graph_and_checkpointing(group: Any, rank: int, ranks: int) -> None:
             ddp((ids, offsets, weights.requires_grad_())).square().sum().backward()
             replay(one, model, [[batch(step, r, True) for r in range(ranks)]], group)
             same(model.bag.weight.grad.to_dense(), one.weight.grad.to_dense())
+
+
+def communication_hooks(group: Any, rank: int, ranks: int) -> None:
+    """DistributedDataParallel's own collectives may begin late: those of PowerSGD follow one another."""
+    model, ddp, one = wrapped(group, rank, combiner="sum", grad="rows")
+    state = powerSGD_hook.PowerSGDState(group, start_powerSGD_iter=2, min_compression_rate=0.5)
+    ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    for step in range(6):
+        model.zero_grad()
+        one.zero_grad()
+        ddp(batch(step, rank, True)).square().sum().backward()
+        replay(one, model, [[batch(step, r, True) for r in range(ranks)]], group)
+        same(model.bag.weight.grad.to_dense(), one.weight.grad.to_dense())
 
 
 def hooks_and_weights(group: Any, rank: int, ranks: int) -> None:
@@ -362,7 +375,7 @@ def absent_rank(group: Any, rank: int, ranks: int) -> None:
 
 
 CHECKS = [training_steps, several_lookups, accumulation, unused_on_some_ranks, static_graph_and_checkpointing,
-          hooks_and_weights, many_tables, compiled, misuse]  # fmt: skip
+          communication_hooks, hooks_and_weights, many_tables, compiled, misuse]  # fmt: skip
 
 
 def note(name: str, text: str) -> None:
