@@ -176,6 +176,38 @@ def test_gradients_that_are_not_exchanged_raise() -> None:
 
 
 @pytest.mark.usefixtures("alone")
+def test_tables_are_exchanged_after_other_parameters() -> None:
+    """Collectives of both would otherwise mix in an order that may differ between ranks."""
+
+    def double(bucket: Any) -> Any:
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        future.set_result(bucket.buffer() * 2)
+        return future
+
+    model, plain = model_of(grad="rows"), model_of(grad="rows")
+    plain.load_state_dict(model.state_dict())
+    rgt.replicate_rows(model)
+    ddp = DistributedDataParallel(model)
+    ddp.register_comm_hook(None, lambda _, bucket: double(bucket))  # torch reads annotations
+    seen: list[Any] = []
+    model[0].weight.register_hook(lambda _: seen.append(model[1].weight.grad.clone()))
+    ddp(IDS).sum().backward()
+    plain(IDS).sum().backward()
+    assert torch.equal(seen[0], 2 * plain[1].weight.grad)
+
+
+@pytest.mark.usefixtures("alone")
+def test_nested_backward_passes_of_one_lookup() -> None:
+    bag = rgt.nn.EmbeddingBag(5, 3, combiner="sum", grad="rows")
+    rgt.replicate_rows(bag)
+    rows = bag(IDS)
+    inner, outer = [rows.sum()], (2 * rows).sum()
+    rows.register_hook(lambda _: inner.pop().backward(retain_graph=True) if inner else None)
+    outer.backward()
+    assert bag.weight.grad.to_dense()[:, 0].tolist() == [0.0, 3.0, 9.0, 0.0, 0.0]
+
+
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_copies_are_independent(duplicate: Any) -> None:
     model = model_of(grad="rows")
