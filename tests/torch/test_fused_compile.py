@@ -161,20 +161,21 @@ def test_retain_graph() -> None:
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # inductor's own
 def test_memory_that_the_graph_uses_again() -> None:
     """Inductor writes other gradients to the memory of the bags' gradient."""
-    ids, scale = torch.arange(16).view(8, 2) % ROWS, torch.linspace(-1, 1, 8).view(8, 1)
+    ids, scale = torch.arange(8).view(COLUMNS, 2), torch.linspace(-1, 1, COLUMNS)  # all gradients have the same size
     tables = []
     for compiles in (False, True):
         g = torch.Generator().manual_seed(0)
         bag, _, optimizer = compiled_bag(combiner="sum")
-        layers = [torch.randn(COLUMNS, COLUMNS, generator=g).requires_grad_() for _ in range(3)]
-        inputs = torch.randn(8, COLUMNS, generator=g).requires_grad_()
+        layers = [torch.randn(COLUMNS, COLUMNS, generator=g).requires_grad_() for _ in range(4)]
+        inputs = torch.randn(COLUMNS, COLUMNS, generator=g).requires_grad_()
 
         def run(hidden: Tensor, *layers: Tensor, bag: Any = bag) -> Tensor:
             for layer in layers:
                 hidden = (hidden @ layer).sin()
-            return (bag(ids) + hidden).exp() * scale
+            return (bag(ids) + hidden).exp()
 
-        (torch.compile(run, fullgraph=True) if compiles else run)(inputs, *layers).sum().backward()
+        out = (torch.compile(run, fullgraph=True) if compiles else run)(inputs, *layers)
+        (out * scale).sum().backward()
         optimizer.step()
         tables.append(bag.weight.detach())
     torch.testing.assert_close(*tables)  # inductor's exp differs in the last bits
