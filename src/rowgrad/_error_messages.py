@@ -386,6 +386,25 @@ OWN_MESSAGES: dict[str, Message] = {
         "a fused table was changed between forward and backward, so the gradient of per_sample_weights cannot be"
         " computed"
     ),
+    "rows_in_ddp": Message(
+        "this table has row gradients, which DistributedDataParallel cannot reduce. Call"
+        " rowgrad.torch.replicate_rows(model) before you wrap the model, or use grad='dense'."
+    ),
+    "replicated_unfit": Message(
+        "a table of rowgrad.torch.replicate_rows does not support {value}. Do without it, or use grad='dense'."
+    ),
+    "replicated_reduced": Message(
+        "{value} is a table of rowgrad.torch.replicate_rows, but DistributedDataParallel reduces it too. Pass the model"
+        " that you wrap to replicate_rows."
+    ),
+    "replicated_group": Message(
+        "the process group of DistributedDataParallel is {value}, but that of rowgrad.torch.replicate_rows is {bound}."
+        " Pass the same process_group to both."
+    ),
+    "replicated_foreign": Message(
+        "{value} got a gradient from an operation other than a rowgrad lookup, so it would differ between ranks. Look"
+        " its rows up with rowgrad, or use grad='dense'."
+    ),
     # partition and stitch
     "id_outside": Message("{argument}[{position}] = {value} is not in [0, {bound}), the rows of the table"),
     "id_negative": Message("{argument}[{position}] must be >= 0, got {value}", states=("bound",)),

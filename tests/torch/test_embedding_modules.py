@@ -219,7 +219,7 @@ def test_combiner_and_grad_are_other_names_of_attributes() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_sparse_gradients_under_ddp(tmp_path: Any) -> None:
-    """`sparse=True` announces sparse gradients to DDP, as in torch; `grad="rows"` does not, and gets dense ones."""
+    """`sparse=True` announces sparse gradients to DDP, as in torch; `grad="rows"` does not, and is an error."""
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         for kind, options in (
@@ -234,12 +234,11 @@ def test_sparse_gradients_under_ddp(tmp_path: Any) -> None:
             assert sparse.weight.grad.is_sparse
             assert torch.equal(sparse.weight.grad.to_dense(), alone.weight.grad)
             rows = kind(6, 3, grad="rows", **options)
-            torch.nn.parallel.DistributedDataParallel(rows)(IDS).sum().backward()
-            assert not rows.weight.grad.is_sparse
-            assert torch.equal(rows.weight.grad, alone.weight.grad)
+            with pytest.raises(rg.errors.InvalidArgumentError, match="replicate_rows"):
+                torch.nn.parallel.DistributedDataParallel(rows)(IDS)
         largest = rgt.nn.EmbeddingBag(6, 3, mode="max", grad="rows")
-        torch.nn.parallel.DistributedDataParallel(largest)(IDS).sum().backward()
-        assert not largest.weight.grad.is_sparse
+        with pytest.raises(rg.errors.InvalidArgumentError, match="replicate_rows"):
+            torch.nn.parallel.DistributedDataParallel(largest)(IDS)
     finally:
         torch.distributed.destroy_process_group()
 

@@ -119,17 +119,6 @@ def test_weight_gradient_after_the_fused_table_changed_raises() -> None:
         out.sum().backward()
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_ddp_gets_dense_gradients(tmp_path: Any) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        module = rgt.nn.EmbeddingBag(20, 4, grad="rows")
-        torch.nn.parallel.DistributedDataParallel(module)(T([[1, 2]])).sum().backward()
-        assert not module.weight.grad.is_sparse
-    finally:
-        torch.distributed.destroy_process_group()
-
-
 def test_features_do_not_leak_into_each_other() -> None:
     tables = [rgt.nn.Table("a", 5, 1, "sum"), rgt.nn.Table("b", 5, 1, "sum")]
     module = rgt.nn.Embeddings(tables, include_last_offset=False)

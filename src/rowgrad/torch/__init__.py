@@ -17,6 +17,7 @@ except ImportError as error:
 from . import clip as clip
 from . import data as data
 from . import functional as functional
+from . import fused_ops as _fused_ops  # noqa: F401  registers operators
 from . import nn as nn
 from . import optim as optim
 from . import trees as _trees  # noqa: F401  registers Plan as a pytree
@@ -32,4 +33,10 @@ from .runner import concrete as concrete
 def __getattr__(name: str) -> _Any:
     if name == "sharded":  # imported on request: torch.distributed is slow to load
         return _import_module(".sharded", __name__)
+    if name == "replicate_rows":
+        return _import_module(".replicated", __name__).replicate_rows
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), "replicate_rows"]

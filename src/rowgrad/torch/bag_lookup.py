@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import make_error
 from ..plan import Plan
@@ -31,18 +32,43 @@ def is_in_ddp() -> bool:
     return torch.nn.parallel.DistributedDataParallel._get_active_ddp_module() is not None
 
 
-def may_be_sparse(sparse_in_ddp: bool) -> bool:
-    """Return whether gradients may be sparse: traced ones are dense, and DDP supports only those it knows of."""
-    return not torch.compiler.is_compiling() and (sparse_in_ddp or not is_in_ddp())
+REPLICAS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # tables of `replicate_rows`, and how they are looked up
+REPLICATED = "rowgrad"  # their `_ddp_ignored`, which pickled copies have too; True if the user reduces gradients
+
+
+def replica_of(weight: Tensor, sparse_in_ddp: bool = False) -> Any:
+    """Return the replica of a table that `replicate_rows` registered; None for other tables.
+
+    Args:
+        weight: The table.
+        sparse_in_ddp: Whether DistributedDataParallel knows that the gradient is sparse, and reduces it.
+
+    Raises:
+        InvalidArgumentError: If DistributedDataParallel would reduce the row gradient of this table as a dense one.
+    """
+    replica = REPLICAS.get(weight) if REPLICAS else None
+    if replica is None and not sparse_in_ddp and is_in_ddp() and getattr(weight, "_ddp_ignored", None) is not True:
+        raise make_error("rows_in_ddp")
+    return replica
+
+
+def reject_replicated(weight: Tensor, option: str) -> None:
+    """Raise for an option that ranks with copies of a table do not support."""
+    if not torch.compiler.is_compiling() and REPLICAS and weight in REPLICAS:
+        raise make_error("replicated_unfit", value=option)
 
 
 def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None, sparse_in_ddp: bool = False) -> Tensor:
     """Run the op of a combiner on prepared bags."""
-    rows = rows and may_be_sparse(sparse_in_ddp)
-    if rows and weight.is_leaf and weight.requires_grad and torch.is_grad_enabled():
-        keep_coalesced(weight)
     if plan is not None and plan.num_segments != bags.num_bags:
         raise make_error("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
+    rows = rows and not torch.compiler.is_compiling()  # traced gradients are dense
+    if rows and weight.is_leaf and weight.requires_grad and torch.is_grad_enabled():
+        replica = replica_of(weight, sparse_in_ddp)
+        if replica is not None:
+            exchanged: Tensor = replica.look_up(weight, bags, kind)
+            return exchanged
+        keep_coalesced(weight)
     prefix = "" if bags.weights is None else "Weighted"
     op = OPS[f"{prefix}SparseSegment{kind}WithNumSegments"]
     weights = () if bags.weights is None else (bags.weights,)
@@ -51,10 +77,10 @@ def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None,
     return result
 
 
-def gather_unique(weight: Tensor, ids: Tensor, rows: bool) -> Tensor:
+def gather_unique(weight: Tensor, ids: Tensor, rows: bool, sparse_in_ddp: bool) -> Tensor:
     """Return the rows of distinct ascending ids; a row-sparse gradient is coalesced."""
     if rows:
         numbers = torch.arange(ids.shape[0], dtype=ids.dtype, device=ids.device)
-        return lookup(weight, Bags(ids, numbers, ids.shape[0]), "Sum", True, None, True)
+        return lookup(weight, Bags(ids, numbers, ids.shape[0]), "Sum", True, None, sparse_in_ddp)
     gathered: Tensor = OPS["GatherRows"](weight, ids, gradient="dense")
     return gathered

@@ -20,7 +20,7 @@ from .tensors import NAME, check_storage
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def lookup_max(weight: Tensor, bags: Bags, rows: bool) -> Tensor:
+def lookup_max(weight: Tensor, bags: Bags, rows: bool, sparse_in_ddp: bool) -> Tensor:
     """Return the largest element of each column of every bag's rows; zeros for empty bags.
 
     The gradient of an element goes to the row that had it, the first one in case of a tie.
@@ -35,11 +35,11 @@ def lookup_max(weight: Tensor, bags: Bags, rows: bool) -> Tensor:
     reject_batched("weight", weight, "mode='max' compares rows")
     check_bags(bags, weight.shape[0])
     if weight.shape[0] == 0 or (rows and bags.indices.shape[0] == 0):  # there is no element to gather
-        return lookup(weight, bags, "Sum", rows, None)
+        return lookup(weight, bags, "Sum", rows, None, sparse_in_ddp)
     table, ids = weight, bags.indices
     if rows:
         unique, ids = torch.unique(ids, return_inverse=True)
-        table = gather_unique(weight, unique, True)
+        table = gather_unique(weight, unique, True, sparse_in_ddp)
     elif devices.is_on_gpu(ids):  # on a GPU, check_bags may raise later, and torch does not check ids
         ids = ids.clamp(0, weight.shape[0] - 1)
     table = table.flatten(1) if table.ndim > 1 else table.unsqueeze(1)

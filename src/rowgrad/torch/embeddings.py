@@ -99,9 +99,9 @@ class Group:
 class TableParameter(TableModule):
     """The parameter of one table of `Embeddings`."""
 
-    def __init__(self, table: Table, fused: bool, device: Any, dtype: Any) -> None:
+    def __init__(self, table: Table, grad: str, fused: bool, device: Any, dtype: Any) -> None:
         super().__init__()
-        self.fused = fused
+        self.grad, self.fused = grad, fused
         self.table = table
         self.padding_idx = functional.row_number("padding_idx", table.padding_idx, table.num_embeddings)
         data = new_table(table.num_embeddings, table.embedding_dim, device, table.dtype or dtype)
@@ -192,7 +192,7 @@ class Embeddings(torch.nn.Module):
             if not table.name or "." in table.name or hasattr(self, table.name):
                 bound = "a name without dots that is not an attribute of Embeddings"
                 raise make_error("bags_unfit", argument="name of a table", value=repr(table.name), bound=bound)
-            self.add_module(table.name, TableParameter(table, fused, device, dtype))
+            self.add_module(table.name, TableParameter(table, grad, fused, device, dtype))
         facts = [self._modules[t.name].facts for t in self.tables]  # type: ignore[union-attr]
         self._table_set = TableSet(facts, [i for i, t in enumerate(self.tables) for _ in t.read_by])
 

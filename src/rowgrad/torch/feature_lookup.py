@@ -30,7 +30,7 @@ from .._catalog.rules import RULES, check_range, slot_dtype
 from .._core import FeatureBatch, dtypes, feature_layout
 from ..errors import make_error
 from ..raw_ops import OPS
-from .bag_lookup import is_in_ddp
+from .bag_lookup import REPLICAS, is_in_ddp
 from .bags import Bags, drop_padding
 from .fused import (
     FusedWeight,
@@ -298,8 +298,8 @@ def look_up(
     recorded = torch.is_grad_enabled() and (
         True in [t.requires_grad for t in tables] or True in [w is not None and w.requires_grad for w in weights]
     )
-    if recorded and is_in_ddp():
-        return None
+    if recorded and (is_in_ddp() or (REPLICAS and any(t in REPLICAS for t in tables))):
+        return None  # ranks may have to exchange gradients
     call = _Call(table_set, batch, rows, fused, stacked)
     if not call.run(tables):
         return None

@@ -15,7 +15,7 @@ from ..lookup import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
 from . import devices
-from .bag_lookup import check_bags, gather_unique, may_be_sparse
+from .bag_lookup import check_bags, gather_unique, reject_replicated
 from .bag_lookup import lookup as lookup
 from .bags import LIBRARY, Bags, check_storages, drop_padding, fill_empty_bags, read_bags, reject_batched
 from .embedding_max import lookup_max
@@ -27,7 +27,7 @@ __all__ = ("embedding", "embedding_bag")
 GRADIENTS = ("dense", "rows")
 MODES = {**COMBINERS, "max": "Max"}  # suffixes of ops; there is no op for "Max"
 Inputs = tuple[Any, Any, Any, Any, Any, bool]  # ids, offsets, segment_ids, num_bags, weights, include_last_offset
-Options = tuple[Any, Any, Any, Any, Any, Any]  # as in _NO_OPTIONS
+Options = tuple[Any, Any, Any, Any, Any]  # as in _NO_OPTIONS
 Run = Callable[[Tensor, Bags, str, Plan | None], Tensor]
 
 # What torch raises where these functions raise the error of a key; it raises ValueError for all other keys.
@@ -194,7 +194,8 @@ def look_up_bags(
     of this table is sparse.
     """
     inputs = input, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset
-    options = padding_idx, default_id, max_norm, norm_type, scale_grad_by_freq, lookup_max_norm
+    renorm = None if max_norm is None else (max_norm, norm_type)  # torch.compile would treat norm_type as a variable
+    options = padding_idx, default_id, renorm, scale_grad_by_freq, lookup_max_norm
     if torch.compiler.is_compiling():
         return _look_up_bags(weight, inputs, options, mode, rows, plan, run, sparse_in_ddp)
     try:
@@ -237,8 +238,8 @@ def _look_up_bags(
     return _look_up_with_options(weight, inputs, options, kind, rows, plan, run, sparse_in_ddp)
 
 
-# padding_idx, default_id, max_norm, norm_type, scale_grad_by_freq, lookup_max_norm
-_NO_OPTIONS = (None, None, None, 2.0, False, None)
+# padding_idx, default_id, (max_norm, norm_type), scale_grad_by_freq, lookup_max_norm
+_NO_OPTIONS = (None, None, None, False, None)
 
 
 def _look_up_with_options(
@@ -251,10 +252,10 @@ def _look_up_with_options(
     run: Run | None,
     sparse_in_ddp: bool,
 ) -> Tensor:
-    padding_idx, default_id, max_norm, norm_type, scale_grad_by_freq, lookup_max_norm = options
+    padding_idx, default_id, renorm, scale_grad_by_freq, lookup_max_norm = options
     padding_idx = row_number("padding_idx", padding_idx, weight.shape[0])
     default_id = row_number("default_id", default_id, weight.shape[0])
-    rows = rows and may_be_sparse(sparse_in_ddp)
+    rows = rows and not torch.compiler.is_compiling()  # traced gradients are dense
     if kind == "Max":
         for value, wrong in (("scale_grad_by_freq", scale_grad_by_freq), ("fused=True", run is not None),
                              ("lookup_max_norm", lookup_max_norm is not None)):  # fmt: skip
@@ -278,15 +279,15 @@ def _look_up_with_options(
         if run is not None:
             return run(weight, bags, kind, plan)
         if kind == "Max":
-            return lookup_max(weight, bags, rows)
+            return lookup_max(weight, bags, rows, sparse_in_ddp)
         if scale or lookup_max_norm is not None:
-            return _look_up_unique(weight, bags, kind, rows, scale, lookup_max_norm)
+            return _look_up_unique(weight, bags, kind, rows, scale, lookup_max_norm, sparse_in_ddp)
         return lookup(weight, bags, kind, rows, plan, sparse_in_ddp)
 
-    if max_norm is not None:  # torch also renormalizes rows of ignored ids
+    if renorm is not None:  # torch also renormalizes rows of ignored ids
         bags = read(inputs)
         check_lengths(bags)
-        renormalize_rows(weight, bags, max_norm, norm_type)
+        renormalize_rows(weight, bags, *renorm)
     return with_input_positions(weight, "Sum" if kind == "Max" else kind, inputs, look_up)
 
 
@@ -363,7 +364,7 @@ def _look_up_rows(
     flat = LIBRARY.flatten(ids, "ids")
     shape = (*ids.shape, weight.shape[1])
     needs_gradient = _may_need_gradient(weight)
-    rows = rows and may_be_sparse(sparse_in_ddp)
+    rows = rows and not torch.compiler.is_compiling()  # traced gradients are dense
     scale = scale_grad_by_freq and needs_gradient
     if scale and (rows or run is not None):
         raise make_error("frequency_rows")
@@ -379,7 +380,7 @@ def _look_up_rows(
     is_plain = not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
     source = _FrozenRow.apply(weight, padding_idx) if padding_idx is not None and is_plain else weight
     if scale:
-        found = _look_up_unique(source, bags, "Sum", False, True, None)
+        found = _look_up_unique(source, bags, "Sum", False, True, None, sparse_in_ddp)
     else:
         found = lookup(source, bags, "Sum", False, None)
     if padding_idx is not None and not is_plain:
@@ -423,6 +424,7 @@ def renormalize_rows(weight: Tensor, bags: Bags, max_norm: float, norm_type: flo
     """Shrink the rows of these ids in place to `max_norm`, if their norm is larger. Validate all ids first."""
     if not max_norm >= 0:
         raise make_error("number_unfit", argument="max_norm", value=max_norm, bound="a number of at least 0")
+    reject_replicated(weight, "max_norm")
     reject_batched("ids", bags.indices, "max_norm changes the table")
     check_storages(bags)
     check_storage(weight, "weight")  # torch does not check it
@@ -459,14 +461,21 @@ def read(inputs: Sequence[Any]) -> Bags:
 
 
 def _look_up_unique(
-    weight: Tensor, bags: Bags, kind: str, rows: bool, scale: bool, lookup_max_norm: float | None
+    weight: Tensor,
+    bags: Bags,
+    kind: str,
+    rows: bool,
+    scale: bool,
+    lookup_max_norm: float | None,
+    sparse_in_ddp: bool,
 ) -> Tensor:
     """Look up each distinct row once, scale its gradient or clip it, and combine the results."""
     option = "scale_grad_by_freq" if scale else "lookup_max_norm"
     reject_batched("ids", bags.indices, f"{option} looks up each distinct row once")
     check_storages(bags)
+    reject_replicated(weight, option)
     unique, inverse, counts = torch.unique(bags.indices, return_inverse=True, return_counts=True)
-    unique_rows = gather_unique(weight, unique, rows)
+    unique_rows = gather_unique(weight, unique, rows, sparse_in_ddp)
     if scale:
         unique_rows = _DivideGradient.apply(unique_rows, counts)
     if lookup_max_norm is not None:

@@ -16,13 +16,15 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.weak import TensorWeakRef
 
 from .._catalog.spec import CATALOG
 from ..errors import make_error
 from ..lookup import COMBINERS
 from ..plan import Plan
 from .autograd import TABLE, table_for
-from .bag_lookup import is_in_ddp, lookup
+from .bag_lookup import is_in_ddp, lookup, replica_of
 from .bags import Bags
 from .row_gradient import sparse_rows
 from .saved_call import SavedCall
@@ -55,12 +57,20 @@ class Pending(NamedTuple):
                     tensor.record_stream(current)
 
 
+def _new_anchor() -> Tensor:
+    """Return a scalar that requires a gradient, also if torch traces or infers at this time."""
+    with _disable_current_modes(), torch.inference_mode(False):
+        return torch.zeros((), requires_grad=True, device="cpu")
+
+
 class FusedWeight(torch.nn.Parameter):
     """A table whose optimizer reads the gradient of the bags; `grad` is computed when it is read."""
 
     rowgrad_fused = True
     rowgrad_pending: tuple[Any, ...] = ()  # of `Pending`, or what has its methods
     rowgrad_optimizers: weakref.WeakSet[Any] | tuple[()] = ()  # the rowgrad optimizers that update it
+    rowgrad_number: int = -1  # its name in compiled graphs, once it has an optimizer
+    rowgrad_anchor = _new_anchor()  # what compiled graphs differentiate in its place
 
     @property
     def grad(self) -> Tensor | None:
@@ -189,7 +199,21 @@ def register_optimizer(weight: FusedWeight, optimizer: Any) -> None:
     """Record that a rowgrad optimizer updates the table."""
     if isinstance(weight.rowgrad_optimizers, tuple):
         weight.rowgrad_optimizers = weakref.WeakSet()
+        with _LOCK:
+            weight.rowgrad_number, weight.rowgrad_anchor = (
+                len(_NUMBERED),
+                torch.zeros((), requires_grad=True, device="cpu"),
+            )
+            _NUMBERED.append(TensorWeakRef(weight))
     weight.rowgrad_optimizers.add(optimizer)
+
+
+_NUMBERED: list[TensorWeakRef] = []
+
+
+def numbered_table(number: int) -> Any:
+    """Return the table that compiled graphs call by this number; None if there is none."""
+    return _NUMBERED[number]() if number >= 0 else None
 
 
 def fused_step(weight: FusedWeight, optimizer: Any) -> Iterator[None] | None:
@@ -241,7 +265,7 @@ class _Fused(torch.autograd.Function):
         if wanted:
             gradients = bag_gradients(frozenset(wanted), weight, y, bags, ctx.kind)
         if target == "step":
-            _defer_bags(weight, y, bags, ctx.kind, ctx.plan)
+            defer_bags(weight, y, bags, ctx.kind, ctx.plan)
         return gradients.get("data"), gradients.get("weights"), None, None, None
 
 
@@ -296,7 +320,8 @@ def reject_compiled_backward(ctx: Any) -> None:
         raise make_error("fused_unfit", value="compiled autograd")
 
 
-def _defer_bags(weight: FusedWeight, y: Tensor, bags: Bags, kind: str, plan: Plan | None) -> None:
+def defer_bags(weight: FusedWeight, y: Tensor, bags: Bags, kind: str, plan: Plan | None) -> None:
+    """Store the gradient of bags until the next step of the table's optimizer."""
     if bags.weights is not None:
         bags = bags._replace(weights=bags.weights.detach())
 
@@ -328,6 +353,12 @@ def bag_gradients(
     return dict(zip(op.differentiable, gradients, strict=True))
 
 
+def gradient_of(argument: str, weight: Tensor, y: Tensor, bags: Bags, kind: str) -> Tensor:
+    """Return the gradient of an unfused lookup for its table ("data") or its per-sample weights ("weights")."""
+    found: Tensor = bag_gradients(frozenset({argument}), weight, y, bags, kind)[argument]
+    return found
+
+
 def needs_fused_lookup(module: Any, weight: Tensor) -> bool:
     """Return whether a module's lookup has to be recorded as that of a fused table.
 
@@ -342,7 +373,6 @@ def needs_fused_lookup(module: Any, weight: Tensor) -> bool:
 
 def fused_lookup(weight: Any, bags: Bags, kind: str, plan: Plan | None) -> Tensor:
     """Look up bags; the gradient is deferred to the optimizer's step."""
-    reject_unsupported_context()
     if plan is not None:
         for what, value, bound in (
             ("ids", plan.num_ids, bags.indices.shape[0]),
@@ -351,11 +381,32 @@ def fused_lookup(weight: Any, bags: Bags, kind: str, plan: Plan | None) -> Tenso
         ):
             if value != bound:
                 raise make_error("plan_unfit", value=f"{value} {what}", bound=bound)
+    if torch.compiler.is_compiling():
+        return _traced_lookup(weight, bags, kind)
+    if torch._C._are_functorch_transforms_active():
+        raise make_error("fused_unfit", value="torch.func")
+    replica = replica_of(weight)
+    if replica is not None:
+        rows: Tensor = replica.look_up(weight, bags, kind)
+        return rows
     return _Fused.apply(weight, bags.weights, bags, kind, plan)
 
 
+def _traced_lookup(weight: Any, bags: Bags, kind: str) -> Tensor:
+    """Look up bags in a graph. Exported programs have no optimizer, so their gradients are those of unfused tables."""
+    if torch.compiler.is_exporting():
+        return lookup(weight, bags, kind, False, None)
+    from .fused_ops import COMPILES  # circular import
+
+    if not COMPILES:
+        raise make_error("fused_unfit", value=f"torch.compile of torch {torch.__version__}")
+    ids = bags.indices, bags.segment_ids, bags.weights, bags.num_bags
+    rows: Tensor = torch.ops.rowgrad._fused_lookup(weight, weight.rowgrad_anchor, *ids, kind, weight.rowgrad_number)
+    return rows
+
+
 def reject_unsupported_context() -> None:
-    """Raise under torch.compile, torch.func and DistributedDataParallel."""
+    """Raise under torch.compile, torch.func and DistributedDataParallel; sharded tables support none of them."""
     if torch.compiler.is_compiling():
         raise make_error("fused_unfit", value="torch.compile")
     if torch._C._are_functorch_transforms_active():
