@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from torch.utils._pytree import tree_leaves
 import rowgrad as rg
 from rowgrad.torch import optim, sharded
 from rowgrad.torch.nn import Table
+from rowgrad.torch.sharded import liveness
+from rowgrad.torch.sharded.liveness import Pulse, Silence
 from rowgrad.torch.sharded.placement import Part, Stack
 
 WORLD = sharded_ranks.WORLD
@@ -400,3 +403,136 @@ def test_errors_name_the_position_of_a_bad_id_in_the_input(options: dict[str, in
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"indices\[4\] == 7 out of range \[0, 3\)"):
         bag(torch.tensor([0, 2, 2, 0, 7]), torch.tensor([0, 0, 2]))
     assert bag(torch.tensor([0, 2, 2, 0, 1]), torch.tensor([0, 0, 2])).shape == (3, 2)
+
+
+# -- lost ranks -------------------------------------------------------------------------------------------------------
+
+
+def test_silence_counts_observed_time_since_a_heartbeat_changed() -> None:
+    now = [100.0]
+    silence = Silence([1, 2, 3], longest=4.0, clock=lambda: now[0])
+    for count in range(10):  # rank 1 is busy for 30 seconds, rank 2 stopped, rank 3 not started yet
+        silence.observe({1: f"a {count}", 2: "b 7"})
+        now[0] += 3.0
+    assert silence.seconds == {1: 0.0, 2: 27.0, 3: 0.0}
+    assert silence.alive == {1}
+    now[0] += 1000.0  # this process was suspended: that is not a silence of the others
+    silence.observe({1: "a 9", 2: "b 7"})
+    assert silence.seconds == {1: 4.0, 2: 31.0, 3: 0.0}
+    silence.observe({1: "a 9", 2: "c 1", 3: "d 1"})  # rank 2 started again, rank 3 for the first time
+    assert silence.seconds[2] == silence.seconds[3] == 0.0
+    assert silence.alive == {1, 2, 3}
+
+
+class Collective:
+    """A collective that the test completes or lets fail, after it was waited for a number of times."""
+
+    def __init__(self, waits: int = 10**9, failure: str = "") -> None:
+        self.waits, self.failure = waits, failure
+
+    def is_completed(self) -> bool:
+        return self.waits <= 0
+
+    def wait(self, timeout: Any = None) -> None:
+        self.waits -= 1
+        time.sleep(0.005)  # for the threads of the heartbeats
+        if self.waits > 0:
+            raise RuntimeError("Operation timed out!")
+        if self.failure:
+            raise RuntimeError(self.failure)
+
+
+@pytest.fixture
+def pulses(alone: None, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[list[Pulse]]:
+    """The heartbeats of three ranks, here in one process."""
+    monkeypatch.setattr(liveness, "GRACE", 0.3)
+    monkeypatch.setattr(liveness, "INTERVAL", 0.05)
+    started = [Pulse(liveness.default_store(), rank) for rank in range(3)]
+    for pulse in started:
+        pulse.join("g", [0, 1, 2], timeout=1e6)
+        monkeypatch.setattr(pulse, "_prefix", request.node.name)
+    yield started
+    for pulse in started:
+        pulse.stop("ended")
+
+
+END = [
+    (lambda pulse: pulse.stop("ended with KeyError: 'user'"), "rank 1 ended with KeyError: 'user'"),
+    (lambda pulse: pulse.fail("g", "backward", MemoryError("12 GB")), "rank 1 failed in backward: MemoryError: 12 GB"),
+]
+
+
+@pytest.mark.parametrize(("end", "message"), END, ids=["ended", "failed"])
+def test_a_waiting_call_raises_what_a_failed_rank_reported(pulses: list[Pulse], end: Any, message: str) -> None:
+    pulses[0].wait(Collective(waits=20), "g", "ids", 1e6)  # all are alive: the first rank waits
+    end(pulses[1])
+    for pulse in (pulses[0], pulses[2]):
+        with pytest.raises(sharded.RankLostError) as raised:
+            pulse.wait(Collective(), "g", "rows", 1e6)
+        assert str(raised.value) == f"exchange of rows failed: {message}"
+        assert (raised.value.ranks, raised.value.phase) == ((1,), "rows")
+        assert pulse.broken("g") == ((1,), message)
+
+
+def test_a_rank_that_ends_after_its_share_does_not_fail_the_others(pulses: list[Pulse]) -> None:
+    pulses[1].stop("ended")
+    reports = pulses[0]._groups["g"].reports
+
+    class AfterTheReport(Collective):
+        def is_completed(self) -> bool:
+            self.waits = 0 if reports else 10**9
+            return bool(reports)
+
+    pulses[0].wait(AfterTheReport(), "g", "gradients", 1e6)
+    assert len(reports) == 1
+    assert pulses[0].broken("g") is None
+
+
+def test_running_ranks_are_blamed_only_if_no_rank_is_lost(pulses: list[Pulse]) -> None:
+    broken = Collective(waits=1, failure="Timed out waiting 1800000ms")
+    with pytest.raises(sharded.RankLostError) as raised:
+        pulses[0].wait(broken, "g", "sizes", 1e6)
+    assert raised.value.ranks == (1, 2)
+    message = "ranks 1, 2 are running, but did not join this call; RuntimeError: Timed out waiting 1800000ms"
+    assert str(raised.value) == f"exchange of sizes failed: {message}"
+    pulses[1]._stopping = True  # its heartbeat ends without a report, as if it was killed
+    pulses[1]._thread.join()
+    with pytest.raises(
+        sharded.RankLostError, match=r"sizes failed: rank 1 does not answer; RuntimeError: Conn"
+    ) as raised:
+        pulses[2].wait(Collective(waits=1, failure="Connection closed by peer"), "g", "sizes", 1e6)
+    assert raised.value.ranks == (1,)  # the first rank reported that it lost one
+
+
+def test_a_store_that_does_not_answer_is_named(pulses: list[Pulse]) -> None:
+    pulses[0]._stopping = True  # its requests end, as if the store's process was stopped
+    pulses[0]._thread.join()
+    for work in (Collective(), Collective(waits=1, failure="Connection closed by peer")):
+        with pytest.raises(sharded.RankLostError, match="the store of the process group does not answer") as raised:
+            pulses[0].wait(work, "g", "sizes", 0.1)
+        assert raised.value.ranks == ()
+
+
+def test_reports_of_an_earlier_process_are_ignored(pulses: list[Pulse]) -> None:
+    """torchrun has one store for all restarts."""
+    pulses[1].stop("ended with KeyError: 'user'")
+    again = [Pulse(liveness.default_store(), rank) for rank in (0, 1)]
+    for pulse in again:
+        pulse._prefix = pulses[0]._prefix
+        pulse.join("g", [0, 1], timeout=1e6)
+    again[0].wait(Collective(waits=20), "g", "ids", 1e6)
+    with pytest.raises(sharded.RankLostError, match="rank 1 is running, but did not join"):
+        again[0].wait(Collective(waits=1, failure="Connection closed by peer"), "g", "sizes", 1e6)
+    for pulse in again:
+        pulse.stop("ended")
+
+
+@pytest.mark.usefixtures("alone")
+def test_profiles_name_the_sharded_lookup() -> None:
+    module = sharded.RowShardedEmbeddingBag(4, 2)
+    with torch.profiler.profile() as profile:
+        out = module(IDS[None])
+        out.sum().backward()
+    assert type(out.grad_fn).__name__ == "rowgrad::ShardedLookupBackward"
+    names = {event.key for event in profile.key_averages()}
+    assert names >= {"rowgrad::ShardedLookup", "rowgrad::ShardedLookupBackward"}

@@ -1,4 +1,4 @@
-"""Communication between ranks: packed buffers, routing, agreement on a call, lost ranks, redistribution of rows."""
+"""Communication between ranks: packed buffers, routing, agreement on a call, redistribution of rows."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _typed(data: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
 
 # -- Ranks: the processes that share a table --------------------------------------------------------------------------
 
-TIMEOUT = 30.0
+TIMEOUT = 30.0  # seconds without a heartbeat
 _NUM_MODULES: dict[str, int] = {}  # modules created for each group, equal on all ranks
 _ALL_RANKS: weakref.WeakSet[Ranks] = weakref.WeakSet()
 
