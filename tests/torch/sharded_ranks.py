@@ -803,7 +803,7 @@ def run(rank: int, folder: str) -> None:
     signal.alarm(120)  # ends this process even if the parent hangs
     torch.set_num_threads(1)
     rg.set_num_threads(1)
-    sharded.liveness.GRACE, sharded.liveness.INTERVAL = 2.0, 0.2
+    sharded.liveness.GRACE, sharded.liveness.INTERVAL = 3.0, 0.2
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
     worlds = [dist.new_group(list(range(n))) for n in range(1, WORLD)] + [dist.group.WORLD]
     # A group in which a rank was lost cannot be used again.

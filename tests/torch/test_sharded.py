@@ -445,7 +445,7 @@ class Collective:
 @pytest.fixture
 def pulses(alone: None, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[list[Pulse]]:
     """The heartbeats of three ranks, here in one process."""
-    monkeypatch.setattr(liveness, "GRACE", 0.3)
+    monkeypatch.setattr(liveness, "GRACE", 1.0)
     monkeypatch.setattr(liveness, "INTERVAL", 0.05)
     started = [Pulse(liveness.default_store(), rank) for rank in range(3)]
     for pulse in started:
@@ -489,16 +489,16 @@ def test_a_rank_that_ends_after_its_share_does_not_fail_the_others(pulses: list[
 
 
 def test_running_ranks_are_blamed_only_if_no_rank_is_lost(pulses: list[Pulse]) -> None:
-    broken = Collective(waits=1, failure="Timed out waiting 1800000ms")
+    broken = Collective(waits=1, failure="[gloo/buffer.cc:129] Timed out waiting 1800000ms\n")
     with pytest.raises(sharded.RankLostError) as raised:
         pulses[0].wait(broken, "g", "sizes", 1e6)
     assert raised.value.ranks == (1, 2)
-    message = "ranks 1, 2 are running, but did not join this call; RuntimeError: Timed out waiting 1800000ms"
+    message = "ranks 1, 2 are running, but did not join this call; Timed out waiting 1800000ms"
     assert str(raised.value) == f"exchange of sizes failed: {message}"
     pulses[1]._stopping = True  # its heartbeat ends without a report, as if it was killed
     pulses[1]._thread.join()
     with pytest.raises(
-        sharded.RankLostError, match=r"sizes failed: rank 1 does not answer; RuntimeError: Conn"
+        sharded.RankLostError, match=r"sizes failed: rank 1 does not answer; Connection closed"
     ) as raised:
         pulses[2].wait(Collective(waits=1, failure="Connection closed by peer"), "g", "sizes", 1e6)
     assert raised.value.ranks == (1,)  # the first rank reported that it lost one

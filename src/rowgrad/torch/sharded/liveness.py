@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import threading
 import time
@@ -141,7 +142,8 @@ class Pulse:
 
     def __init__(self, store: Any, rank: int) -> None:
         self.source, self.process = weakref.ref(store), os.getpid()
-        self._store, self._rank, self._token = store.clone(), rank, uuid.uuid4().hex[:12]
+        self._store = store.clone() if hasattr(store, "clone") else store  # torch 2.7 has no clones
+        self._rank, self._token = rank, uuid.uuid4().hex[:12]
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun has one store for all restarts
         self._prefix = f"rowgrad/{restart}"
         self.interval = INTERVAL
@@ -190,7 +192,8 @@ class Pulse:
 
     def lost_error(self, group: str, phase: str, error: BaseException) -> RankLostError:
         """Report that a collective failed; return the error to raise, which names the ranks at fault."""
-        return self._error(group, phase, self._blame(group, phase), f"; {describe(error)[:200]}")
+        cause = re.sub(r"^\[[^]]*\] ", "", str(error).strip())[:200]  # without the line of gloo's source
+        return self._error(group, phase, self._blame(group, phase), f"; {(cause.splitlines() or [''])[0]}")
 
     def _error(self, group: str, phase: str, blame: Blame, end: str = "") -> RankLostError:
         self._groups[group].broken = blame
@@ -371,7 +374,7 @@ _PULSE: Pulse | None = None
 
 def default_store() -> Any:
     """Return the store of the default process group; None without one."""
-    with suppress(ValueError):
+    with suppress(ValueError, RuntimeError):
         return dist.distributed_c10d._get_default_store()
     return None
 
