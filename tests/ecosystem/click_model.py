@@ -19,10 +19,10 @@ CLIP_REASON = "torch.nn.utils.clip_grad_norm_ does not accept sparse gradients"
 class ClickModel(torch.nn.Module):
     """Map bags of three ids to the log odds of a click."""
 
-    def __init__(self) -> None:
+    def __init__(self, fused: bool = False) -> None:
         super().__init__()
         torch.manual_seed(5)
-        self.bag = rgt.nn.EmbeddingBag(ROWS, 4, combiner="mean", grad="rows")
+        self.bag = rgt.nn.EmbeddingBag(ROWS, 4, combiner="mean", grad="rows", fused=fused)
         self.head = torch.nn.Linear(4, 1)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -40,9 +40,9 @@ def new_optimizer(model: torch.nn.Module) -> Any:
     return rgt.optim.Adagrad(model.parameters(), lr=RATE)
 
 
-def train(epochs: int, clip: Callable[[Any], Any] = lambda parameters: None) -> dict[str, Tensor]:
+def train(epochs: int, clip: Callable[[Any], Any] = lambda parameters: None, fused: bool = False) -> dict[str, Tensor]:
     """Train with a plain loop; return the weights."""
-    model = ClickModel()
+    model = ClickModel(fused)
     optimizer = new_optimizer(model)
     for _ in range(epochs):
         for ids, clicks in zip(*(x.split(BATCH) for x in samples()), strict=True):

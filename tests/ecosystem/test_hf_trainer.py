@@ -73,21 +73,23 @@ def test_max_grad_norm_clips_as_rowgrad_does(tmp_path: Path) -> None:
     assert not torch.equal(expected["bag.weight"], train(2)["bag.weight"])
 
 
-def test_clipping_with_rowgrads_function(tmp_path: Path) -> None:
-    model = ModelWithLoss()
+@pytest.mark.parametrize("fused", [False, True])
+def test_clipping_with_rowgrads_function(tmp_path: Path, fused: bool) -> None:
+    model = ModelWithLoss(fused)
     with_rowgrads_clipping(new_trainer(model, tmp_path, 2, max_grad_norm=0.05)).train()
-    expected = train(2, lambda parameters: rgt.clip.clip_grad_norm_(parameters, 0.05))
+    expected = train(2, lambda parameters: rgt.clip.clip_grad_norm_(parameters, 0.05), fused)
     assert_same(model.state_dict(), expected)
     assert not torch.equal(expected["bag.weight"], train(2)["bag.weight"])
 
 
-def test_saved_and_resumed(tmp_path: Path) -> None:
-    with_rowgrads_clipping(new_trainer(ModelWithLoss(), tmp_path, 2, max_grad_norm=0.0)).train()
+@pytest.mark.parametrize("fused", [False, True])
+def test_saved_and_resumed(tmp_path: Path, fused: bool) -> None:
+    with_rowgrads_clipping(new_trainer(ModelWithLoss(fused), tmp_path, 2, max_grad_norm=0.0)).train()
     (last,) = tmp_path.glob(f"checkpoint-{2 * len(samples()[0]) // BATCH}")
-    assert_same(load_file(last / "model.safetensors"), train(2))
-    model = ModelWithLoss()
+    assert_same(load_file(last / "model.safetensors"), train(2, fused=fused))
+    model = ModelWithLoss(fused)
     with torch.no_grad():
         model.bag.weight.zero_()  # so that it has to be loaded
     trainer = with_rowgrads_clipping(new_trainer(model, tmp_path, 4, max_grad_norm=0.0))
     trainer.train(resume_from_checkpoint=str(last))
-    assert_same(model.state_dict(), train(4))
+    assert_same(model.state_dict(), train(4, fused=fused))

@@ -16,9 +16,9 @@ import rowgrad.torch as rgt
 
 
 class ClickModule(lightning.LightningModule):
-    def __init__(self) -> None:
+    def __init__(self, fused: bool = False) -> None:
         super().__init__()
-        self.model = ClickModel()
+        self.model = ClickModel(fused)
 
     def training_step(self, batch: Any, _: int) -> Any:
         ids, clicks = batch
@@ -54,10 +54,11 @@ def loader() -> DataLoader[Any]:
     return DataLoader(TensorDataset(*samples()), batch_size=BATCH)
 
 
-def test_weights_are_those_of_a_plain_loop(tmp_path: Path) -> None:
-    module = ClickModule()
+@pytest.mark.parametrize("fused", [False, True])
+def test_weights_are_those_of_a_plain_loop(tmp_path: Path, fused: bool) -> None:
+    module = ClickModule(fused)
     new_trainer(tmp_path, 2).fit(module, loader())
-    assert_same(module.model.state_dict(), train(2))
+    assert_same(module.model.state_dict(), train(2, fused=fused))
 
 
 @pytest.mark.xfail(raises=NotImplementedError, strict=True, reason=CLIP_REASON)
@@ -79,20 +80,22 @@ def test_gradient_clipping_by_value(tmp_path: Path) -> None:
     assert not torch.equal(expected["bag.weight"], train(2)["bag.weight"])
 
 
-def test_clipping_in_lightnings_hook(tmp_path: Path) -> None:
-    module = ClippedModule()
+@pytest.mark.parametrize("fused", [False, True])
+def test_clipping_in_lightnings_hook(tmp_path: Path, fused: bool) -> None:
+    module = ClippedModule(fused)
     new_trainer(tmp_path, 2, gradient_clip_val=0.05).fit(module, loader())
-    expected = train(2, lambda parameters: rgt.clip.clip_grad_norm_(parameters, 0.05))
+    expected = train(2, lambda parameters: rgt.clip.clip_grad_norm_(parameters, 0.05), fused)
     assert_same(module.model.state_dict(), expected)
     assert not torch.equal(expected["bag.weight"], train(2)["bag.weight"])
 
 
-def test_resumed_from_a_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_resumed_from_a_checkpoint(tmp_path: Path, fused: bool) -> None:
     first = new_trainer(tmp_path, 2)
-    first.fit(ClickModule(), loader())
+    first.fit(ClickModule(fused), loader())
     first.save_checkpoint(tmp_path / "two.ckpt")
-    module = ClickModule()
+    module = ClickModule(fused)
     with torch.no_grad():
         module.model.bag.weight.zero_()  # so that it has to be loaded
     new_trainer(tmp_path, 4).fit(module, loader(), ckpt_path=tmp_path / "two.ckpt")
-    assert_same(module.model.state_dict(), train(4))
+    assert_same(module.model.state_dict(), train(4, fused=fused))
