@@ -527,6 +527,25 @@ def test_reports_of_an_earlier_process_are_ignored(pulses: list[Pulse]) -> None:
         pulse.stop("ended")
 
 
+@pytest.mark.parametrize("agent", [False, True])
+def test_heartbeats_end_with_the_process_group(
+    pulses: list[Pulse], agent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests to a store that was destroyed with the group would print warnings; torchrun's store still exists."""
+    store, key = liveness.default_store(), f"{pulses[1]._prefix}/alive/1"
+    monkeypatch.setattr(liveness, "_AGENT_STORE", agent)
+    with monkeypatch.context() as destroyed:
+        destroyed.setattr(liveness, "default_store", lambda: None)
+        for pulse in pulses:
+            pulse._wake.set()
+            pulse._thread.join(60)
+            assert not pulse._thread.is_alive()
+    last = store.get(key)
+    pulses[1].stop("ended")
+    assert store.get(key) == last
+    assert store.check([f"{pulses[1]._prefix}/g/report/3"]) == agent
+
+
 @pytest.mark.usefixtures("alone")
 def test_profiles_name_the_sharded_lookup() -> None:
     module = sharded.RowShardedEmbeddingBag(4, 2)

@@ -22,6 +22,7 @@ GRACE = 5.0  # seconds after a failure in which a live rank reports it, or shows
 _POLL = 0.05
 _EXIT = 1.0  # seconds that the report of a process that ends may take
 _LENGTH = 300  # characters of a report
+_AGENT_STORE = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun serves the store, not rank 0
 
 # The kinds of reports. A rank that LOST another one is not to blame; a rank that FAILED or ENDED is.
 FAILED, ENDED, LOST = "failed", "ended", "lost"
@@ -209,7 +210,7 @@ class Pulse:
         with self._watching(name) as watched:
             deadline = time.monotonic() + max(GRACE, 3 * self.interval)
             asked = time.monotonic()
-            while time.monotonic() < deadline:
+            while time.monotonic() < deadline and self._thread.is_alive():
                 with self._lock:
                     decided = watched.causes(new=False) or not self._missing(watched)
                     if decided and self._answered > asked:
@@ -281,25 +282,34 @@ class Pulse:
     # -- calls of the heartbeat's thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        count = 0
-        while True:
-            stopping = self._stopping
-            with suppress(RuntimeError, ValueError):  # DistStoreError is a RuntimeError; the store may be gone
+        with suppress(dist.DistNetworkError):  # the process that serves the store ended; torch prints a warning
+            count = 0
+            while True:
+                stopping, current = self._stopping, default_store()
+                destroyed = current is None or current is not self.source()
+                if destroyed:
+                    if not _AGENT_STORE:  # the store may have been destroyed too
+                        return
+                    for name in self._groups:
+                        self._post(name, ENDED, "left the process group")
                 count += 1
-                self._store.set(f"{self._prefix}/alive/{self._rank}", f"{self._token} {count}")
-                self._send_reports()
-                for group in list(self._groups.values()):
-                    self._read(group)
-                self._answered = time.monotonic()
-            if stopping:
-                return
-            if self._groups and self.source() is not default_store():
-                for name in list(self._groups):
-                    self._post(name, ENDED, "left the process group")
-                self._stopping = True
-                continue
-            self._wake.wait(self.interval)
-            self._wake.clear()
+                self._request(count)
+                if stopping or destroyed:
+                    return
+                self._wake.wait(self.interval)
+                self._wake.clear()
+
+    def _request(self, count: int) -> None:
+        try:
+            self._store.set(f"{self._prefix}/alive/{self._rank}", f"{self._token} {count}")
+            self._send_reports()
+            for group in list(self._groups.values()):
+                self._read(group)
+            self._answered = time.monotonic()
+        except dist.DistNetworkError:
+            raise
+        except (RuntimeError, ValueError):  # the request timed out: try again
+            pass
 
     def _send_reports(self) -> None:
         while self._outbox:
