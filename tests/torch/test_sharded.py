@@ -474,18 +474,39 @@ def test_a_waiting_call_raises_what_a_failed_rank_reported(pulses: list[Pulse], 
         assert pulse.broken("g") == ((1,), message)
 
 
+class CompleteIf(Collective):
+    """A collective that completes when a condition holds."""
+
+    def __init__(self, condition: Any) -> None:
+        super().__init__()
+        self.condition = condition
+
+    def is_completed(self) -> bool:
+        if self.condition():
+            self.waits = 0
+        return super().is_completed()
+
+
+def test_a_call_that_waits_long_logs_for_whom(
+    pulses: list[Pulse], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rank 2 waits too; rank 1 does something else."""
+    group = pulses[0]._groups["g"]
+    with pulses[2]._watching("g"):
+        pulses[0].wait(CompleteIf(lambda: group.waits_in.get(2) == ["g"]), "g", "sizes", 1e6)
+        monkeypatch.setattr(liveness, "NOTICE", 0.0)
+        for _ in range(2):  # logs once
+            pulses[0].wait(CompleteIf(lambda: group.noticed), "g", "sizes", 1e6)
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["rank 0 waits in the exchange of sizes: rank 1 did not join yet"]
+
+
 def test_a_rank_that_ends_after_its_share_does_not_fail_the_others(pulses: list[Pulse]) -> None:
     pulses[1].stop("ended")
-    reports = pulses[0]._groups["g"].reports
-
-    class AfterTheReport(Collective):
-        def is_completed(self) -> bool:
-            self.waits = 0 if reports else 10**9
-            return bool(reports)
-
-    pulses[0].wait(AfterTheReport(), "g", "gradients", 1e6)
-    assert len(reports) == 1
-    assert pulses[0].broken("g") is None
+    group = pulses[0]._groups["g"]
+    pulses[0].wait(CompleteIf(lambda: group.reports), "g", "gradients", 1e6)
+    assert len(group.reports) == 1
+    assert group.broken is None
 
 
 def test_running_ranks_are_blamed_only_if_no_rank_is_lost(pulses: list[Pulse]) -> None:

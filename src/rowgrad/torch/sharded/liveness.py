@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import sys
@@ -19,9 +20,11 @@ import torch.distributed as dist
 
 INTERVAL = 2.0  # seconds between heartbeats, if no module has a timeout below six of them
 GRACE = 5.0  # seconds after a failure in which a live rank reports it, or shows that it is alive
+NOTICE = 30.0  # seconds after which a call that waits says so in the log
 _POLL = 0.05
 _EXIT = 1.0  # seconds that the report of a process that ends may take
 _LENGTH = 300  # characters of a report
+_LOGGER = logging.getLogger("rowgrad.torch.sharded")
 _AGENT_STORE = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun serves the store, not rank 0
 
 # The kinds of reports. A rank that LOST another one is not to blame; a rank that FAILED or ENDED is.
@@ -114,6 +117,8 @@ class _Group:
         self.watchers = 0
         self.silence: Silence | None = None
         self.processes: dict[int, str] = {}  # from the heartbeats
+        self.waits_in: dict[int, list[str]] = {}  # the groups in which each rank waits, from the heartbeats
+        self.noticed = False
         self.broken: Blame | None = None
 
     @property
@@ -177,10 +182,13 @@ class Pulse:
         try:
             if _completed(work, min(timeout, self.interval)):
                 return
+            began = time.monotonic()
             with self._watching(group) as watched:
                 while not _completed(work, self.interval):
                     blame = self._lost(watched, timeout)
                     if blame is None:
+                        if time.monotonic() - began >= NOTICE:
+                            self._log_wait(watched, phase)
                         continue
                     if _completed(work, GRACE):  # that rank had sent its share before it was lost
                         return
@@ -190,6 +198,15 @@ class Pulse:
             raise
         except RuntimeError as error:
             raise self.lost_error(group, phase, error) from error
+
+    def _log_wait(self, group: _Group, phase: str) -> None:
+        """Log once for which ranks of a group a call waits."""
+        with self._lock:
+            absent = [r for r in group.others if group.name not in group.waits_in.get(r, [])]
+            if group.noticed or not absent:
+                return
+            group.noticed = True
+        _LOGGER.warning("rank %d waits in the exchange of %s: %s did not join yet", self._rank, phase, _names(absent))
 
     def lost_error(self, group: str, phase: str, error: BaseException) -> RankLostError:
         """Report that a collective failed; return the error to raise, which names the ranks at fault."""
@@ -301,7 +318,8 @@ class Pulse:
 
     def _request(self, count: int) -> None:
         try:
-            self._store.set(f"{self._prefix}/alive/{self._rank}", f"{self._token} {count}")
+            waits_in = " ".join(g.name for g in list(self._groups.values()) if g.watchers)
+            self._store.set(f"{self._prefix}/alive/{self._rank}", f"{self._token} {count} {waits_in}")
             self._send_reports()
             for group in list(self._groups.values()):
                 self._read(group)
@@ -341,7 +359,7 @@ class Pulse:
             if group.first_new is None:
                 group.first_new = len(group.reports)
             for rank, beat in beats.items():
-                group.processes[rank] = beat.split()[0]
+                group.processes[rank], _, *group.waits_in[rank] = beat.split()
             if group.watchers and group.silence is not None:
                 group.silence.observe(beats)
 
@@ -356,11 +374,14 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
+def _names(ranks: Sequence[int]) -> str:
+    """Return "rank 1", or "ranks 1, 2"."""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+
+
 def _subject(ranks: Sequence[int], verb: str) -> str:
     """Return "rank 1 does", or "ranks 1, 2 do"."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]} {verb}"
-    return f"ranks {', '.join(map(str, ranks))} {_PLURAL[verb]}"
+    return f"{_names(ranks)} {verb if len(ranks) == 1 else _PLURAL[verb]}"
 
 
 def _blame_reports(causes: Sequence[Report]) -> Blame:
