@@ -447,10 +447,10 @@ def pulses(alone: None, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
     """The heartbeats of three ranks, here in one process."""
     monkeypatch.setattr(liveness, "GRACE", 1.0)
     monkeypatch.setattr(liveness, "INTERVAL", 0.05)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", request.node.name)  # keys of its own
     started = [Pulse(liveness.default_store(), rank) for rank in range(3)]
     for pulse in started:
         pulse.join("g", [0, 1, 2], timeout=1e6)
-        monkeypatch.setattr(pulse, "_prefix", request.node.name)
     yield started
     for pulse in started:
         pulse.stop("ended")
@@ -539,7 +539,6 @@ def test_reports_of_an_earlier_process_are_ignored(pulses: list[Pulse]) -> None:
     pulses[1].stop("ended with KeyError: 'user'")
     again = [Pulse(liveness.default_store(), rank) for rank in (0, 1)]
     for pulse in again:
-        pulse._prefix = pulses[0]._prefix
         pulse.join("g", [0, 1], timeout=1e6)
     again[0].wait(Collective(waits=20), "g", "ids", 1e6)
     with pytest.raises(sharded.RankLostError, match="rank 1 is running, but did not join"):
@@ -555,6 +554,7 @@ def test_heartbeats_end_with_the_process_group(
     """Requests to a store that was destroyed with the group would print warnings; torchrun's store still exists."""
     store, key = liveness.default_store(), f"{pulses[1]._prefix}/alive/1"
     monkeypatch.setattr(liveness, "_AGENT_STORE", agent)
+    store.wait([f"{pulses[1]._prefix}/alive/{rank}" for rank in range(3)])
     with monkeypatch.context() as destroyed:
         destroyed.setattr(liveness, "default_store", lambda: None)
         for pulse in pulses:
