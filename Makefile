@@ -6,6 +6,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard cpp/include/rowgrad/*.h cpp/
 
 STATIC := src/rowgrad/studio/static
 TOOLS := build/tools
+ECOSYSTEM := .venv-ecosystem
 SANITIZERS := address,undefined thread
 JOBS ?=
 JAX_OLDEST := 0.5.0
@@ -14,7 +15,7 @@ MINUTES ?= 10
 FUZZ_SECONDS ?= 5
 FUZZ_ONLY ?=
 
-.PHONY: run studio test test-browser test-browser-off test-slow test-jax-versions fuzz bench bench-series bench-peers bench-studio lint
+.PHONY: run studio test test-browser test-browser-off test-slow test-jax-versions test-ecosystem fuzz bench bench-series bench-peers bench-studio lint
 .PHONY: format sanitize sanitize-build generate docs docs-open screenshots web web-check web-ready browser-ready clean
 .PHONY: gpu-build gpu-test gpu-bench coverage
 .PHONY: help wheel wheel-linux test-wheel fuzz-check fuzz-clang fuzz-ready
@@ -59,6 +60,9 @@ test-jax-versions: wheel   ## the tests of JAX with the oldest and the newest ja
 	  .venv-jax-$$v/bin/python -m pip install -q --disable-pip-version-check --force-reinstall --no-deps $(DIST)/*.whl || exit 1; \
 	  echo "jax $$v"; .venv-jax-$$v/bin/python -m pytest -q -p no:cacheprovider -m "not slow" tests/jax || exit 1; \
 	done
+
+test-ecosystem: $(ECOSYSTEM)/.ready   ## rowgrad under Lightning, Hugging Face's Trainer, TorchRec and safetensors, in .venv-ecosystem
+	$(ECOSYSTEM)/bin/python -m pytest tests/ecosystem
 
 coverage: $(VENV)/.ready $(TOOLS)/.ready   ## lines of Python and branches of the kernels that tests reach; writes build/coverage
 	@$(BIN)/python -m pip install -q --disable-pip-version-check 'coverage>=7.10'
@@ -194,5 +198,20 @@ $(VENV)/.ready: $(SOURCES)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
 	@touch $@
 
+# Packages that may not replace torch, then rowgrad as in the other environment, but compiled apart from it.
+ECOSYSTEM_REQUIREMENTS := $(addprefix tests/ecosystem/,requirements.txt requirements-no-deps.txt)
+
+$(ECOSYSTEM)/.ready: $(SOURCES) $(ECOSYSTEM_REQUIREMENTS)
+	@test -x $(ECOSYSTEM)/bin/python || $(PYTHON) -m venv $(ECOSYSTEM)
+	@mkdir -p build
+	@echo "building rowgrad into $(ECOSYSTEM) …"
+	@$(ECOSYSTEM)/bin/python -m pip install -q --disable-pip-version-check $$(grep '^torch==' tests/ecosystem/requirements.txt)
+	@$(ECOSYSTEM)/bin/python -m pip install -q --disable-pip-version-check -r tests/ecosystem/requirements.txt \
+	  $$($(PYTHON) -c $(REQUIRES)) 'cmake>=3.28' 'ninja>=1.11'
+	@$(ECOSYSTEM)/bin/python -m pip install -q --disable-pip-version-check --no-deps -r tests/ecosystem/requirements-no-deps.txt
+	@$(ECOSYSTEM)/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation \
+	  --config-settings=build-dir=build/ecosystem -e .
+	@touch $@
+
 clean:
-	rm -rf build dist $(VENV) web/node_modules
+	rm -rf build dist $(VENV) $(ECOSYSTEM) web/node_modules

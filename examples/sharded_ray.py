@@ -41,7 +41,7 @@ def main() -> None:
     TorchTrainer(
         worker,
         train_loop_config=options,
-        torch_config=TorchConfig(backend="gloo"),
+        torch_config=TorchConfig(backend="gloo", timeout_s=options["timeout"]),
         scaling_config=ScalingConfig(num_workers=workers),
         run_config=run,
     ).fit()

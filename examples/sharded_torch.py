@@ -8,6 +8,8 @@ replicated, and their gradients are summed. The data depends only on the seed an
 Kill a process, also by `kill -9`: the others notice, torchrun restarts all of them, and they continue from the last
 checkpoint. The digest of all weights printed at the end is that of an uninterrupted run. Another number of processes
 can also load the checkpoints: the tables are then sharded again.
+
+A process that hangs is noticed too: in lookups by its missing heartbeat, in every other exchange after `--timeout`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +62,16 @@ def samples_of(step: int, batch: int, rows: int, seed: int) -> tuple[dict[str, T
     return ids, (torch.rand(batch, generator=g) < taste / len(FEATURES)).float()
 
 
-def start_processes() -> None:
+def start_processes(timeout: float) -> None:
     """Create the process group, with separate keys in torchrun's store for each restart.
 
+    `timeout` is the longest time, in seconds, that a process waits for another one. torch's default is 30 minutes.
     torchrun keeps one store for all restarts (as of torch 2.13), where a process might find the address of a dead one.
     """
     store, rank, world = next(dist.rendezvous("env://"))
     prefixed = dist.PrefixStore(f"round_{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    dist.init_process_group("gloo", store=prefixed, rank=rank, world_size=world)
+    limit = timedelta(seconds=timeout)
+    dist.init_process_group("gloo", store=prefixed, rank=rank, world_size=world, timeout=limit)
 
 
 def train_step(model: ClickModel, optimizer: Any, step: int, options: argparse.Namespace) -> float:
@@ -134,13 +139,14 @@ def parser_of(about: str | None) -> argparse.ArgumentParser:
     for name, value in (("steps", 200), ("batch", 512), ("rows", 20_000), ("columns", 16), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--checkpoint-every", type=int, default=20)
+    parser.add_argument("--timeout", type=int, default=300, help="seconds that a process waits for another one")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train in a process that torchrun starts."""
     options = parser_of(__doc__).parse_args(arguments)
-    start_processes()
+    start_processes(options.timeout)
     found = train(options)
     if dist.get_rank() == 0:
         print(f"digest {found}", flush=True)

@@ -6,14 +6,17 @@ rank leaves a line in FOLDER: its name, and "fine" or a traceback. test_sharded.
 
 from __future__ import annotations
 
+import atexit
 import copy
 import functools
 import importlib
 import itertools
 import os
 import pickle
+import re
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -370,7 +373,11 @@ def bad_ids_raise_on_every_rank(group: Any, rank: int, ranks: int) -> None:
         weights = torch.ones(2, 2) if rank == 0 else None
         assert "per_sample_weights" in str(raised(sharded.RankRefusedError, lambda: module(ids, None, weights)))
         others = [pair(group, combiner=c)[0] for c in ("sum", "mean")]
-        assert "another call" in str(raised(sharded.RankRefusedError, lambda: others[rank % 2](ids)))
+        error = raised(sharded.RankRefusedError, lambda: others[rank % 2](ids))
+        assert error.ranks == tuple(r for r in range(ranks) if r % 2 != rank % 2), error
+        numbers = [m.ranks.number for m in others]
+        assert f"is in forward of module {numbers[1 - rank % 2]} (RowShardedEmbeddingBag, call 0)" in str(error), error
+        assert f"this rank, {rank}, is in forward of module {numbers[rank % 2]} " in str(error), error
     module(ids).sum().backward()  # the group is still usable
 
 
@@ -385,24 +392,47 @@ def disagreeing_ranks(group: Any, rank: int, ranks: int) -> None:
     odd = rank == ranks - 1
     last = (ranks - 1,)
 
-    def expect_mismatch(one: Callable[[], Any], all_others: Callable[[], Any], message: str = "another call") -> None:
+    def expect_mismatch(one: Callable[[], Any], all_others: Callable[[], Any], *calls: str) -> None:
         error = raised(sharded.RankRefusedError, one if odd else all_others)
-        assert message in str(error), error
+        own, theirs = calls if odd else calls[::-1]
+        found = re.fullmatch(r"rank [\d, ]+ is in (.*); this rank, (\d+), is in (.*)", str(error))
+        assert found is not None, error
+        assert found[1].startswith(theirs), error
+        assert int(found[2]) == rank, error
+        assert found[3].startswith(own), error
         assert error.ranks == (tuple(range(ranks - 1)) if odd else last), error
         module(ids).sum().backward()
         sum(o.sum() for o in embeddings(ids_by_feature).values()).backward()
 
-    expect_mismatch(lambda: embeddings(ids_by_feature), lambda: module(ids))  # their headers have different lengths
-    expect_mismatch(lambda: module(ids), module.full_weight)
-    expect_mismatch(lambda: module(ids), lambda: sharded.checkpoint.save(FOLDER / "of one", module))
+    bag, all_tables = (f"module {m.ranks.number} ({type(m).__name__}" for m in (module, embeddings))
+    forward, backward = f"forward of {bag}, call", f"backward of {bag}, call"
+    expect_mismatch(  # their headers have different lengths
+        lambda: embeddings(ids_by_feature), lambda: module(ids), f"forward of {all_tables}, call 0)", f"{forward} 0)"
+    )
+    expect_mismatch(lambda: module(ids), module.full_weight, forward, f"full_weight of {bag})")
+    save = functools.partial(sharded.checkpoint.save, FOLDER / "of one", module)
+    expect_mismatch(lambda: module(ids), save, forward, f"checkpoint.save of {bag})")
     nowhere = FOLDER / "nowhere" if odd else FOLDER / "checkpoint_4"
     raised(Exception if odd else sharded.RankRefusedError, lambda: sharded.checkpoint.load(nowhere, module))
     out = module(ids)
-    expect_mismatch(lambda: module(ids), lambda: out.sum().backward())
+    number = module._calls
+    expect_mismatch(
+        lambda: module(ids), lambda: out.sum().backward(), f"{forward} {number})", f"{backward} {number - 1})"
+    )
     first, second = module(ids), module(ids)
-    expect_mismatch(lambda: first.sum().backward(), lambda: second.sum().backward())
-    expect_mismatch(lambda: sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group, padding_idx=1),
-            lambda: sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group), "with different")  # fmt: skip
+    number = module._calls
+    expect_mismatch(
+        lambda: first.sum().backward(),
+        lambda: second.sum().backward(),
+        f"{backward} {number - 2})",
+        f"{backward} {number - 1})",
+    )
+    new = functools.partial(sharded.RowShardedEmbeddingBag, ROWS, COLUMNS, process_group=group)
+    made = "reset_parameters or the constructor of module"
+    error = raised(sharded.RankRefusedError, lambda: new(padding_idx=1 if odd else None))
+    assert f"is in {made} {module.ranks.number + 2} (RowShardedEmbeddingBag) with different options;" in str(error)
+    error = raised(sharded.RankRefusedError, lambda: new(timeout=20 if odd else 30))
+    assert "with different options;" in str(error), error
     expect_error(odd, last, lambda: module(ids, None, torch.ones(2, 2, dtype=torch.int64 if odd else None)))
     error = expect_error(odd, last, lambda: module(ids.view(-1), torch.tensor([0, 9 if odd else 2])))
     assert odd or "ids[" not in str(error), error  # the offsets were wrong, not an id
@@ -458,7 +488,7 @@ def misuse(group: Any, rank: int, ranks: int) -> None:
         raised(rg.errors.UnimplementedError, lambda c=copied: c(module))
     for shape in ((ROWS + 1, COLUMNS), (ROWS, 1), (ROWS - 1, COLUMNS)):
         raised(rg.errors.InvalidArgumentError, lambda s=shape: module.load_full(torch.zeros(s)))
-    for timeout in (0, -1.0, 1e-4, float("nan"), float("inf")):
+    for timeout in (0, -1.0, 0.09, float("nan"), float("inf")):
         call = functools.partial(sharded.RowShardedEmbeddingBag, 4, 2, process_group=group, timeout=timeout)
         raised(rg.errors.InvalidArgumentError, call)
     changed, _ = pair(group, mode="pooled")
@@ -625,31 +655,123 @@ def checkpoint_extra_objects(group: Any, rank: int, ranks: int) -> None:
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 
-def hanging_rank(group: Any, rank: int, ranks: int) -> None:
-    module = sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group, timeout=2.0)
-    start = time.monotonic()
+def tell(name: str) -> None:
+    """Set a key in the store, for `await_ranks`."""
+    dist.distributed_c10d._get_default_store().set(f"{name} {os.environ['RANK']}", "")
+
+
+def await_ranks(name: str, ranks: list[int]) -> None:
+    """Wait until these ranks have called `tell`."""
+    dist.distributed_c10d._get_default_store().wait([f"{name} {r}" for r in ranks])
+
+
+def busy_rank(group: Any, rank: int, ranks: int) -> None:
+    """The others wait for a rank that is busy, and see its heartbeat meanwhile."""
+    module, _ = pair(group)
+    if rank == 0:
+        await_ranks("saw the heartbeat of rank 0", [1, 2, 3])
+    else:
+
+        def watch() -> None:
+            known = module.ranks.pulse._groups[group.group_name]
+            while known.silence is None or 0 not in known.silence.alive:
+                time.sleep(0.01)
+            tell("saw the heartbeat of rank 0")
+
+        threading.Thread(target=watch).start()
+    assert module(torch.tensor([[1]])).shape == (1, COLUMNS)
+
+
+def stopped_rank(group: Any, rank: int, ranks: int) -> None:
+    module = sharded.RowShardedEmbeddingBag(ROWS, COLUMNS, process_group=group, timeout=3.0)
+    processes: list[Any] = [None] * ranks
+    dist.all_gather_object(processes, os.getpid(), group=group)
+    module(torch.tensor([[1]]))
     if rank == 1:
-        time.sleep(5.5)
+        os.kill(os.getpid(), signal.SIGSTOP)
         return
     error = raised(sharded.RankLostError, lambda: module(torch.tensor([[1]])))
     assert (error.ranks, error.phase) == ((1,), "sizes"), error
-    assert "rank 1 does not answer" in str(error)
-    assert time.monotonic() - start < 5.4
+    assert "rank 1 does not answer: no heartbeat for 3 s" in str(error)
+    again = raised(sharded.RankLostError, lambda: module(torch.tensor([[1]])))  # not mixed with the exchange before
+    assert "cannot be used after an earlier failure: rank 1 does not answer" in str(again), again
+    tell("named rank 1")
+    if rank == 0:
+        await_ranks("named rank 1", [0, 2, 3])
+        os.kill(processes[1], signal.SIGCONT)
 
 
-def killed_rank(group: Any, rank: int, ranks: int) -> None:
+def failing_rank(group: Any, rank: int, ranks: int) -> None:
+    """A rank that raises in the middle of a lookup tells the others, which wait for its rows."""
+    module, _ = pair(group)
+    if rank == 2:
+        module.weight.data = module.weight.data[:1]  # has fewer rows than its placement says
+        raised(rg.errors.InvalidArgumentError, lambda: module(torch.arange(ROWS).view(1, -1)))
+        raised(sharded.RankLostError, lambda: module(torch.tensor([[1]])))
+        return
+    error = raised(sharded.RankLostError, lambda: module(torch.arange(ROWS).view(1, -1)))
+    assert (error.ranks, error.phase) == ((2,), "rows"), error
+    assert "rank 2 failed in forward: InvalidArgumentError: " in str(error), error
+
+
+def rank_killed_between_forward_and_backward(group: Any, rank: int, ranks: int) -> None:
+    """A rank that is busy meanwhile is not blamed, by itself or by others."""
     module, _ = pair(group)
     out = module(torch.arange(ROWS).view(1, -1))
-    if rank == WORLD - 1:
-        note("killed_rank 4", "fine")
+    if rank == 3:
+        note("rank_killed_between_forward_and_backward 4", "fine")
         os.kill(os.getpid(), signal.SIGKILL)
-    start = time.monotonic()
+    if rank == 2:
+        await_ranks("named rank 3", [0, 1])
     error = raised(sharded.RankLostError, lambda: out.sum().backward())
-    assert error.ranks == (WORLD - 1,), error
-    assert error.phase == "calls", error
-    assert time.monotonic() - start < 10
+    assert (error.ranks, error.phase) == ((3,), "calls"), error
+    assert "rank 3 does not answer" in str(error), error
+    tell("named rank 3")
 
 
+def rank_ended_by_an_error_in_its_step(group: Any, rank: int, ranks: int) -> None:
+    module, _ = pair(group)
+    optimizer = rgt.optim.Adagrad(module.parameters(), lr=0.1)
+    module(torch.arange(ROWS).view(1, -1)).sum().backward()
+    if rank == 2:
+        optimizer.param_groups[0]["lr"] = "fast"
+        try:
+            optimizer.step()
+        except Exception as error:
+            sys.last_value = error  # as the interpreter does, which then calls what is registered for the end
+            note("rank_ended_by_an_error_in_its_step 3", "fine")
+            atexit._run_exitfuncs()
+            os._exit(1)
+    optimizer.step()
+    error = raised(sharded.RankLostError, lambda: module(torch.tensor([[1]])))
+    assert (error.ranks, error.phase) == ((2,), "sizes"), error
+    assert re.search(r"rank 2 ended with \w*Error: ", str(error)), error
+
+
+def rank_killed_during_backward(group: Any, rank: int, ranks: int) -> None:
+    module, _ = pair(group)
+    out = module(torch.arange(ROWS).view(1, -1))
+    if rank == 1:
+        note("rank_killed_during_backward 2", "fine")
+        sharded.lookup.Exchange.needed = die_in_second_call(sharded.lookup.Exchange.needed)
+    error = raised(sharded.RankLostError, lambda: out.sum().backward())
+    assert (error.ranks, error.phase) == ((1,), "gradients"), error
+    assert "rank 1 does not answer" in str(error), error
+
+
+def die_in_second_call(real: Any) -> Any:
+    calls = itertools.count()
+
+    def call(*args: Any) -> Any:
+        if next(calls) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args)
+
+    return call
+
+
+FAILURES = [(busy_rank, 4), (stopped_rank, 4), (failing_rank, 4), (rank_killed_between_forward_and_backward, 4),
+            (rank_ended_by_an_error_in_its_step, 3), (rank_killed_during_backward, 2)]  # fmt: skip
 CHECKS = [forward_and_gradients, id_formats, fifty_steps, fused_16_bit_tables,
           fused_between_backward_and_step, several_tables, pooled,
           wire_dtypes, initial_rows, bad_ids_raise_on_every_rank, weights_of_one_rank, no_columns, misuse,
@@ -682,19 +804,20 @@ def run(rank: int, folder: str) -> None:
     signal.alarm(120)  # ends this process even if the parent hangs
     torch.set_num_threads(1)
     rg.set_num_threads(1)
-    sharded.exchange.GRACE = 1.5
+    sharded.liveness.GRACE, sharded.liveness.INTERVAL = 3.0, 0.2
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
     worlds = [dist.new_group(list(range(n))) for n in range(1, WORLD)] + [dist.group.WORLD]
-    other = dist.new_group(list(range(WORLD)))  # a group in which a rank timed out cannot be used again
+    # A group in which a rank was lost cannot be used again.
+    for_failures = [dist.new_group(list(range(n))) for _, n in FAILURES]
     for check in CHECKS:
         for n, group in zip(range(1, WORLD + 1), worlds, strict=True):
             if rank < n:
                 attempt(check, group, rank, n)
         dist.barrier()
-    attempt(hanging_rank, other, rank, WORLD)
-    dist.barrier()
-    attempt(killed_rank, dist.group.WORLD, rank, WORLD)
-    os._exit(0)  # destroy_process_group would hang on the dead rank
+    for (check, n), group in zip(FAILURES, for_failures, strict=True):
+        if rank < n:
+            attempt(check, group, rank, n)
+    os._exit(0)  # destroy_process_group would hang on the dead ranks
 
 
 if __name__ == "__main__":

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 OPTIONS = ["--steps=25", "--batch=64", "--rows=300", "--columns=4", "--checkpoint-every=10"]
@@ -54,6 +59,22 @@ def digest(output: str) -> str:
     found = re.findall(r"^digest (\w{64})$", output, re.MULTILINE)
     assert len(found) == 1, output
     return found[0]
+
+
+def test_the_process_group_has_the_timeout_of_the_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    example = importlib.import_module("sharded_torch")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port), ("RANK", 0), ("WORLD_SIZE", 1)):
+        monkeypatch.setenv(name, str(value))
+    options = example.parser_of(None).parse_args(["--out=run", "--timeout=77"])
+    example.start_processes(options.timeout)
+    try:
+        assert dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout == timedelta(seconds=77)
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.slow

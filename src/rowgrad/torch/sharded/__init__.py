@@ -7,10 +7,10 @@ from typing import Any as _Any
 
 from .bag import RowShardedEmbeddingBag as RowShardedEmbeddingBag
 from .embeddings import RowShardedEmbeddings as RowShardedEmbeddings
-from .exchange import RankError as RankError
-from .exchange import RankLostError as RankLostError
-from .exchange import RankRefusedError as RankRefusedError
 from .exchange import Traffic as Traffic
+from .liveness import RankError as RankError
+from .liveness import RankLostError as RankLostError
+from .liveness import RankRefusedError as RankRefusedError
 
 
 def __getattr__(name: str) -> _Any:

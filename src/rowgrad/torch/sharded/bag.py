@@ -39,7 +39,8 @@ class RowShardedEmbeddingBag(ShardedModule):
         grad: The gradient for `weight`, "rows" or "dense".
         fused: Sum gradients by row inside the optimizer's step; see `rowgrad.torch.nn.EmbeddingBag`.
         order: The order of additions in gradients, "sequential" or "blocked"; by default that of the device.
-        timeout: Seconds to wait for other ranks.
+        timeout: Seconds without a heartbeat after which a rank is lost. A rank that is busy has a heartbeat: the others
+            wait for it as long as the timeout of the process group allows.
         device: Where to store the shard.
         dtype: The dtype of the table.
 

@@ -20,7 +20,7 @@ from .exchange import (
     LookupRequest,
     Ranks,
     Traffic,
-    call_number,
+    call_id,
     check_bags,
     check_same_call,
     exchange_sizes,
@@ -61,7 +61,7 @@ class ShardedModule(TableModule):
                 raise make_error(
                     "attr_not_allowed", argument=name, value=repr(value), bound=", ".join(map(repr, allowed))
                 )
-        self.ranks = Ranks(process_group, device_mesh, timeout)
+        self.ranks = Ranks(process_group, device_mesh, timeout, type(self).__name__)
         self.strategy, self.mode, self.wire_dtype = strategy, mode, wire_dtype
         self.grad, self.fused, self.order = grad, fused, order
         self._calls = 0
@@ -74,7 +74,7 @@ class ShardedModule(TableModule):
     def _facts(self) -> tuple[object, ...]:
         """Return the options that must be equal on all ranks."""
         options = self.strategy, self.mode, str(self.wire_dtype), self.grad, self.fused, self.order
-        return type(self).__name__, self.ranks.number, *options
+        return type(self).__name__, *options, self.ranks.timeout
 
     def _tables(self) -> dict[str, list[list[Any]]]:
         """Return the tables stacked in each parameter: name and total number of rows."""
@@ -156,9 +156,8 @@ class ShardedModule(TableModule):
     def _seed(self) -> int:
         """Return a number drawn by rank 0 from torch's generator, equal on all ranks."""
         drawn = int(torch.randint(0, 2**31, (1,), dtype=torch.int64))
-        return check_same_call(
-            self.ranks, f"seed of {type(self).__name__}", call_number("seed", self._facts()), value=drawn
-        )[0]
+        call = call_id(self.ranks, "reset_parameters or the constructor", self._facts())
+        return check_same_call(self.ranks, call, value=drawn)[0]
 
     def _look_up(
         self,
@@ -201,7 +200,7 @@ class ShardedModule(TableModule):
                 LookupRequest(r, enabled and t.requires_grad, _weighted(b), enabled and _wants_gradient(b))
                 for r, t, b in zip(routes, tables, bags, strict=True)
             ]
-        call = call_number("forward", self._calls, [str(t.dtype) for t in tables], self._facts())
+        call = call_id(self.ranks, "forward", [str(t.dtype) for t in tables], self._facts(), number=self._calls)
         sizes = exchange_sizes(self.ranks, call, requests, rejection)
         self._calls += 1  # not if a rank rejected the call
         wanted = [TableLookup(*w) for w in zip(tables, stacks, kinds, bags, routes, sizes, strict=True)]

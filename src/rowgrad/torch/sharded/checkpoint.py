@@ -25,7 +25,7 @@ from ..optim import RowOptimizer
 from .bag import RowShardedEmbeddingBag
 from .base import ShardedModule
 from .embeddings import RowShardedEmbeddings
-from .exchange import Ranks, call_number, check_same_call, redistribute
+from .exchange import Ranks, call_id, check_same_call, redistribute
 from .placement import Part
 
 _GROUP = "optimizer group "
@@ -64,10 +64,10 @@ def save(path: Any, model: torch.nn.Module, optimizer: Any = None, extra: Mappin
         ValueError: If the model has no sharded module.
     """
     ranks = _ranks_of(model)
-    check_same_call(ranks, "checkpoint.save", call_number("save", ranks.number))
+    check_same_call(ranks, call_id(ranks, "checkpoint.save"))
     state = {**_model_state(model), **_optimizer_state(model, optimizer)}
     state |= {f"extra.{name}": value for name, value in (extra or {}).items()}
-    with _failing_together(ranks, "checkpoint.save: deleting the old checkpoint"):
+    with _failing_together(ranks, "checkpoint.save after its rows"):
         if ranks.rank == 0:
             (Path(path) / _METADATA).unlink(missing_ok=True)
     planner = dcp.DefaultSavePlanner(flatten_state_dict=False)  # a dict in `extra` is one value
@@ -97,7 +97,7 @@ def load(path: Any, model: torch.nn.Module, optimizer: Any = None) -> dict[str, 
     wanted: dict[str, Any] = {}
     with _failing_together(ranks, "checkpoint.load"):
         known = _entries_of(path)
-    with _failing_together(ranks, "checkpoint.load: entries"):
+    with _failing_together(ranks, "checkpoint.load after its metadata"):
         wanted |= _model_state(model, empty=True)
         _check_model(wanted, known)
         if optimizer is not None:
@@ -183,7 +183,7 @@ def _failing_together(ranks: Ranks, what: str) -> Iterator[None]:
         yield
     except Exception as error:
         rejection = error
-    check_same_call(ranks, what, call_number(what, ranks.number), rejection)
+    check_same_call(ranks, call_id(ranks, what), rejection)
 
 
 def latest(folder: Any) -> Path | None:

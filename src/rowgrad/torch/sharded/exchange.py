@@ -1,17 +1,14 @@
-"""Communication between ranks: packed buffers, routing, agreement on a call, lost ranks, redistribution of rows."""
+"""Communication between ranks: packed buffers, routing, agreement on a call, redistribution of rows."""
 
 from __future__ import annotations
 
 import atexit
 import math
-import threading
-import time
 import weakref
 import zlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from datetime import timedelta
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -24,6 +21,7 @@ from ...raw_ops import OPS
 from ...sharding.partition import weighted_scales
 from ..bags import Bags
 from ..tensors import check_storage
+from .liveness import Pulse, RankError, RankLostError, RankRefusedError, start_pulse
 from .placement import Part, Stack
 
 # -- Packed buffers: several tensors in one exchange ------------------------------------------------------------------
@@ -84,7 +82,7 @@ def _typed(data: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
 
 # -- Ranks: the processes that share a table --------------------------------------------------------------------------
 
-TIMEOUT = 30.0
+TIMEOUT = 30.0  # seconds without a heartbeat
 _NUM_MODULES: dict[str, int] = {}  # modules created for each group, equal on all ranks
 _ALL_RANKS: weakref.WeakSet[Ranks] = weakref.WeakSet()
 
@@ -133,9 +131,9 @@ class PendingExchange:
 
 
 class Ranks:
-    """The process group of a module, and its timeout."""
+    """The process group of a module, and how long to wait for its ranks."""
 
-    def __init__(self, process_group: Any, device_mesh: Any, timeout: float) -> None:
+    def __init__(self, process_group: Any, device_mesh: Any, timeout: float, module: str) -> None:
         if not dist.is_available() or not dist.is_initialized():
             raise RuntimeError("call torch.distributed.init_process_group before creating a sharded module")
         if device_mesh is not None:
@@ -148,10 +146,10 @@ class Ranks:
                     "bags_unfit", argument="device_mesh", value=f"{device_mesh.ndim} dimensions", bound="1"
                 )
             process_group = device_mesh.get_group()
-        if not 0.001 <= timeout <= 1e9:  # torch counts milliseconds, and 0 means forever
-            raise make_error("value_unfit", argument="timeout", value=timeout, bound="0.001 to 1e9 seconds")
+        if not 0.1 <= timeout <= 1e9:
+            raise make_error("value_unfit", argument="timeout", value=timeout, bound="0.1 to 1e9 seconds")
         self.group = process_group if process_group is not None else dist.group.WORLD
-        self.mesh, self.timeout = device_mesh, float(timeout)
+        self.mesh, self.timeout, self.module = device_mesh, float(timeout), module
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         if self.rank < 0:
             raise make_error(
@@ -162,7 +160,7 @@ class Ranks:
             )
         self.traffic = Traffic()
         self.number = _NUM_MODULES[self.group.group_name] = _NUM_MODULES.get(self.group.group_name, 0) + 1
-        clear_report(self.group)
+        self.pulse: Pulse | None = start_pulse(self.group, self.timeout) if self.size > 1 else None
         _ALL_RANKS.add(self)
 
     @property
@@ -180,21 +178,51 @@ class Ranks:
         """Start an exchange: the first `out[0]` elements of `data` go to rank 0, …; `back[r]` come from rank r."""
         if self.size == 1:
             return PendingExchange(self, phase, None, data, None)
+        self._check_usable(phase)
         result = data.new_empty(sum(back))
         try:
             work = dist.all_to_all_single(result, data, list(back), list(out), group=self.group, async_op=True)
         except RuntimeError as error:
-            raise rank_lost_error(error, self.group, phase, self.timeout) from error
+            raise self._pulse.lost_error(self.group.group_name, phase, error) from error
         return PendingExchange(self, phase, work, result, data)
+
+    @contextmanager
+    def completing(self, what: str) -> Iterator[None]:
+        """Report to the other ranks if this rank fails in the middle of a call, in which they wait for it."""
+        try:
+            yield
+        except RankError:
+            raise
+        except BaseException as error:
+            if self.pulse is not None:
+                self.pulse.fail(self.group.group_name, what, error)
+            raise
+
+    @property
+    def _pulse(self) -> Pulse:
+        assert self.pulse is not None  # there are other ranks
+        return self.pulse
+
+    def _check_usable(self, phase: str) -> None:
+        """Raise if an earlier call failed: its exchanges may still be in progress, and would mix with new ones."""
+        blame = self._pulse.broken(self.group.group_name)
+        if blame is not None:
+            text = f"the process group cannot be used after an earlier failure: {blame.text}. Restart all ranks."
+            raise RankLostError(text, phase, blame.ranks)
 
     def _wait(self, work: Any, phase: str) -> None:
         try:
             if dist.get_backend(self.group) == "nccl":
                 work.wait()  # only queues the wait; NCCL's watchdog enforces the group's timeout
             else:
-                work.wait(timedelta(seconds=self.timeout))
+                self._pulse.wait(work, self.group.group_name, phase, self.timeout)
+        except RankError:
+            raise
         except RuntimeError as error:
-            raise rank_lost_error(error, self.group, phase, self.timeout) from error
+            raise self._pulse.lost_error(self.group.group_name, phase, error) from error
+        except BaseException as error:  # KeyboardInterrupt: the exchange is still in progress
+            self._pulse.fail(self.group.group_name, f"the exchange of {phase}", error)
+            raise
 
 
 # -- Routing: a rank's own bags, sorted by the owners of their rows ---------------------------------------------------
@@ -322,98 +350,11 @@ def _scales(bags: Bags, counts: Tensor, kind: str, wide: torch.dtype) -> Tensor 
     return (1.0 / (number if kind == "Mean" else number.sqrt())).to(wide)
 
 
-# -- Errors when a rank rejects its ids, dies or hangs ----------------------------------------------------------------
-
-GRACE = 5.0  # seconds in which a live rank is expected to report its failure
-_PREFIX = "rowgrad/failed"
-_POLL = 0.05
-
-
-class RankError(RuntimeError):
-    """A call in which other ranks take part failed.
-
-    Attributes:
-        phase: The exchange that failed.
-        ranks: The ranks at fault, if they are known.
-    """
-
-    def __init__(self, message: str, phase: str, ranks: Sequence[int] = ()) -> None:
-        super().__init__(message)
-        self.phase = phase
-        self.ranks = tuple(ranks)
-
-
-class RankRefusedError(RankError, ValueError):
-    """Another rank rejected its arguments, which raises on that rank, or it makes a different call.
-
-    Nothing was sent, and all ranks may continue.
-    """
-
-
-class RankLostError(RankError):
-    """A rank died, or did not answer in time."""
-
-
-def rank_lost_error(error: BaseException, group: Any, phase: str, timeout: float) -> RankLostError:
-    """Return the error for a failed collective, with the ranks that are lost.
-
-    Every rank whose collective fails reports it in the group's store and waits briefly for the others to do the same.
-    A rank that does not report is dead or hangs. This costs nothing while no collective fails.
-    """
-    missing, note = _silent_ranks(group, phase)
-    if missing:
-        who = "rank " + ", ".join(map(str, missing)) + (" does" if len(missing) == 1 else " do") + " not answer"
-    else:
-        who = note or "every rank has reported a failure, so none is known to be lost"
-    cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    text = f"exchange of {phase} failed: {who} (timeout {timeout:g} s); {cause[:200]}"
-    return RankLostError(text, phase, missing)
-
-
-def clear_report(group: Any) -> None:
-    """Delete the report of an earlier process of this rank: some stores outlive their processes."""
-    with suppress(RuntimeError):  # some stores cannot delete
-        dist.distributed_c10d._get_default_store().delete_key(_key(group, dist.get_rank(group)))
-
-
-def _key(group: Any, rank: int) -> str:
-    return f"{_PREFIX}/{group.group_name}/{rank}"
-
-
-def _silent_ranks(group: Any, phase: str) -> tuple[list[int], str]:
-    """Return the ranks that did not report within `GRACE`, or a note if the store does not answer."""
-    found: list[int] | None = None
-
-    def query() -> None:
-        nonlocal found
-        with suppress(RuntimeError, ValueError):  # DistStoreError is a RuntimeError
-            found = _unreported(dist.distributed_c10d._get_default_store(), group, phase)
-
-    # In a thread, because a request blocks for the store's own timeout if the rank that serves the store hangs.
-    request = threading.Thread(target=query, daemon=True)
-    request.start()
-    request.join(GRACE + 1.0)
-    if found is None:
-        return [], "the store of the process group does not answer: its server, usually rank 0, may be lost"
-    return [dist.get_global_rank(group, r) for r in found], ""
-
-
-def _unreported(store: Any, group: Any, phase: str) -> list[int]:
-    rank, size = dist.get_rank(group), dist.get_world_size(group)
-    store.set(_key(group, rank), phase)
-    deadline = time.monotonic() + GRACE
-    while True:
-        missing = [r for r in range(size) if r != rank and not store.check([_key(group, r)])]
-        if not missing or time.monotonic() > deadline:
-            return missing
-        time.sleep(_POLL)
-
-
 # -- Agreement before data is sent: sizes, whether all ranks make the same call, whether one rejects it ---------------
 
 WEIGHTED, PLAIN, EITHER = 1, 0, 2  # EITHER: a rank without ids
 _FINE, _BAD_ID, _OTHER = 0, 1, 2
-_HEAD = 5  # call, status, position, value, bound
+_HEAD = 5  # call, status, and three facts: of the call, or of a bad id
 _EACH = 6  # trains, weighted, wants the gradient of weights, rows, pairs, bags
 _LINE = _HEAD + _EACH
 # The first exchange of every call sends one line of this length to each rank, so that ranks notice if they make
@@ -440,38 +381,63 @@ class LookupSizes(NamedTuple):
     weights_gradient: bool
 
 
-def call_number(*facts: object) -> int:
-    """Return a number that identifies a call, equal on all ranks that take part."""
-    return zlib.crc32(repr(facts).encode())
+_CALLS = (
+    "forward",
+    "backward",
+    "reset_parameters or the constructor",
+    "full_weight",
+    "to_dtensor or a checkpoint",
+    "checkpoint.save",
+    "checkpoint.save after its rows",
+    "checkpoint.load",
+    "checkpoint.load after its metadata",
+)
+
+
+class CallId(NamedTuple):
+    """What identifies a call: equal on all ranks that take part."""
+
+    key: int  # a hash of everything else, and of the module's options
+    what: int  # in _CALLS
+    module: int
+    number: int  # of the module's lookups
+
+    def of(self, what: str) -> CallId:
+        """Return the identity of a call that belongs to this one."""
+        return CallId(zlib.crc32(repr((what, self.key)).encode()), _CALLS.index(what), self.module, self.number)
+
+
+def call_id(ranks: Ranks, what: str, *facts: object, number: int = 0) -> CallId:
+    """Return the identity of a call of a module; `facts` are its options."""
+    key = zlib.crc32(repr((what, ranks.number, number, facts)).encode())
+    return CallId(key, _CALLS.index(what), ranks.number, number)
 
 
 def exchange_sizes(
-    ranks: Ranks, call: int, requests: Sequence[LookupRequest], rejection: Exception | None
+    ranks: Ranks, call: CallId, requests: Sequence[LookupRequest], rejection: Exception | None
 ) -> list[LookupSizes]:
     """Exchange sizes. If one rank rejects the call, all raise, and nothing else is sent."""
     lines = []
     for r in range(ranks.size):
-        line = [call, *_status(rejection)]
+        line = [call.key, *_status(call, rejection)]
         for q in requests:
             sizes = (0, 0, 0) if q.route is None else (q.route.num_rows[r], q.route.num_pairs[r], q.route.num_bags[r])
             line += [int(q.trains), q.weighted, int(q.weights_gradient), *sizes]
         lines.append(line)
     received = _exchange_lines(ranks, "sizes", [line[:_LINE] for line in lines])
-    _check_agreement(ranks, "exchange of sizes", received, rejection)
+    _check_agreement(ranks, "sizes", received, rejection)
     if len(requests) > 1:
         rest = _exchange_lines(ranks, "sizes", [line[_LINE:] for line in lines])
         received = [first + more for first, more in zip(received, rest, strict=True)]
-    _check_same_options(received, ranks)
+    _check_same_options(ranks, received)
     return [_lookup_sizes(received, _HEAD + k * _EACH) for k in range(len(requests))]
 
 
-def check_same_call(
-    ranks: Ranks, what: str, call: int, rejection: Exception | None = None, value: int = 0
-) -> list[int]:
+def check_same_call(ranks: Ranks, call: CallId, rejection: Exception | None = None, value: int = 0) -> list[int]:
     """Check that all ranks are about to make the same call; return every rank's `value`."""
-    line = [call, *_status(rejection), value]
+    line = [call.key, *_status(call, rejection), value]
     received = _exchange_lines(ranks, "calls", [line + [0] * (_LINE - len(line))] * ranks.size)
-    _check_agreement(ranks, what, received, rejection)
+    _check_agreement(ranks, "calls", received, rejection)
     return [line[_HEAD] for line in received]
 
 
@@ -483,48 +449,68 @@ def _exchange_lines(ranks: Ranks, phase: str, lines: list[list[int]]) -> list[li
     return received
 
 
-def _status(rejection: Exception | None) -> tuple[int, int, int, int]:
+def _status(call: CallId, rejection: Exception | None) -> tuple[int, int, int, int]:
     if rejection is None:
-        return _FINE, 0, 0, 0
+        return _FINE, call.what, call.module, call.number
     facts = [getattr(rejection, name, None) for name in ("position", "value", "bound")]
     if getattr(rejection, "argument", None) in ("ids", "indices") and all(isinstance(f, int) for f in facts):
         return _BAD_ID, *(int(f) for f in facts if isinstance(f, int))  # type: ignore[return-value]
-    return _OTHER, 0, 0, 0
+    return _OTHER, call.what, call.module, call.number
 
 
-def _check_agreement(ranks: Ranks, what: str, received: list[list[int]], rejection: Exception | None) -> None:
+def _check_agreement(ranks: Ranks, phase: str, received: list[list[int]], rejection: Exception | None) -> None:
     """Raise if a rank rejects the call, or makes a different one."""
     if rejection is not None:
         raise rejection
     bad = [r for r, line in enumerate(received) if line[1] != _FINE]
     if bad:
-        _, status, position, value, bound = received[bad[0]][:_HEAD]
-        fact = f": ids[{position}] = {value} is not in [0, {bound})" if status == _BAD_ID else ""
-        raise _refused_error(ranks, bad, what, f"rejected its arguments{fact}; nothing was done")
-    others = [r for r, line in enumerate(received) if line[0] != received[ranks.rank][0]]
+        raise _refused_error(ranks, phase, {r: _rejected(ranks, received[r]) for r in bad}, "nothing was done")
+    own = received[ranks.rank]
+    others = [r for r, line in enumerate(received) if line[0] != own[0]]
     if others:
-        raise _refused_error(ranks, others, what, "makes another call, or calls a module with different options")
+        here = _describe_call(ranks, own)
+        calls = {r: _describe_call(ranks, received[r]) for r in others}
+        texts = {r: f"is in {c}" if c != here else f"is in {c} with different options" for r, c in calls.items()}
+        raise _refused_error(ranks, phase, texts, f"this rank, {ranks.names([ranks.rank])[0]}, is in {here}")
 
 
-def _refused_error(ranks: Ranks, bad: list[int], what: str, why: str) -> RankRefusedError:
-    names = ranks.names(bad)
-    phase = "sizes" if what == "exchange of sizes" else "calls"
-    return RankRefusedError(f"{what}: rank {', '.join(map(str, names))} {why}", phase, names)
+def _describe_call(ranks: Ranks, line: list[int]) -> str:
+    what, module, number = line[2:_HEAD]
+    name = next((r.module for r in _ALL_RANKS if r.group is ranks.group and r.number == module), "not created here")
+    call = f", call {number}" if _CALLS[what] in ("forward", "backward") else ""
+    return f"{_CALLS[what]} of module {module} ({name}{call})"
 
 
-def _check_same_options(received: list[list[int]], ranks: Ranks) -> None:
+def _rejected(ranks: Ranks, line: list[int]) -> str:
+    if line[1] == _BAD_ID:
+        position, value, bound = line[2:_HEAD]
+        return f"rejected its arguments: ids[{position}] = {value} is not in [0, {bound})"
+    return f"rejected {_describe_call(ranks, line)}, where it raised the error that says why"
+
+
+def _refused_error(ranks: Ranks, phase: str, texts: dict[int, str], end: str) -> RankRefusedError:
+    """Return an error with a text for each of some ranks; ranks with the same text are named together."""
+    names = dict(zip(texts, ranks.names(list(texts)), strict=True))
+    parts = [
+        f"rank {', '.join(str(names[r]) for r in texts if texts[r] == text)} {text}"
+        for text in dict.fromkeys(texts.values())
+    ]
+    return RankRefusedError("; ".join([*parts, end]), phase, list(names.values()))
+
+
+def _check_same_options(ranks: Ranks, received: list[list[int]]) -> None:
     """Raise if ranks differ in whether they need gradients, or in whether they have weights."""
-    own, what = received[ranks.rank], "exchange of sizes"
+    own = received[ranks.rank]
     for k in range(_HEAD, len(own), _EACH):
         others = [r for r, line in enumerate(received) if line[k] != own[k]]
         if others:
             ways = ("without", "with")
-            raise _refused_error(
-                ranks, others, what, f"looks up {ways[1 - own[k]]} gradients, this rank {ways[own[k]]} them"
-            )
+            text = f"looks up {ways[1 - own[k]]} gradients"
+            raise _refused_error(ranks, "sizes", dict.fromkeys(others, text), f"this rank {ways[own[k]]} them")
         if {line[k + 1] for line in received} >= {WEIGHTED, PLAIN}:
             plain = [r for r, line in enumerate(received) if line[k + 1] == PLAIN]
-            raise _refused_error(ranks, plain, what, "has no per_sample_weights, but other ranks have")
+            text = "has no per_sample_weights"
+            raise _refused_error(ranks, "sizes", dict.fromkeys(plain, text), "other ranks have")
 
 
 def _lookup_sizes(received: list[list[int]], first: int) -> LookupSizes:
@@ -540,25 +526,28 @@ def redistribute(ranks: Ranks, rows: Tensor, have: Part, want: Part) -> Tensor:
     """Return this rank's rows under the rule `want`; ranks store rows by `have`. All ranks call it together."""
     if have.is_like(want):
         return rows
-    _check_same_table(ranks, "to_dtensor or a checkpoint", rows, have, want)
-    targets, _ = want.locate(have.ids_of(ranks.rank, rows.device))
-    order = torch.argsort(targets, stable=True)
-    sources, _ = have.locate(want.ids_of(ranks.rank, rows.device))
-    positions = torch.argsort(sources, stable=True)  # each rank sends its rows in the order of their ids
-    out, back = (torch.bincount(x, minlength=ranks.size).tolist() for x in (targets, sources))
-    (received,) = PackedExchange(ranks, "rows", [Section(rows[order], out, back)]).wait()
-    result = torch.empty_like(received)
-    result[positions] = received
+    what = "to_dtensor or a checkpoint"
+    _check_same_table(ranks, what, rows, have, want)
+    with ranks.completing(what):
+        targets, _ = want.locate(have.ids_of(ranks.rank, rows.device))
+        order = torch.argsort(targets, stable=True)
+        sources, _ = have.locate(want.ids_of(ranks.rank, rows.device))
+        positions = torch.argsort(sources, stable=True)  # each rank sends its rows in the order of their ids
+        out, back = (torch.bincount(x, minlength=ranks.size).tolist() for x in (targets, sources))
+        (received,) = PackedExchange(ranks, "rows", [Section(rows[order], out, back)]).wait()
+        result = torch.empty_like(received)
+        result[positions] = received
     return result
 
 
 def gather_table(ranks: Ranks, rows: Tensor, have: Part) -> Tensor:
     """Return all rows of the table on every rank. All ranks call it together."""
     _check_same_table(ranks, "full_weight", rows, have, have)
-    out = [rows.shape[0]] * ranks.size
-    (found,) = PackedExchange(ranks, "rows", [Section(torch.cat([rows] * ranks.size), out, have.sizes)]).wait()
-    result = torch.empty_like(found)
-    result[torch.cat([have.ids_of(r, rows.device) for r in range(ranks.size)])] = found
+    with ranks.completing("full_weight"):
+        out = [rows.shape[0]] * ranks.size
+        (found,) = PackedExchange(ranks, "rows", [Section(torch.cat([rows] * ranks.size), out, have.sizes)]).wait()
+        result = torch.empty_like(found)
+        result[torch.cat([have.ids_of(r, rows.device) for r in range(ranks.size)])] = found
     return result
 
 
@@ -579,6 +568,4 @@ def _check_same_table(ranks: Ranks, what: str, rows: Tensor, have: Part, want: P
         check_storage(rows, "weight")
     except OpError as error:  # raised below, on all ranks
         rejection = error
-    check_same_call(
-        ranks, what, call_number(what, ranks.number, have.rows, have.strategy, want.strategy, kind), rejection
-    )
+    check_same_call(ranks, call_id(ranks, what, have.rows, have.strategy, want.strategy, kind), rejection)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,12 +21,12 @@ from ..fused import FusedWeight, defer, destination
 from ..row_gradient import keep_coalesced
 from ..saved_call import sparse_rows
 from .exchange import (
+    CallId,
     LookupSizes,
     PackedExchange,
     Ranks,
     Route,
     Section,
-    call_number,
     check_same_call,
     spread,
     starts_of,
@@ -142,7 +142,7 @@ class TableLookup(NamedTuple):
 class Exchange:
     """The exchanges of one call, forward and backward, and what its backward pass needs."""
 
-    def __init__(self, ranks: Ranks, call: int, options: Options, wanted: Sequence[TableLookup]) -> None:
+    def __init__(self, ranks: Ranks, call: CallId, options: Options, wanted: Sequence[TableLookup]) -> None:
         self.ranks, self.call, self.options, self.wanted = ranks, call, options, wanted
         self._requested: list[Tensor] = []
         self._pairs: PackedExchange | None = None
@@ -326,6 +326,19 @@ def _weights_gradient(w: TableLookup, y: Tensor, other: dict[str, Any], indices:
 # -- The autograd function --------------------------------------------------------------------------------------------
 
 
+def _named(name: str) -> Callable[[Any], Any]:
+    """Set the name that profiles and `grad_fn` show for an autograd function, and for its backward pass."""
+
+    def decorate(function: Any) -> Any:
+        function.__name__ = name
+        backward = function._backward_cls
+        backward.__name__ = backward.__qualname__ = f"{name}Backward"
+        return function
+
+    return decorate
+
+
+@_named("rowgrad::ShardedLookup")
 class _ShardedFunction(torch.autograd.Function):
     """From tables and per-sample weights to combined bags."""
 
@@ -336,7 +349,8 @@ class _ShardedFunction(torch.autograd.Function):
         # backward runs twice.
         read = [w.table for w in exchange.wanted if exchange.options.pooled and w.sizes.weights_gradient]
         ctx.save_for_backward(exchange.wanted[0].bags.indices, *read)
-        return tuple(exchange.forward())
+        with exchange.ranks.completing("forward"):
+            return tuple(exchange.forward())
 
     @staticmethod
     def backward(ctx: Any, *ys: Any) -> Any:
@@ -348,12 +362,13 @@ class _ShardedFunction(torch.autograd.Function):
         except Exception as error:
             rejection = error
         if exchange.needed():
-            check_same_call(exchange.ranks, "backward", call_number("backward", exchange.call), rejection)
+            check_same_call(exchange.ranks, exchange.call.of("backward"), rejection)
         elif rejection is not None:
             raise rejection
         count = len(exchange.wanted)
         wants = ctx.needs_input_grad[1 + count : 1 + 2 * count]
-        tables, samples = exchange.backward([y.contiguous() for y in ys], wants, to_step)
+        with exchange.ranks.completing("backward"):
+            tables, samples = exchange.backward([y.contiguous() for y in ys], wants, to_step)
         return None, *tables, *samples, None
 
 
