@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
 import threading
 from collections.abc import Callable
@@ -703,25 +702,6 @@ def test_fsdp(tmp_path: Any) -> None:
             rows(*bags()).sum().backward()
     finally:
         torch.distributed.destroy_process_group()
-
-
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
-@pytest.mark.filterwarnings("ignore")
-def test_ddp(tmp_path: Any) -> None:
-    """DDP rejects fused tables and averages their dense gradients like any other."""
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        module, _, ids, offsets = fresh()
-        wrapped = torch.nn.parallel.DistributedDataParallel(module)
-        with pytest.raises(rg.errors.OpError, match="DistributedDataParallel"):
-            wrapped(ids, offsets)
-        plain = rgt.nn.EmbeddingBag(ROWS, 9)
-        torch.nn.parallel.DistributedDataParallel(plain)(ids, offsets).sum().backward()
-        alone = torch.autograd.grad(plain(ids, offsets).sum(), plain.weight)[0]
-        assert torch.equal(plain.weight.grad, alone)
-    finally:
-        torch.distributed.destroy_process_group()
-        assert os.path.exists(tmp_path)
 
 
 def test_concurrent_backward_passes_lose_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,34 +302,39 @@ def test_export() -> None:
     assert torch.equal(program.module()(IDS), bag(IDS))
 
 
+@pytest.fixture(scope="module")
+def alone() -> Iterator[None]:
+    """A process group that contains only this process. It outlives all that uses it, or gloo's threads may block."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
 @pytest.mark.skipif(not dist.is_available(), reason="torch without distributed")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # dynamo's own
+@pytest.mark.usefixtures("alone")
 def test_distributed_data_parallel() -> None:
     """No compiled table keeps the gradient of its own rank; ddp_ranks.py trains fused ones."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        for options in ({"fused": True}, {"grad": "rows"}):
-            model = torch.nn.Sequential(rgt.nn.EmbeddingBag(ROWS, COLUMNS, **options), Head())
-            optimizer = rgt.optim.SGD(model.parameters(), lr=0.1)
-            if "fused" in options:
-                ddp = torch.nn.parallel.DistributedDataParallel(model)
-                with pytest.raises(rg.errors.OpError, match="before you wrap the model"):
-                    torch.compile(ddp, backend="aot_eager")(IDS)
-                torch._dynamo.reset()
-            rgt.replicate_rows(model)
-            compiled = torch.compile(torch.nn.parallel.DistributedDataParallel(model), backend="aot_eager")
-            if "fused" in options:
-                compiled(IDS).sum().backward()
-                assert model[0].weight.grad.indices().tolist() == [[1, 2, 3]]
-            else:
-                with pytest.raises(rg.errors.OpError, match="other than a rowgrad lookup"):
-                    compiled(IDS).sum().backward()
-            with torch.no_grad():
-                assert compiled(IDS).shape == (2, 1)
-            model[1].compile(fullgraph=True, backend="aot_eager")  # the part after the tables
-            model.zero_grad()
-            torch.nn.parallel.DistributedDataParallel(model)(IDS).sum().backward()
+    for options in ({"fused": True}, {"grad": "rows"}):
+        model = torch.nn.Sequential(rgt.nn.EmbeddingBag(ROWS, COLUMNS, **options), Head())
+        optimizer = rgt.optim.SGD(model.parameters(), lr=0.1)
+        if "fused" in options:
+            ddp = torch.nn.parallel.DistributedDataParallel(model)
+            with pytest.raises(rg.errors.OpError, match="before you wrap the model"):
+                torch.compile(ddp, backend="aot_eager")(IDS)
+            torch._dynamo.reset()
+        rgt.replicate_rows(model)
+        compiled = torch.compile(torch.nn.parallel.DistributedDataParallel(model), backend="aot_eager")
+        if "fused" in options:
+            compiled(IDS).sum().backward()
             assert model[0].weight.grad.indices().tolist() == [[1, 2, 3]]
-            optimizer.step()
-    finally:
-        dist.destroy_process_group()
+        else:
+            with pytest.raises(rg.errors.OpError, match="other than a rowgrad lookup"):
+                compiled(IDS).sum().backward()
+        with torch.no_grad():
+            assert compiled(IDS).shape == (2, 1)
+        model[1].compile(fullgraph=True, backend="aot_eager")  # the part after the tables
+        model.zero_grad()
+        torch.nn.parallel.DistributedDataParallel(model)(IDS).sum().backward()
+        assert model[0].weight.grad.indices().tolist() == [[1, 2, 3]]
+        optimizer.step()

@@ -168,7 +168,7 @@ def _check_same_tables(ranks: Ranks, tables: dict[str, Any]) -> None:
 def _broadcast(ranks: Ranks, table: Tensor) -> None:
     """Copy a table of rank 0 to all ranks, as bytes: some backends lack 16-bit floats."""
     data = table.detach().contiguous()
-    if data.numel():
+    if data.numel() and ranks.size > 1:
         dist.broadcast(data.view(-1).view(torch.uint8), ranks.names([0])[0], group=ranks.group)
         table.copy_(data)
 
