@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -354,7 +355,7 @@ def misuse(group: Any, rank: int, ranks: int) -> None:
     with ddp.no_sync():
         if rank == 0:
             loss = loss + ddp(batch(0, rank, False)).sum()
-        raised(rgt.sharded.RankRefusedError, loss.backward, "makes another call")
+        raised(rgt.sharded.RankRefusedError, loss.backward, "in backward of replicated tables of module")
     # fused without an optimizer, on one rank
     model, ddp, _ = wrapped(group, rank, combiner="sum", fused=True)
     optimizers = [] if rank == 1 else [rgt.optim.SGD(model.parameters(), lr=0.1)]
@@ -366,11 +367,11 @@ def misuse(group: Any, rank: int, ranks: int) -> None:
 def absent_rank(group: Any, rank: int, ranks: int) -> None:
     """A rank that does not run a backward pass is an error on the others, not a hang."""
     model = Model(combiner="sum", grad="rows")
-    rgt.replicate_rows(model, group, timeout=1.0)
+    rgt.replicate_rows(model, group)
     loss = model(batch(0, rank, False)).sum()
     if rank == 1:  # it waits at the barrier after the last check
         return
-    error = raised(rgt.sharded.RankLostError, loss.backward, "rank 1 does not answer")
+    error = raised(rgt.sharded.RankLostError, loss.backward, "rank 1 is running, but did not join this call")
     assert (error.phase, model.bag.weight.grad) == ("calls", None)
 
 
@@ -403,8 +404,9 @@ def run(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     rg.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
-    rgt.sharded.exchange.GRACE = 1.5
-    pair, three, other = dist.new_group([0, 1]), dist.new_group([0, 1, 2]), dist.new_group([0, 1])
+    rgt.sharded.liveness.GRACE, rgt.sharded.liveness.INTERVAL = 1.5, 0.2
+    pair, three = dist.new_group([0, 1]), dist.new_group([0, 1, 2])
+    other = dist.new_group([0, 1], timeout=timedelta(seconds=4))  # a busy rank is waited for as long
     for check in CHECKS:
         if rank < 2:
             attempt(check, pair, rank, 2)

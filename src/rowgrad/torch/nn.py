@@ -111,7 +111,7 @@ class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
         lookup_max_norm: Shrink longer rows for one lookup, as TensorFlow does; gradients pass through.
         fused: Let the step of a rowgrad optimizer sum the bags' gradient by row and update the rows in one pass, so
             that the rows' gradient is not stored. Results have the same bits; `weight.grad` is computed when it is
-            read. Not supported under DDP, torch.compile and torch.func; see docs/torch.md.
+            read. Not supported under torch.func and FSDP; see docs/torch.md.
 
     Raises:
         InvalidArgumentError: If options contradict each other. Where torch raises an AssertionError, a RuntimeError or

@@ -30,15 +30,15 @@ from .bags import Bags
 from .fused import FusedWeight, TableModule, defer_bags, gradient_of
 from .row_gradient import keep_coalesced
 from .sharded.exchange import (
+    TIMEOUT,
     PackedExchange,
-    RankRefusedError,
     Ranks,
     Section,
-    call_number,
+    call_id,
     check_same_call,
 )
+from .sharded.liveness import RankRefusedError
 
-_TIMEOUT = 1800.0  # that of torch.distributed: a rank may be late because it evaluates or saves
 _KINDS = tuple(COMBINERS.values())
 _FLOATS = (None, torch.float16, torch.bfloat16, torch.float32, torch.float64)  # dtypes of weights; None: no weights
 _UNKNOWN = len(_FLOATS)  # of a rank that has no ids
@@ -50,7 +50,7 @@ def replicate_rows(
     process_group: Any = None,
     *,
     tables: Iterable[Any] = (),
-    timeout: float = _TIMEOUT,
+    timeout: float = TIMEOUT,
 ) -> list[str]:
     """Reduce the row gradients of a model's tables over all ranks; call it before DistributedDataParallel wraps it.
 
@@ -65,7 +65,8 @@ def replicate_rows(
         model: The model that DistributedDataParallel will wrap.
         process_group: The group of DistributedDataParallel; by default all processes.
         tables: Parameters of the model that `rowgrad.torch.functional.embedding_bag` looks up with `grad="rows"`.
-        timeout: Seconds to wait for other ranks.
+        timeout: Seconds without a sign of life after which a rank counts as lost; a busy rank is waited for as long as
+            the process group's own timeout.
 
     Returns:
         The names of the tables.
@@ -94,7 +95,7 @@ def replicate_rows(
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError("call torch.distributed.init_process_group before replicate_rows")
     found = _find_tables(model, list(tables))
-    ranks = Ranks(process_group, None, timeout)
+    ranks = Ranks(process_group, None, timeout, "replicate_rows")
     _check_same_tables(ranks, found)
     for table in found.values():
         _broadcast(ranks, table)
@@ -408,8 +409,8 @@ class _BackwardPass:
             key = part.table, numbers[part.forward], part.call
             own[*key, -times[key]] = part  # a nested backward pass may repeat a lookup's
             times[key] += 1
-        call = call_number("replicated backward", ranks.number, names, len(numbers))
-        counts = check_same_call(ranks, "backward of replicated tables", call, rejection, len(own))
+        call = call_id(ranks, "backward of replicated tables", names, len(numbers))
+        counts = check_same_call(ranks, call, rejection, len(own))
         lines = [[*key, *_facts(part)] for key, part in own.items()]
         sent = torch.tensor(lines * ranks.size, dtype=torch.int64).reshape(-1, 8).to(ranks.device)
         section = Section(sent, [len(own)] * ranks.size, counts)

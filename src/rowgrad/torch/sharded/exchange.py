@@ -391,6 +391,7 @@ _CALLS = (
     "checkpoint.save after its rows",
     "checkpoint.load",
     "checkpoint.load after its metadata",
+    "backward of replicated tables",
 )
 
 
