@@ -10,8 +10,11 @@
 namespace rowgrad {
 namespace {
 
-// Prefetch distance in ids: tables are larger than caches.
-constexpr std::int64_t kAhead = 16;
+// Prefetch distance in ids: tables are larger than caches. Short rows need more of them in flight to hide the latency of
+// memory; 8 KiB fit any L1 cache.
+constexpr std::int64_t prefetch_distance(std::int64_t row_bytes) {
+  return row_bytes <= 128 ? 64 : row_bytes <= 256 ? 32 : 16;
+}
 constexpr std::int64_t kNear = 1 << 20;  // bytes of a table that is in the cache anyway: do not prefetch
 
 template <std::int64_t bytes>
@@ -147,12 +150,12 @@ template <class Rows, class Terms, class Row>
 template <class T, class Terms>
 [[gnu::noinline]] void accumulate_row(T* out, const T* grad, std::int64_t cols, std::int64_t stride, const Terms terms,
                                       std::int64_t n, std::int64_t beyond, Order order) {
-  const std::int64_t limit = n + beyond - kAhead;
+  const std::int64_t ahead = prefetch_distance(cols * std::int64_t(sizeof(T))), limit = n + beyond - ahead;
   for_blocks<T>(cols, [&]<int N, int K>(std::int64_t c0) {
     using Rows = Block<T, N, K>;
     auto row_of = [&](std::int64_t j) {
       if (j < limit)
-        prefetch<Rows::columns * std::int64_t(sizeof(T))>(grad + terms.row(j + kAhead) * stride + c0);
+        prefetch<Rows::columns * std::int64_t(sizeof(T))>(grad + terms.row(j + ahead) * stride + c0);
       return grad + terms.row(j) * stride + c0;
     };
     if (is_blocked(order) && n > kRun) return sum_in_runs<Rows>(n, terms, row_of).store(out + c0);

@@ -33,12 +33,12 @@ template <class T, class I>
 [[gnu::noinline]] void reduce_bag(T* out, const T* data, std::int64_t cols, const I* ids, std::int64_t n,
                                   std::int64_t beyond, Reduction kind) {
   using A = Accumulator<T>;
-  const std::int64_t limit = n + beyond - kAhead;
+  const std::int64_t ahead = prefetch_distance(cols * std::int64_t(sizeof(T))), limit = n + beyond - ahead;
   for_blocks<T>(cols, [&]<int N, int K>(std::int64_t c0) {
     using Rows = Block<T, N, K>;
     auto row = [&](std::int64_t j) {
       if (j < limit)
-        prefetch<Rows::columns * std::int64_t(sizeof(T))>(data + std::int64_t(ids[j + kAhead]) * cols + c0);
+        prefetch<Rows::columns * std::int64_t(sizeof(T))>(data + std::int64_t(ids[j + ahead]) * cols + c0);
       return data + std::int64_t(ids[j]) * cols + c0;
     };
     Rows total, block;
@@ -66,7 +66,8 @@ inline void reduce_or_copy(T* out, const T* data, std::int64_t cols, const I* id
                            Reduction kind) {
   if (n > 1) return reduce_bag(out, data, cols, ids, n, beyond, kind);
   // One id: copy the bits, so that nothing is rounded or flushed.
-  if (beyond > kAhead) prefetch<256>(data + std::int64_t(ids[kAhead]) * cols);
+  const std::int64_t ahead = prefetch_distance(cols * std::int64_t(sizeof(T)));
+  if (beyond > ahead) prefetch<256>(data + std::int64_t(ids[ahead]) * cols);
   if (cols > 0) __builtin_memcpy(out, data + std::int64_t(ids[0]) * cols, std::size_t(cols) * sizeof(T));
 }
 
@@ -186,14 +187,15 @@ template <class T, class I>
 [[gnu::noinline]] void reduce_weighted_bag(T* out, const T* data, std::int64_t cols, const I* ids,
                                            const Accumulator<T>* weights, std::int64_t n, std::int64_t beyond,
                                            const Accumulator<T>* total) {
-  const std::int64_t limit = n + beyond - kAhead, packet = kPacket<Accumulator<T>>;
+  const std::int64_t ahead = prefetch_distance(cols * std::int64_t(sizeof(T)));
+  const std::int64_t limit = n + beyond - ahead, packet = kPacket<Accumulator<T>>;
   const std::int64_t packed = n >= 16 ? cols / packet * packet : 0;
   auto columns = [&](std::int64_t from, std::int64_t width, std::int64_t lanes) {
     for_blocks<T>(width, [&]<int N, int K>(std::int64_t c) {
       using Rows = Block<T, N, K>;
       const T* base = data + from + c;
       auto add = [&](Rows& sum, std::int64_t j) {
-        if (j < limit) prefetch<Rows::columns * std::int64_t(sizeof(T))>(base + std::int64_t(ids[j + kAhead]) * cols);
+        if (j < limit) prefetch<Rows::columns * std::int64_t(sizeof(T))>(base + std::int64_t(ids[j + ahead]) * cols);
         sum.add_scaled(base + std::int64_t(ids[j]) * cols, weights[j]);
       };
       Rows sum;
@@ -287,6 +289,25 @@ unsigned scan(const IdList& ids, std::int64_t bound, const IdList& segments, std
   return found;
 }
 
+bool narrow(const IdList& ids, std::int64_t begin, std::int64_t end, std::int64_t bound, std::uint32_t* out) {
+  constexpr std::int64_t chunk = 2048;  // stays in the L1 cache
+  return with_type(ids, [&]<class I>(const I* id) {
+    using U = std::make_unsigned_t<I>;
+    U high = 0;
+    std::uint32_t most = 0;
+    for (std::int64_t i = begin; i < end; i += chunk, out += chunk) {
+      const std::int64_t n = end - i < chunk ? end - i : chunk;
+      for (std::int64_t k = 0; k < n; ++k) {
+        const U value = U(id[i + k]);
+        if constexpr (sizeof(U) == 8) high |= value >> 32;
+        out[k] = std::uint32_t(value);
+      }
+      for (std::int64_t k = 0; k < n; ++k) most = out[k] > most ? out[k] : most;
+    }
+    return begin == end || (high == 0 && std::int64_t(most) < bound);
+  });
+}
+
 template <class T>
 Accumulator<T> dot(const T* a, const T* b, std::int64_t cols) {
   using A = Accumulator<T>;
@@ -333,7 +354,7 @@ void fill(GradOps<T>& ops) {
 #define ROWGRAD_JOIN(a, b) ROWGRAD_JOIN_(a, b)
 
 void ROWGRAD_JOIN(fill_rows_, ROWGRAD_LEVEL)(RowTable& table) {
-  table.scan = {scan, count_runs};
+  table.scan = {narrow, scan, count_runs};
   std::apply([](auto&... ops) { (fill(ops), ...); }, table.sum);
   std::apply([](auto&... ops) { (fill(ops), ...); }, table.segment_sum);
   std::apply([](auto&... ops) { (fill(ops), ...); }, table.grad);

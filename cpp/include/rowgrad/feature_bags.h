@@ -372,8 +372,7 @@ class FeatureBatch {
       for (std::int64_t b = 0; b < bags_; ++b) start[b] = P(first + b * in.offsets.size);
     }
     if (!good) return false;
-    typed(in.ids, [&](auto* id) { good = copy_ids(id + begin, n, table.rows, rows_.data() + first); });
-    if (!good) return false;
+    if (!scan_ops().narrow(in.ids, begin, begin + n, table.rows, rows_.data() + first)) return false;
     if (in.weights)
       visit(Floats{}, in.weights_dtype, [&]<class W>(std::type_identity<W>) {
         const W* from = static_cast<const W*>(in.weights) + begin;
@@ -398,25 +397,6 @@ class FeatureBatch {
       fn(static_cast<const std::int64_t*>(list.data));
     else
       fn(static_cast<const std::int32_t*>(list.data));
-  }
-
-  // Returns whether all ids are in [0, bound). Bounds are checked on the copy: another thread may change the ids.
-  template <class I>
-  static bool copy_ids(const I* ids, std::int64_t n, std::int64_t bound, P* out) {
-    using U = std::make_unsigned_t<I>;
-    constexpr std::int64_t chunk = 2048;  // stays in the L1 cache
-    U high = 0;
-    P most = 0;
-    for (std::int64_t begin = 0; begin < n; begin += chunk) {
-      const std::int64_t end = std::min(begin + chunk, n);
-      for (std::int64_t i = begin; i < end; ++i) {
-        const U id = U(ids[i]);
-        if constexpr (sizeof(U) == 8) high |= id >> 32;
-        out[i] = P(id);
-      }
-      for (std::int64_t i = begin; i < end; ++i) most = out[i] > most ? out[i] : most;
-    }
-    return n == 0 || (high == 0 && std::int64_t(most) < bound);
   }
 
   template <class W, class A>

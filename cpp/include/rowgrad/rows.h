@@ -165,6 +165,9 @@ struct NarrowTable {
 enum ScanFlags : unsigned { kOutOfRange = 1, kDecreases = 2 };
 
 struct ScanOps {
+  // out[i - begin] = the low 32 bits of ids[i], for i in [begin, end); returns whether all ids are in [0, bound). Only
+  // what is stored is compared with `bound`, which is at most 2³¹: another thread may change the ids.
+  bool (*narrow)(const IdList& ids, std::int64_t begin, std::int64_t end, std::int64_t bound, std::uint32_t* out);
   // Flags ids outside [0, bound) in either list, and segments smaller than the previous one.
   unsigned (*scan)(const IdList& ids, std::int64_t bound, const IdList& segments, std::int64_t segment_bound,
                    std::int64_t begin, std::int64_t end);
