@@ -128,8 +128,8 @@ class Ranges {
 };
 
 // Steps tables with their row-sparse gradients. `steps` has, for each: rows, columns, the step (step_of), address of the
-// ids, address of the gradient's rows, their number. Returns "" or why nothing was done.
-std::string apply_rows_of(int dtype, const Numbers& steps) {
+// ids, address of the gradient's rows, their number. Returns "" or why nothing was done. `only_check`: validate only.
+std::string apply_rows_of(int dtype, const Numbers& steps, bool only_check) {
   constexpr std::size_t fields = 2 + kStepFields + 3;
   if (steps.size() % fields) throw std::invalid_argument("steps");
   std::vector<TableUpdate> list;
@@ -149,7 +149,7 @@ std::string apply_rows_of(int dtype, const Numbers& steps) {
   bool valid = true;
   const bool done = ran([&] {
     valid = first_invalid(list, gradients) < 0;
-    if (valid)
+    if (valid && !only_check)
       visit(Floats{}, DType(dtype), [&]<class T>(std::type_identity<T>) { apply_rows<T>(list, gradients); });
   });
   return !valid ? "ids" : done ? "" : "memory";
@@ -293,7 +293,7 @@ int feature_objects_alive() { return alive.load(); }
 void bind_feature_bags(nb::module_& m) {
   nb::class_<Layout>(m, "FeatureLayout");
   m.def("feature_layout", &make_layout, nb::arg("dtype"), nb::arg("tables"), nb::arg("features"));
-  m.def("apply_rows", &apply_rows_of, nb::arg("dtype"), nb::arg("steps"));
+  m.def("apply_rows", &apply_rows_of, nb::arg("dtype"), nb::arg("steps"), nb::arg("only_check"));
   nb::class_<Batch>(m, "FeatureBatch")
       .def(nb::init<std::shared_ptr<Layout>, std::int64_t>(), nb::arg("layout"), nb::arg("bags"))
       .def("forward", &Batch::forward, nb::arg("inputs"), nb::arg("joined"), nb::arg("partial"),

@@ -69,7 +69,7 @@ class FeatureLayout: ...
 def feature_layout(dtype: int, tables: Sequence[Sequence[int]], features: Sequence[int]) -> FeatureLayout:
     """Describe tables by rows, columns, padding (-1: none) and combiner, and features by the number of their table."""
 
-def apply_rows(dtype: int, steps: Sequence[int]) -> str:
+def apply_rows(dtype: int, steps: Sequence[int], only_check: bool) -> str:
     """Step tables with row-sparse gradients; return "", or "overlap", "ids" or "memory" if nothing was done."""
 
 class FeatureBatch:

@@ -27,7 +27,7 @@ from torch.nn import Parameter
 
 from .._catalog.enums import COMBINERS, Order, Reduction, Rounding
 from .._catalog.rules import RULES, check_range, slot_dtype
-from .._core import FeatureBatch, dtypes, feature_layout
+from .._core import FeatureBatch, apply_rows, dtypes, feature_layout
 from ..errors import make_error
 from ..raw_ops import OPS
 from .bag_lookup import REPLICAS, is_in_ddp
@@ -624,6 +624,99 @@ def _fit(found: TensorList, prepared: Prepared, tables: Sequence[int], spec: Any
     for slot in spec.slots:
         expected += [shape[:1] for shape in shapes] if slot.per_row else shapes
     return found.shapes == expected and all(d == dtype for d in found.dtypes[count:])
+
+
+class JointRowStep:
+    """A step of several tables of one dtype with their row-sparse gradients: one kernel call."""
+
+    __slots__ = ("_arrays", "_dtype", "_gradients", "_steps", "params", "states")
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self.params: list[Tensor] = []
+        self.states: list[dict[str, Any]] = []
+        self._steps: list[int] = []
+        self._gradients: list[Tensor] = []  # keeps them alive
+        self._arrays: list[Any] = []
+
+    def add(self, rule: str, param: Tensor, state: dict[str, Any], grad: Tensor, numbers: tuple[Any, ...]) -> bool:
+        """Add a table; return False if it has to step by itself."""
+        ids, rows, shape, spec = grad._indices(), grad._values(), param.shape, RULES[rule]
+        if ids.dtype is not torch.int64 or rows.dtype is not self._dtype or rows.shape[1:] != shape[1:]:
+            return False
+        slots = [0, 0]
+        for k, slot in enumerate(spec.slots):
+            tensor = state[slot.name]
+            if type(tensor) is not Tensor or tensor.dtype is not _SLOT_DTYPE[self._dtype] or not is_readable(tensor):
+                return False
+            if tensor.shape != (shape[:1] if slot.per_row else shape):
+                return False
+            slots[k] = tensor.data_ptr()
+        if not (is_readable(param) and is_readable(ids) and is_readable(rows)):
+            return False
+        array, lazy, random, seed, at = numbers
+        self._steps += (
+            *shape, param.data_ptr(), *slots, spec.number, lazy, random, seed, state["step"] + 1, at, ids.data_ptr(),
+            rows.data_ptr(), rows.shape[0],
+        )  # fmt: skip
+        self.params.append(param)
+        self.states.append(state)
+        self._gradients += (ids, rows)
+        self._arrays.append(array)
+        return True
+
+    def is_valid(self) -> bool:
+        """Return whether ids ascend and are in range, and no memory overlaps; the tables are not changed."""
+        return apply_rows(_CODE[self._dtype], self._steps, True) == ""
+
+    def run(self) -> None:
+        """Update the tables."""
+        if apply_rows(_CODE[self._dtype], self._steps, False):
+            raise make_error("out_of_memory_between")
+        increment_version(self.params)  # so that autograd rejects tensors it saved before
+        for state in self.states:
+            state["step"] += 1
+
+
+def joint_row_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointRowStep], set[int]]:
+    """Return joint steps of the tables with row-sparse gradients, and the ids of these parameters."""
+    joint: dict[torch.dtype, JointRowStep] = {}
+    index, states = -1, optimizer.state
+    with DisableTorchFunctionSubclass():  # gradients are of a subclass
+        for group in optimizer.param_groups:
+            numbers: dict[Any, Any] = {}
+            is_plain = group["maximize"] is False and group["capturable"] is False
+            for param in group["params"]:
+                index += 1
+                if not is_plain or type(param) is not Parameter:
+                    continue
+                grad = param.grad
+                if (
+                    grad is None
+                    or not grad.is_sparse
+                    or not grad.is_cpu
+                    or param.ndim != 2
+                    or grad.shape != param.shape
+                ):
+                    continue
+                dtype = param.dtype
+                if dtype not in _FLOATS or not grad.is_coalesced() or grad.sparse_dim() != 1:
+                    continue
+                state = states[param]
+                if "step" not in state:
+                    optimizer._next_step(group, param, index)  # creates the state
+                count = state["step"]
+                if type(count) is not int:
+                    continue
+                found = numbers.get((count, dtype))
+                if found is None:
+                    found = numbers[count, dtype] = _numbers(optimizer, group, param, index, dtype, cache)
+                if found[2]:
+                    found = (*found[:3], (group["seed"] + index) % 2**63, found[4])
+                joint.setdefault(dtype, JointRowStep(dtype)).add(optimizer.rule, param, state, grad, found)
+    # A single table gains nothing, and tables with an error raise in their own steps.
+    steps = [own for own in joint.values() if len(own.params) > 1 and own.is_valid()]
+    return steps, {id(param) for own in steps for param in own.params}
 
 
 def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep], set[int]]:
