@@ -178,6 +178,24 @@ def pages() -> Iterator[str]:
     yield f"  dragged at {frames:.0f} frames a second, and its run is answered in {answer:.0f} ms."
 
 
+def click_tables() -> Iterator[str]:
+    """Yield the times of the embeddings of a click model: every variant, batch and number of threads."""
+    columns = ("fused", "fused, ids by feature", "rows", "FBGEMM", "torch")
+    yield "| threads, ids, examples | " + " | ".join(columns) + " | FBGEMM / fused |"
+    yield "|---|" + "---|" * (len(columns) + 1)
+    for threads in (1, 2):
+        for case in load(f"click_tables_{threads}")["cases"]:
+            times = {name: case["times"][name]["min"] for name in columns}
+            ratio = times["FBGEMM"][3] / times["fused"][3]
+            cells = [" + ".join(f"{x:,.0f}" for x in times[n][:3] if x) + f" = {times[n][3]:,.0f}" for n in columns]
+            shown = f"{ratio:.2f}" if ratio >= 1 else f"**{ratio:.2f}**"
+            yield f"| {threads}, {case['ids']}, {case['examples']:,} | " + " | ".join(cells) + f" | {shown} |"
+    facts = load("click_tables_1")["facts"]
+    yield ""
+    versions = f"torch {facts['torch']}, FBGEMM {facts['FBGEMM']}"
+    yield f"`bench/results/click_tables_1.json` and `click_tables_2.json`: {versions}, {facts['date']}."
+
+
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "six cases": lambda: summary("six_cases"),
     "cases": lambda: cases("six_cases"),
@@ -186,6 +204,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "dtypes measured": lambda: summary("dtypes"),
     "tiny": lambda: summary("tiny"),
     "torch steps": lambda: summary("torch_steps"),
+    "click tables": click_tables,
     "jax jit": lambda: summary("jax_jit"),
     "losses": losses,
     "gpu": gpu,

@@ -266,7 +266,7 @@ def test_traced_calls_use_the_order_of_the_device(place: str, attrs: tuple[str, 
     with FakeTensorMode(), RecordedOps() as recorded:
         grad, ids = torch.empty(4, 3, device=place), torch.empty(9, dtype=torch.int64, device=place)
         rg.raw_ops.SparseSegmentSumGrad(grad, ids, ids, 7)
-        for table in (autograd.TABLE, autograd._LIBRARY_TABLE):  # the tables that backward passes call
+        for table in (autograd.TABLE, autograd.LIBRARY_TABLE):  # the tables that backward passes call
             table["SparseSegmentSumGrad"](grad, ids, ids, 7)
             table["WeightedSparseSegmentSumGrad"](grad, ids, ids, grad.new_empty(9), 7, accumulate="T")
     orders = [attributes[-1:] for name, attributes in recorded.calls if name == "SparseSegmentSumGrad"]

@@ -426,7 +426,7 @@ def test_dense_ops_carry_tangents(op: Op, way: dict[str, Any]) -> None:
 
 
 MODULES: list[dict[str, Any]] = [
-    {}, {"combiner": "sum"}, {"combiner": "sqrtn"}, {"padding_idx": 2}, {"default_id": 3}, {"max_norm": 1.0},
+    {}, {"combiner": "sum"}, {"combiner": "sqrtn"}, {"padding_idx": 2}, {"default_id": 3}, {"lookup_max_norm": 1.0},
 ]  # fmt: skip
 
 

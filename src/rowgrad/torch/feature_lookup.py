@@ -75,19 +75,23 @@ class TensorList:
     def is_in_place(self, tensors: Sequence[Tensor]) -> bool:
         """Return whether these are the same tensors, in the same memory, of which none was given back."""
         with DisableTorchFunctionSubclass():  # twice as fast for fused tables, which are a subclass
-            return (
-                list(map(id, tensors)) == self._ids
-                and [t.data_ptr() for t in tensors] == self.addresses
-                and [t.untyped_storage().nbytes() for t in tensors] == self.sizes
-            )
+            return self._is_in_place(tensors)
 
     def is_valid(self, tensors: Sequence[Tensor]) -> bool:
         """Return whether nothing that was validated has changed."""
+        with DisableTorchFunctionSubclass():
+            return (
+                self._is_in_place(tensors)
+                and [t.shape for t in tensors] == self.shapes
+                and False not in [t.is_contiguous() for t in tensors]
+                and [t.dtype for t in tensors] == self.dtypes
+            )
+
+    def _is_in_place(self, tensors: Sequence[Tensor]) -> bool:
         return (
-            self.is_in_place(tensors)
-            and [t.shape for t in tensors] == self.shapes
-            and False not in [t.is_contiguous() for t in tensors]
-            and [t.dtype for t in tensors] == self.dtypes
+            list(map(id, tensors)) == self._ids
+            and [t.data_ptr() for t in tensors] == self.addresses
+            and [t.untyped_storage().nbytes() for t in tensors] == self.sizes
         )
 
 

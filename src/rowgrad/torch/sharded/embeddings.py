@@ -53,6 +53,11 @@ class RowShardedEmbeddings(ShardedModule):
     ) -> None:
         super().__init__(strategy, process_group, device_mesh, mode, wire_dtype, grad, fused, order, timeout)
         check_tables(tables)
+        for table in tables:
+            for option in ("padding_idx", "initializer", "dtype"):
+                if getattr(table, option) is not None:
+                    argument = f"{option} of table {table.name!r}"
+                    raise make_error("bags_unfit", argument=argument, value="a value", bound="None for sharded tables")
         self.tables, self.output, self.include_last_offset = tuple(tables), output, include_last_offset
         self._groups = group_tables(tables)
         if output not in ("features", "stacked") or (output == "stacked" and len(self._groups) > 1):
