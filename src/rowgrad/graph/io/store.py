@@ -92,17 +92,17 @@ def load(path: str | os.PathLike[str], *, follow_links: bool = False) -> Page | 
     'net'
     """
     real = Path(os.path.realpath(path))
-    raw = _bytes(real)
+    stamp, raw = _stamp(real), _bytes(real)
     for _ in range(_TRIES):
         try:
             return decode(parse_bytes(raw), partial(arrays.decode, folder=arrays.Folder(folder_of(real), follow_links)))
         except PageError as error:
             # Another process may have saved meanwhile, and deleted the old page's arrays.
-            newer = _bytes(real)
-            if newer == raw:
+            later, newer = _stamp(real), _bytes(real)
+            if (later, newer) == (stamp, raw):  # the same bytes may have been saved twice, with others in between
                 error.add_note(f"in {os.fspath(path)}")
                 raise
-            raw = newer
+            stamp, raw = later, newer
     raise PageError(str(path), "the file is written faster than it can be read")
 
 
@@ -163,6 +163,15 @@ def replace(path: str | os.PathLike[str], text: bytes, named: Container[str], pu
 def folder_of(path: Path) -> Path:
     """Return the folder of a page's large arrays."""
     return path.with_name(path.name + ".arrays")
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes whenever a file is replaced; None if there is no file."""
+    try:
+        facts = os.stat(path)
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns
 
 
 def _bytes(path: Path) -> bytes:
