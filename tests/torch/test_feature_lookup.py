@@ -224,6 +224,25 @@ def test_overwritten_gradients_and_resized_storages_raise() -> None:
         small(include_last_offset=True)({"a": (short, T([0, 4])), "b": (T([1]), T([0, 1]))})
 
 
+def test_gradients_of_every_layout() -> None:
+    dense = torch.randn(2, 2)
+    short = torch.ones(2, 2)
+    short.untyped_storage().resize_(4)
+    for fused in (False, True):
+        expected = None
+        for grad in (dense, dense.t().contiguous().t(), torch.stack([dense, dense], 1)[:, 1], dense.to_sparse()):
+            module = small(fused=fused)
+            optimizer = rgt.optim.SGD(module.parameters(), lr=1.0)
+            module(IDS)["b"].backward(grad)
+            optimizer.step()
+            found = module.weight("b").detach()
+            expected = found if expected is None else expected
+            assert torch.equal(found, expected)
+        module(IDS)["b"].sum()
+        with pytest.raises(rg.errors.OpError, match="grad"):
+            module(IDS)["b"].backward(short)
+
+
 def test_tied_tables_step_one_after_the_other() -> None:
     """Tables that share memory are not stepped in one call."""
     module = small(fused=True)

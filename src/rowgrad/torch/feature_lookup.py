@@ -41,7 +41,7 @@ from .fused import (
     stored_grad,
 )
 from .saved_call import sparse_rows
-from .tensors import DTYPE, new_tensor
+from .tensors import DTYPE, check_storage, new_tensor
 
 _CODE = {DTYPE[name]: code for code, name in enumerate(dtypes()) if name in DTYPE}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -194,13 +194,17 @@ def is_readable(tensor: Tensor) -> bool:
     return address % tensor.element_size() == 0 and address + tensor.nbytes <= storage.data_ptr() + storage.nbytes()
 
 
-def is_in_storage(tensor: Tensor) -> bool:
-    """Return whether a gradient can be read in place: aligned, not negated, and within its storage.
-
-    torch copies it otherwise, and reads beyond the end of a storage that was resized; such gradients do not exist in
-    practice, because autograd computes them.
-    """
-    return not tensor.is_neg() and tensor.data_ptr() % tensor.element_size() == 0
+def _readable_gradient(y: Tensor) -> Tensor:
+    """Return a gradient whose columns are contiguous; rows may have any distance. Raise if its storage was resized."""
+    strides = y.stride()
+    if strides[-1] != 1 or y.is_neg() or y.data_ptr() % y.element_size():
+        check_storage(y, "grad")
+        return y.resolve_neg().clone(memory_format=torch.contiguous_format)
+    if y.numel():
+        last = y.storage_offset() + sum([(n - 1) * step for n, step in zip(y.shape, strides, strict=True)])
+        if (last + 1) * y.element_size() > y.untyped_storage().nbytes():
+            check_storage(y, "grad")
+    return y
 
 
 def _addresses(batch: Batch) -> list[int] | None:
@@ -340,6 +344,8 @@ class _Lookup(_SingleLevelFunction):
         call: _Call = ctx.call
         count = len(call.table_set.facts)
         needs = ctx.needs_input_grad[1:]
+        if True in [y is not None and y.layout is not torch.strided for y in ys]:
+            ys = tuple(y if y is None else y.to_dense() for y in ys)
         tables = _table_gradients(ctx, call, needs[:count], ys)
         weights: Sequence[Any] = [None] * (len(needs) - count)
         if True in needs[count:]:
@@ -369,7 +375,10 @@ def _table_gradients(ctx: Any, call: _Call, needs: Sequence[bool], ys: Sequence[
         targets = destinations(ctx, [(t, ctx.tables[t]) for t in wanted])
         deferred = [t for t in wanted if targets[t] == "step"]
         wanted = [t for t in wanted if targets[t] == "autograd"]
-    if wanted and (torch.is_grad_enabled() or not all(_is_plain_gradient(y) for y in ys)):
+    is_plain = all(_is_plain_gradient(y) for y in ys)
+    if not is_plain:
+        wanted, deferred = sorted(wanted + deferred), []
+    if wanted and (torch.is_grad_enabled() or not is_plain):
         features, parts = _saved_features(ctx, call), _by_feature(call, ys)
         for t in wanted:
             found[t] = _op_gradient(call, t, features, parts)
@@ -487,8 +496,7 @@ class BagGradients:
         if call.stacked:
             y = ys[0]
             assert y is not None
-            if y.stride(2) != 1 or not is_in_storage(y):
-                y = y.clone(memory_format=torch.contiguous_format)
+            y = _readable_gradient(y)
             rows, step = y.stride()[:2]
             address, step = y.data_ptr(), step * y.element_size()
             for f in range(len(call.table_set.features)):
@@ -502,8 +510,7 @@ class BagGradients:
                 if y is None:
                     self.at += (0, 0)
                 else:
-                    if y.stride(1) != 1 or not is_in_storage(y):
-                        y = y.clone(memory_format=torch.contiguous_format)
+                    y = _readable_gradient(y)
                     self.at += (y.data_ptr(), y.stride(0))
                 self.ys.append(y)
         self.versions = [0 if y is None else y._version for y in self.ys]
