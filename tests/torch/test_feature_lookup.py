@@ -273,6 +273,18 @@ def test_row_gradients_of_many_tables_step_like_each_alone() -> None:
     assert all(torch.equal(p, b) for p, b in zip(together.parameters(), before, strict=True))
 
 
+def test_row_gradients_can_be_clipped_beside_hooks_of_the_user() -> None:
+    module, seen = small(), []
+    module.weight("a").register_post_accumulate_grad_hook(lambda weight: seen.append(weight.grad.is_sparse))
+    for _ in range(2):
+        module.zero_grad()
+        sum(o.sum() for o in module(IDS).values()).backward()
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        assert all(type(p.grad) is rgt.RowGradient and p.grad.is_coalesced() for p in module.parameters())
+    assert seen == [True, True]
+    assert len(module.weight("a")._post_accumulate_grad_hooks) == 2
+
+
 def test_two_threads_may_run_one_backward_pass_each() -> None:
     module = small()
     faults: list[BaseException] = []

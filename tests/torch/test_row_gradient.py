@@ -350,7 +350,7 @@ def test_files(kind: str) -> None:
 
 @pytest.mark.parametrize("coalesced", [False, True])
 def test_invalid_files(coalesced: bool) -> None:
-    """torch validates loaded sparse tensors if it is told to; a step of rowgrad's optimizers always does."""
+    """torch validates loaded sparse tensors if its checks are on; a step of rowgrad's optimizers always does."""
     file = io.BytesIO()
     torch.save(sparse_rows(VALUES.clone(), IDS + 10, 6, unique=coalesced), file)
     file.seek(0)

@@ -107,6 +107,7 @@ class FeatureBatch {
       begins[static_cast<std::size_t>(f)] = begin;
       first_[static_cast<std::size_t>(f) + 1] = first_[static_cast<std::size_t>(f)] + end - begin;
     }
+    if (first_.back() > kMost) return false;  // another thread changed shared offsets meanwhile
     rows_ = Scratch<P>(first_.back());
     starts_ = Scratch<P>(features * (bags_ + 1));
     weighted_ = std::any_of(inputs.begin(), inputs.end(), [](const FeatureInput& in) { return in.weights; });
@@ -279,7 +280,6 @@ class FeatureBatch {
     Scratch<T> gathered;
     Scratch<A> scales;
     const FeatureBatch* batch;
-    std::int64_t first_total = 0;
     Scratch<A> totals;
 
     Source(const FeatureBatch& b, std::int64_t table, std::span<const StridedRows<const T>> gradients) : batch(&b) {

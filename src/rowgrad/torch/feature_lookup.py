@@ -1,8 +1,8 @@
-"""Look up the bags of many features in one kernel call, and step many fused tables in one call; CPU only.
+"""Look up the bags of many features in one kernel call, and step many tables in one call; CPU only.
 
-`Embeddings` and `EmbeddingBag` use it for plain tensors. Everything else (other devices, tracing, torch.func, invalid
-arguments, derivatives of gradients) goes to the ops, which return the same bits and raise the errors. So functions here
-return None where they cannot do the job, and never raise for an argument of the user.
+`Embeddings` uses it for plain tensors, and optimizers for the steps of its tables. Everything else (other devices,
+tracing, torch.func, invalid arguments, derivatives of gradients) goes to the ops, which return the same bits and raise
+the errors. So lookups here return None where they cannot do the job, and do not raise for an argument of the user.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TensorList:
         self.dtypes = [t.dtype for t in tensors]
 
     def is_in_place(self, tensors: Sequence[Tensor]) -> bool:
-        """Return whether these are the same tensors, in the same memory, of which none was given back."""
+        """Return whether these are the same tensors, in the same memory, and no storage was resized."""
         with DisableTorchFunctionSubclass():  # twice as fast for fused tables, which are a subclass
             return self._is_in_place(tensors)
 
@@ -218,7 +218,7 @@ def _addresses(batch: Batch) -> list[int] | None:
         if weights is not None:
             if weights.shape != ids.shape or weights.dtype not in _FLOATS or not is_readable(weights):
                 return None
-            weights_at = weights.data_ptr() or 1, _CODE[weights.dtype]  # 0 would mean that there are none
+            weights_at = weights.data_ptr() or 1, _CODE[weights.dtype]  # 0 means: without weights
         own = ids.data_ptr(), ids.nbytes // width, width
         if offsets is None:
             numbers += (*own, 0, ids.shape[1], 8, *weights_at)

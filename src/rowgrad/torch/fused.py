@@ -212,7 +212,7 @@ _NUMBERED: list[TensorWeakRef] = []
 
 
 def numbered_table(number: int) -> Any:
-    """Return the table that compiled graphs call by this number; None if there is none."""
+    """Return the table that compiled graphs call by this number; None if no table has it."""
     return _NUMBERED[number]() if number >= 0 else None
 
 

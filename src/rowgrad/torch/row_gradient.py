@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import make_error
 from .tensors import check_storage
@@ -169,7 +168,6 @@ torch.serialization.add_safe_globals([_restored])  # for torch.load(weights_only
 
 # -- Gradients of a backward pass -------------------------------------------------------------------------------------
 
-_HOOKS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # attributes of a tensor would be pickled
 _chose_checks = False
 
 
@@ -182,7 +180,7 @@ def sparse_rows(values: Tensor, indices: Tensor, num_rows: int, unique: bool, co
         num_rows: The number of rows of the table.
         unique: Whether the ids ascend strictly, up to `count`.
         count: How many rows are valid, if that is known only on the device. The rows after them must be zeros whose id
-            is that of the last valid row (0 if there is none): a sparse tensor adds them to it, so they change nothing.
+            is that of the last valid row (0 without any): a sparse tensor adds them to it, so they change nothing.
     """
     global _chose_checks
     check_storage(values, "values")
@@ -205,8 +203,11 @@ def sparse_rows(values: Tensor, indices: Tensor, num_rows: int, unique: bool, co
 
 def keep_coalesced(weight: Tensor) -> None:
     """Make `weight.grad` of a leaf a RowGradient, coalesced if its rows are unique: torch drops both."""
-    if not torch.compiler.is_compiling() and weight not in _HOOKS and not getattr(weight, "rowgrad_fused", False):
-        _HOOKS[weight] = weight.register_post_accumulate_grad_hook(_restore_class)
+    if torch.compiler.is_compiling() or getattr(weight, "rowgrad_fused", False):
+        return
+    hooks = weight._post_accumulate_grad_hooks
+    if not hooks or _restore_class not in hooks.values():
+        weight.register_post_accumulate_grad_hook(_restore_class)
 
 
 def _restore_class(weight: Tensor) -> None:

@@ -116,7 +116,7 @@ class _Tape(dict[str, Any]):
             self._gradients[id(value)] = dense if before is None else before + dense
 
     def take(self, value: Like | None) -> Tensor | None:
-        """Return the sum of the gradients of a value; None if there are none."""
+        """Return the sum of the gradients of a value; None if it has no gradient."""
         return self._gradients.pop(id(value), None)
 
     def run_backwards(self) -> None:

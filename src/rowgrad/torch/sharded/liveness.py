@@ -220,8 +220,8 @@ class Pulse:
     def _blame(self, name: str, phase: str) -> Blame:
         """Report that a collective failed; return which ranks are at fault.
 
-        A rank that reports neither a failure nor its end within `GRACE`, and whose heartbeat stops, is lost. If there
-        is none, those are at fault that are alive, but do not take part.
+        A rank that reports neither a failure nor its end within `GRACE`, and whose heartbeat stops, is lost. If no
+        rank is lost, those that are alive but do not take part are at fault.
         """
         self._post(name, LOST, phase)
         with self._watching(name) as watched:
@@ -411,7 +411,7 @@ def default_store() -> Any:
 
 
 def start_pulse(group: Any, timeout: float) -> Pulse:
-    """Start this process's heartbeat in the default process group, if there is none, and join a group."""
+    """Join a group; start this process's heartbeat in the default process group unless it runs already."""
     global _PULSE
     store = default_store()
     if _PULSE is None or _PULSE.source() is not store or _PULSE.process != os.getpid():
