@@ -1,11 +1,10 @@
-// The Python binding of feature_bags.h. Arrays arrive as addresses in flat lists of integers: a call with many features
-// costs one crossing from Python and a few nanoseconds per number. rowgrad.torch.feature_lookup validates dtypes, shapes
-// and memory before it calls, and keeps the arrays alive.
+// The Python binding of feature_bags.h and table_updates.h, for rowgrad.torch.feature_lookup. Calls take lists of torch
+// tensors and read them here (torch_tensors.h), so a call with many features costs one crossing from Python. Objects keep
+// addresses, not tensors: Python keeps the tensors alive as long as it uses the object.
 #include "feature_bags.h"
 
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -13,12 +12,13 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
-#include <string>
 #include <utility>
 
 #include "rowgrad/feature_bags.h"
 #include "rowgrad/float_mode.h"
+#include "torch_tensors.h"
 #include "without_gil.h"
 
 namespace nb = nanobind;
@@ -26,9 +26,8 @@ using namespace rowgrad;
 
 namespace {
 
-using Numbers = std::vector<std::int64_t>;
-
-constexpr std::size_t kInputFields = 8;  // per feature; see Batch::forward
+using IntList = std::vector<std::int64_t>;
+using Pairs = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
 #define ROWGRAD_ONE(name) +1
 constexpr std::int64_t kRules = ROWGRAD_RULES(ROWGRAD_ONE);
@@ -69,31 +68,6 @@ struct Counted {
   ~Counted() { --alive; }
 };
 
-struct Layout : FeatureLayout {
-  using FeatureLayout::FeatureLayout;
-  Counted counted;
-};
-
-constexpr std::size_t kStepFields = 7 + kMostSlots;
-
-// Reads a step: address of the table, addresses of its slots, rule, lazy, stochastic rounding, seed, step, address of
-// the numbers.
-TableUpdate step_of(const std::int64_t* s, std::int64_t rows, std::int64_t cols) {
-  TableUpdate u{};
-  u.data = address(s[0]);
-  for (std::size_t k = 0; k < kMostSlots; ++k) u.slots[k] = address(s[1 + k]);
-  u.rows = rows;
-  u.cols = cols;
-  const std::int64_t* rest = s + 1 + kMostSlots;
-  u.rule = checked<Rule>(rest[0], kRules, "rule");
-  u.lazy = rest[1] != 0;
-  u.random = rest[2] != 0;
-  u.seed = std::uint64_t(rest[3]);
-  u.step = std::uint64_t(rest[4]);
-  u.numbers = address<const double>(rest[5]);
-  return u;
-}
-
 // Memory that a call reads or writes.
 class Ranges {
  public:
@@ -127,71 +101,159 @@ class Ranges {
   std::vector<Range> ranges_;
 };
 
-// Steps tables with their row-sparse gradients. `steps` has, for each: rows, columns, the step (step_of), address of the
-// ids, address of the gradient's rows, their number. Returns "" or why nothing was done. `only_check`: validate only.
-std::string apply_rows_of(int dtype, const Numbers& steps, bool only_check) {
-  constexpr std::size_t fields = 2 + kStepFields + 3;
-  if (steps.size() % fields) throw std::invalid_argument("steps");
-  std::vector<TableUpdate> list;
-  std::vector<RowsOfTable> gradients;
-  Ranges ranges;
-  const std::int64_t width = width_of(DType(dtype));
-  for (std::size_t i = 0; i < steps.size(); i += fields) {
-    const std::int64_t* s = steps.data() + i;
-    list.push_back(step_of(s + 2, s[0], s[1]));
-    const std::int64_t* own = s + 2 + kStepFields;
-    gradients.push_back({address<const std::int64_t>(own[0]), address(own[1]), own[2]});
-    ranges.add(list.back(), width);
-    ranges.add(gradients.back().ids, own[2] * 8, false);
-    ranges.add(gradients.back().rows, own[2] * s[1] * width, false);
-  }
-  if (ranges.overlap()) return "overlap";
-  bool valid = true;
-  const bool done = ran([&] {
-    valid = first_invalid(list, gradients) < 0;
-    if (valid && !only_check)
-      visit(Floats{}, DType(dtype), [&]<class T>(std::type_identity<T>) { apply_rows<T>(list, gradients); });
-  });
-  return !valid ? "ids" : done ? "" : "memory";
+PyObject* item(nb::handle list, std::size_t i) { return PyList_GetItem(list.ptr(), Py_ssize_t(i)); }
+
+// A contiguous tensor of a number of dimensions; nothing if it is another one.
+std::optional<TensorView> read_contiguous(PyObject* tensor, int ndim) {
+  const auto view = read_tensor(tensor);
+  return view && view->ndim == ndim && view->is_contiguous() ? view : std::nullopt;
 }
 
-class Batch {
- public:
-  Batch(std::shared_ptr<Layout> layout, std::int64_t bags) : layout_(std::move(layout)), batch_(*layout_, bags) {}
+std::optional<IdList> read_ids(PyObject* tensor, int ndim = 1) {
+  const auto view = read_contiguous(tensor, ndim);
+  if (!view || (view->dtype != DType::int32 && view->dtype != DType::int64)) return {};
+  return IdList{view->data, view->size(), view->dtype == DType::int64};
+}
 
-  // Validates and copies the ids, then writes the combined rows of all features. Returns False if the arguments are
-  // invalid or too large for this path, or if memory is not available: the caller then uses the ops, which raise.
-  bool forward(const Numbers& inputs, bool joined, bool partial, const Numbers& tables, const Numbers& outs) {
-    const auto features = static_cast<std::size_t>(layout_->features());
-    if (inputs.size() != features * kInputFields || outs.size() != features * 2 ||
-        tables.size() != layout_->tables.size())
-      throw std::invalid_argument("inputs, tables and outs must fit the layout");
-    std::vector<FeatureInput> list(features);
-    for (std::size_t f = 0; f < features; ++f) {
-      const std::int64_t* in = inputs.data() + f * kInputFields;
-      list[f] = {{address(in[0]), in[1], in[2] == 8}, {address(in[3]), in[4], in[5] == 8}, address(in[6]), DType(in[7])};
+bool is_float(DType dtype) {
+  return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32 || dtype == DType::float64;
+}
+
+// The address of an empty array may be null, which stands for a missing one.
+const void* present(const void* data) {
+  static const std::int64_t empty = 0;
+  return data ? data : &empty;
+}
+
+// The gradient of every feature's output: addresses and row strides.
+struct GradientRows {
+  Counted counted;
+  IntList at;  // address and stride of each feature; 0 and 0 if it has no gradient
+};
+
+// One lookup: its ids in memory of its own, from the forward pass to the optimizer's step.
+class Lookup {
+ public:
+  Lookup(std::shared_ptr<const FeatureLayout> layout, std::vector<void*> tables, std::int64_t bags)
+      : layout_(std::move(layout)), tables_(std::move(tables)), batch_(*layout_, bags) {}
+
+  // Validates and copies the ids; returns whether they are valid and memory was available.
+  bool read(const std::vector<FeatureInput>& inputs, bool joined) {
+    weighted_ = !inputs.empty() && inputs[0].weights;
+    bool valid = FeatureBatch::fits(*layout_, batch_.bags(), inputs);
+    return valid && ran([&] { valid = batch_.read(inputs, joined); }) && valid;
+  }
+
+  std::int64_t bags() const { return batch_.bags(); }
+  bool weighted() const { return weighted_; }
+  // The number of columns of each feature.
+  IntList widths() const {
+    IntList found;
+    for (std::int64_t f = 0; f < layout_->features(); ++f) found.push_back(layout_->table(f).cols);
+    return found;
+  }
+  // The number of columns if it is the same for all features, otherwise -1.
+  std::int64_t width() const {
+    const std::int64_t first = layout_->features() ? layout_->table(0).cols : -1;
+    for (std::int64_t f = 1; f < layout_->features(); ++f)
+      if (layout_->table(f).cols != first) return -1;
+    return first;
+  }
+
+  nb::tuple shape(std::int64_t table) const {
+    check_tables({table});
+    const FeatureTable& facts = layout_->tables[static_cast<std::size_t>(table)];
+    return nb::make_tuple(facts.rows, facts.cols);
+  }
+
+  // The number of ids of a feature, without padding.
+  std::int64_t count(std::int64_t feature) const {
+    check_feature(feature);
+    return batch_.ids_of(feature);
+  }
+  // Writes the ids of a feature, without padding, and the offsets of its bags with their end; both are int64.
+  void copy_ids(std::int64_t feature, nb::handle ids, nb::handle offsets) const {
+    check_feature(feature);
+    const auto to = read_ids(ids.ptr()), bounds = read_ids(offsets.ptr());
+    if (!to || !bounds || !to->wide || !bounds->wide || to->size != count(feature) || bounds->size != bags() + 1)
+      throw std::invalid_argument("ids and offsets must fit the feature");
+    batch_.copy_ids(feature, static_cast<std::int64_t*>(const_cast<void*>(to->data)),
+                    static_cast<std::int64_t*>(const_cast<void*>(bounds->data)));
+  }
+
+  // Writes the combined rows of all features: to a tensor [bags, features, columns], to a tensor [features · bags,
+  // columns], or to a list of tensors [bags, columns]. Returns False if memory is not available.
+  bool forward(nb::handle out) {
+    const std::int64_t features = layout_->features();
+    std::vector<std::pair<char*, std::int64_t>> rows;
+    if (PyList_Check(out.ptr())) {
+      if (PyList_Size(out.ptr()) != features) throw std::invalid_argument("out must have one tensor per feature");
+      for (std::int64_t f = 0; f < features; ++f) {
+        const auto view = read_contiguous(item(out, std::size_t(f)), 2);
+        if (!view || view->dtype != layout_->dtype || view->shape[0] != bags() || view->shape[1] != layout_->table(f).cols)
+          throw std::invalid_argument("out must fit the lookup");
+        rows.push_back({static_cast<char*>(view->data), view->shape[1]});
+      }
+    } else {
+      const auto view = read_tensor(out.ptr());
+      const std::int64_t columns = width();
+      const bool stacked = view && view->ndim == 3;
+      if (!view || !view->is_contiguous() || view->dtype != layout_->dtype || (view->ndim != 2 && !stacked) ||
+          view->shape[view->ndim - 1] != columns || view->size() != bags() * features * columns ||
+          (stacked && view->shape[1] != features))
+        throw std::invalid_argument("out must fit the lookup");
+      const std::int64_t step = (stacked ? columns : bags() * columns) * width_of(layout_->dtype);
+      for (std::int64_t f = 0; f < features; ++f)
+        rows.push_back({static_cast<char*>(view->data) + f * step, stacked ? features * columns : columns});
     }
-    bool valid = FeatureBatch::fits(*layout_, batch_.bags(), list);
-    if (!valid) return false;
     return ran([&] {
-             valid = batch_.read(list, joined, partial);
-             if (!valid) return;
-             visit(Floats{}, layout_->dtype, [&]<class T>(std::type_identity<T>) {
-               std::vector<const T*> data;
-               std::vector<StridedRows<T>> rows;
-               for (const std::int64_t table : tables) data.push_back(address<const T>(table));
-               for (std::size_t f = 0; f < features; ++f) rows.push_back({address<T>(outs[2 * f]), outs[2 * f + 1]});
-               batch_.forward<T>(data, rows);
-             });
-           }) &&
-           valid;
+      visit(Floats{}, layout_->dtype, [&]<class T>(std::type_identity<T>) {
+        std::vector<const T*> data;
+        std::vector<StridedRows<T>> to;
+        for (void* table : tables_) data.push_back(static_cast<const T*>(table));
+        for (const auto& [memory, stride] : rows) to.push_back({reinterpret_cast<T*>(memory), stride});
+        batch_.forward<T>(data, to);
+      });
+    });
+  }
+
+  // Reads the gradient of the output of `forward`: a tensor [bags, features, columns], or a list with a tensor
+  // [bags, columns] or None for each feature. Columns must be contiguous, rows may have any stride. Returns None if the
+  // kernel cannot read them.
+  std::unique_ptr<GradientRows> gradients(nb::handle ys) const {
+    auto found = std::make_unique<GradientRows>();
+    const std::int64_t features = layout_->features();
+    auto add = [&](const TensorView& y, std::int64_t offset, std::int64_t columns) {
+      found->at.push_back(std::int64_t(reinterpret_cast<std::uintptr_t>(y.data)) + offset * width_of(y.dtype));
+      found->at.push_back(y.strides[0]);
+      return y.dtype == layout_->dtype && y.shape[0] == bags() && y.shape[y.ndim - 1] == columns &&
+             (columns < 2 || y.strides[y.ndim - 1] == 1);
+    };
+    if (!PyList_Check(ys.ptr())) {
+      const auto y = read_tensor(ys.ptr());
+      if (!y || y->ndim != 3 || y->shape[1] != features) return {};
+      for (std::int64_t f = 0; f < features; ++f)
+        if (!add(*y, f * y->strides[1], layout_->table(f).cols)) return {};
+      return found;
+    }
+    if (PyList_Size(ys.ptr()) != features) return {};
+    for (std::int64_t f = 0; f < features; ++f) {
+      PyObject* const own = item(ys, std::size_t(f));
+      if (own == Py_None) {
+        found->at.insert(found->at.end(), {0, 0});
+        continue;
+      }
+      const auto y = read_tensor(own);
+      if (!y || y->ndim != 2 || !add(*y, 0, layout_->table(f).cols)) return {};
+    }
+    return found;
   }
 
   // Sorts the ids of tables by row; returns the number of distinct rows of each, or an empty list if memory is not
   // available.
-  Numbers sort(const Numbers& tables) {
+  IntList sort(const IntList& tables) {
     check_tables(tables);
-    Numbers counts;
+    IntList counts;
     if (!ran([&] {
           const std::lock_guard lock(mutex_);
           batch_.sort(tables);
@@ -201,106 +263,333 @@ class Batch {
     return counts;
   }
 
-  // Returns whether memory that `update` would write overlaps other memory that it would write or read.
-  bool overlaps(const Numbers& steps, const Numbers& gradients) const {
-    Ranges ranges;
-    const std::int64_t width = width_of(layout_->dtype);
-    for (const TableUpdate& u : updates(steps).second) ranges.add(u, width);
-    for (std::size_t f = 0; 2 * f + 1 < gradients.size() && batch_.bags() > 0; ++f)
-      ranges.add(address(gradients[2 * f]),
-                 ((batch_.bags() - 1) * gradients[2 * f + 1] + layout_->table(std::int64_t(f)).cols) * width, false);
-    return ranges.overlap();
-  }
-
-  // Writes the gradient of a table: its distinct rows and their ids, or with no ids all rows. `gradients`: the
-  // address and row stride of every feature's gradient.
-  bool gradient(std::int64_t table, const Numbers& gradients, int order, int rounding, std::int64_t out, std::int64_t ids) {
+  // Writes the gradient of a table: its distinct rows and their ids, or without ids all rows, to a tensor of zeros.
+  // Returns False if memory is not available.
+  bool gradient(std::int64_t table, const GradientRows& gradients, int order, int rounding, nb::handle out, nb::handle ids) {
     check_tables({table});
     const auto by = checked<Order>(order, 2, "order");
     const auto rounds = checked<Rounding>(rounding, 2, "rounding");
+    const FeatureTable& facts = layout_->tables[static_cast<std::size_t>(table)];
+    const auto rows = read_contiguous(out.ptr(), 2);
+    const auto list = ids.is_none() ? std::optional(IdList{nullptr, facts.rows, true}) : read_ids(ids.ptr());
+    if (!rows || rows->dtype != layout_->dtype || rows->shape[1] != facts.cols || !list || !list->wide ||
+        list->size != rows->shape[0])
+      throw std::invalid_argument("out and ids must fit the table");
+    bool fits = true;
     return ran([&] {
-      const std::lock_guard lock(mutex_);
-      batch_.sort(std::array{table});
-      visit(Floats{}, layout_->dtype, [&]<class T>(std::type_identity<T>) {
-        batch_.gradient<T>(table, rows_of<T>(gradients), by, rounds, address<T>(out), address<std::int64_t>(ids));
-      });
-    });
-  }
-
-  // Updates tables in place. `steps` has, for each, its number and the step (step_of).
-  bool update(const Numbers& steps, const Numbers& gradients, int order, int rounding) {
-    const auto by = checked<Order>(order, 2, "order");
-    const auto rounds = checked<Rounding>(rounding, 2, "rounding");
-    const auto [tables, list] = updates(steps);
-    return ran([&, &numbers = tables, &own = list] {
-      const std::lock_guard lock(mutex_);
-      visit(Floats{}, layout_->dtype, [&]<class T>(std::type_identity<T>) {
-        batch_.update<T>(numbers, own, rows_of<T>(gradients), by, rounds);
-      });
-    });
+             const std::lock_guard lock(mutex_);
+             batch_.sort(std::array{table});
+             fits = ids.is_none() || batch_.distinct(table) == list->size;
+             if (!fits) return;
+             auto* to = ids.is_none() ? nullptr : static_cast<std::int64_t*>(const_cast<void*>(present(list->data)));
+             visit(Floats{}, layout_->dtype, [&]<class T>(std::type_identity<T>) {
+               batch_.gradient<T>(table, rows_of<T>(gradients), by, rounds, static_cast<T*>(rows->data), to);
+             });
+           }) &&
+           fits;
   }
 
  private:
-  // The tables of the layout, and their steps; `steps` has the number of the table before each step.
-  std::pair<Numbers, std::vector<TableUpdate>> updates(const Numbers& steps) const {
-    constexpr std::size_t fields = 1 + kStepFields;
-    if (steps.size() % fields) throw std::invalid_argument("steps");
-    std::pair<Numbers, std::vector<TableUpdate>> found;
-    for (std::size_t i = 0; i < steps.size(); i += fields) {
-      check_tables({steps[i]});
-      const FeatureTable& table = layout_->tables[static_cast<std::size_t>(steps[i])];
-      found.first.push_back(steps[i]);
-      found.second.push_back(step_of(steps.data() + i + 1, table.rows, table.cols));
-    }
-    return found;
+  friend class TableSteps;
+
+  void check_tables(const IntList& tables) const {
+    for (const std::int64_t t : tables)
+      if (t < 0 || t >= std::int64_t(tables_.size())) throw std::invalid_argument("table");
   }
 
-  void check_tables(const Numbers& tables) const {
-    for (const std::int64_t t : tables)
-      if (t < 0 || t >= std::int64_t(layout_->tables.size())) throw std::invalid_argument("table");
+  void check_feature(std::int64_t feature) const {
+    if (feature < 0 || feature >= layout_->features()) throw std::invalid_argument("feature");
   }
 
   template <class T>
-  std::vector<StridedRows<const T>> rows_of(const Numbers& gradients) const {
+  std::vector<StridedRows<const T>> rows_of(const GradientRows& gradients) const {
     std::vector<StridedRows<const T>> rows;
-    for (std::size_t i = 0; i + 1 < gradients.size(); i += 2)
-      rows.push_back({address<const T>(gradients[i]), gradients[i + 1]});
+    for (std::size_t i = 0; i + 1 < gradients.at.size(); i += 2)
+      rows.push_back({address<const T>(gradients.at[i]), gradients.at[i + 1]});
     rows.resize(static_cast<std::size_t>(layout_->features()));
     return rows;
   }
 
   Counted counted_;
-  std::shared_ptr<Layout> layout_;
+  std::shared_ptr<const FeatureLayout> layout_;
+  std::vector<void*> tables_;
   FeatureBatch batch_;
+  bool weighted_ = false;
   std::mutex mutex_;  // two threads may run the backward pass of one lookup
 };
 
-std::shared_ptr<Layout> make_layout(int dtype, const std::vector<Numbers>& tables, const Numbers& features) {
-  std::vector<FeatureTable> list;
-  for (const Numbers& t : tables) {
-    if (t.size() != 4 || t[0] < 0 || t[1] < 0) throw std::invalid_argument("a table is rows, columns, padding, combiner");
-    list.push_back({t[0], t[1], t[2], checked<Reduction>(t[3], 3, "combiner")});
+// Tables that are looked up together, and the table of each feature.
+class TableSet {
+ public:
+  // `tables`: combiner and padding (-1: none) of each.
+  TableSet(const Pairs& tables, IntList features)
+      : features_(std::move(features)) {
+    for (const auto& [kind, padding] : tables) facts_.push_back({0, 0, padding, checked<Reduction>(kind, 3, "combiner")});
+    if (features_.empty()) throw std::invalid_argument("features");
+    for (const std::int64_t f : features_)
+      if (f < 0 || f >= std::int64_t(facts_.size())) throw std::invalid_argument("table of a feature");
   }
-  for (const std::int64_t f : features)
-    if (f < 0 || f >= std::int64_t(list.size())) throw std::invalid_argument("table of a feature");
-  return std::make_shared<Layout>(DType(dtype), std::move(list), features);
-}
+
+  // Reads one vector of all features' ids, and the offsets of all bags with their end. Returns None if the arguments are
+  // invalid or too large for this path, or if memory is not available: the caller then uses the ops, which raise.
+  std::unique_ptr<Lookup> read_vector(nb::list tables, nb::handle ids, nb::handle offsets, nb::handle weights) {
+    const auto list = read_ids(ids.ptr()), bounds = read_ids(offsets.ptr());
+    const auto count = std::int64_t(features_.size());
+    if (!list || !bounds || bounds->size < 1 || (bounds->size - 1) % count) return {};
+    const std::int64_t bags = (bounds->size - 1) / count;
+    FeatureInput input{*list, {nullptr, bags + 1, bounds->wide}, nullptr, DType::float32};
+    if (!read_weights(weights.ptr(), *list, 1, input)) return {};
+    const auto* begin = static_cast<const char*>(present(bounds->data));
+    std::vector<FeatureInput> inputs;
+    for (std::int64_t f = 0; f < count; ++f) {
+      input.offsets.data = begin + f * bags * (bounds->wide ? 8 : 4);
+      inputs.push_back(input);
+    }
+    return read(tables, bags, inputs, true);
+  }
+
+  // Reads the ids of each feature: a matrix with one bag per row, or a tuple of ids and offsets, and weights if it has
+  // any. `weights`: None, or a list with those of each feature. `ends`: whether offsets end with the number of ids; None
+  // rejects offsets.
+  std::unique_ptr<Lookup> read_features(nb::list tables, nb::list values, nb::object weights, nb::object ends) {
+    if (values.size() != features_.size() || values.size() == 0) return {};
+    const bool has_list = !weights.is_none();
+    if (has_list && (!PyList_Check(weights.ptr()) || PyList_Size(weights.ptr()) != PyList_Size(values.ptr()))) return {};
+    std::vector<FeatureInput> inputs;
+    inputs.reserve(features_.size());
+    std::int64_t bags = -1;
+    for (std::size_t f = 0; f < features_.size(); ++f) {
+      PyObject* value = item(values, f);
+      PyObject* own = has_list ? item(weights, f) : Py_None;
+      FeatureInput input{{}, {nullptr, 0, true}, nullptr, DType::float32};
+      std::int64_t own_bags = 0;
+      int ndim = 1;
+      if (PyTuple_CheckExact(value)) {
+        const Py_ssize_t parts = PyTuple_Size(value);
+        if (parts < 2 || parts > 3 || ends.is_none()) return {};
+        if (parts == 3 && PyTuple_GetItem(value, 2) != Py_None) {
+          if (own != Py_None) return {};
+          own = PyTuple_GetItem(value, 2);
+        }
+        const auto list = read_ids(PyTuple_GetItem(value, 0)), bounds = read_ids(PyTuple_GetItem(value, 1));
+        if (!list || !bounds) return {};
+        input.ids = *list;
+        input.offsets = {present(bounds->data), bounds->size, bounds->wide};
+        own_bags = bounds->size - (ends.ptr() == Py_True);
+      } else {
+        const auto view = read_contiguous(value, 2);
+        if (!view || (view->dtype != DType::int32 && view->dtype != DType::int64)) return {};
+        input.ids = {view->data, view->size(), view->dtype == DType::int64};
+        input.offsets.size = view->shape[1];
+        own_bags = view->shape[0];
+        ndim = 2;
+      }
+      if (own_bags < 0 || (f > 0 && own_bags != bags) || !read_weights(own, input.ids, ndim, input)) return {};
+      bags = own_bags;
+      inputs.push_back(input);
+    }
+    return read(tables, bags, inputs, false);
+  }
+
+ private:
+  static bool read_weights(PyObject* weights, const IdList& ids, int ndim, FeatureInput& input) {
+    if (weights == Py_None) return true;
+    const auto view = read_contiguous(weights, ndim);
+    if (!view || !is_float(view->dtype) || view->size() != ids.size) return false;
+    input.weights = present(view->data);
+    input.weights_dtype = view->dtype;
+    return ndim == 1 || input.offsets.size == view->shape[1];
+  }
+
+  std::unique_ptr<Lookup> read(nb::list tables, std::int64_t bags, const std::vector<FeatureInput>& inputs, bool joined) {
+    if (tables.size() != facts_.size()) throw std::invalid_argument("tables");
+    std::vector<void*> data(facts_.size());
+    std::vector<FeatureTable> list = facts_;
+    DType dtype = DType::float32;
+    for (std::size_t t = 0; t < list.size(); ++t) {
+      const auto view = read_contiguous(item(tables, t), 2);
+      if (!view || !is_float(view->dtype) || (t > 0 && view->dtype != dtype)) return {};
+      data[t] = view->data;
+      dtype = view->dtype;
+      list[t].rows = view->shape[0];
+      list[t].cols = view->shape[1];
+    }
+    auto found = std::make_unique<Lookup>(layout_of(dtype, std::move(list)), std::move(data), bags);
+    return found->read(inputs, joined) ? std::move(found) : nullptr;
+  }
+
+  // The layout of the last call, unless tables have changed.
+  std::shared_ptr<const FeatureLayout> layout_of(DType dtype, std::vector<FeatureTable> tables) {
+    const std::lock_guard lock(mutex_);
+    const auto same = [](const FeatureTable& a, const FeatureTable& b) { return a.rows == b.rows && a.cols == b.cols; };
+    if (!layout_ || layout_->dtype != dtype || !std::equal(tables.begin(), tables.end(), layout_->tables.begin(), same))
+      layout_ = std::make_shared<const FeatureLayout>(dtype, std::move(tables), features_);
+    return layout_;
+  }
+
+  Counted counted_;
+  std::vector<FeatureTable> facts_;  // without sizes
+  IntList features_;
+  std::shared_ptr<const FeatureLayout> layout_;
+  std::mutex mutex_;
+};
+
+// Steps of several tables of one dtype by one rule: with the gradients of a lookup, or with row-sparse gradients.
+class TableSteps {
+ public:
+  TableSteps(std::int64_t rule, nb::tuple slots) : rule_(checked<Rule>(rule, kRules, "rule")), slots_(slots) {
+    if (int(slots.size()) != slots_of(rule_)) throw std::invalid_argument("slots");
+  }
+
+  // Adds tables. `states`: a dict for each, with its slots by name and its "step". `numbers`: a tuple for each, of the
+  // array with the hyperparameters, lazy, stochastic rounding, the seed, and the address of the array's memory.
+  // Returns False if one cannot be updated in place.
+  bool add(nb::list params, nb::list states, nb::list numbers) {
+    static PyObject* const step = PyUnicode_InternFromString("step");
+    if (states.size() != params.size() || numbers.size() != params.size()) throw std::invalid_argument("states");
+    PyObject* last = nullptr;
+    TableUpdate u{};
+    u.rule = rule_;
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      const auto table = read_contiguous(item(params, i), 2);
+      if (!table || !is_float(table->dtype) || (!updates_.empty() && table->dtype != dtype_)) return false;
+      dtype_ = table->dtype;
+      u.data = table->data;
+      u.rows = table->shape[0];
+      u.cols = table->shape[1];
+      PyObject* const state = item(states, i);
+      if (!PyDict_Check(state) || !read_slots(state, u)) return false;
+      if (PyObject* const own = item(numbers, i); own != last) {
+        const auto fields = nb::borrow<nb::tuple>(own);
+        u.lazy = nb::cast<std::int64_t>(fields[1]) != 0;
+        u.random = nb::cast<std::int64_t>(fields[2]) != 0;
+        u.seed = nb::cast<std::uint64_t>(fields[3]);
+        u.numbers = address<const double>(nb::cast<std::int64_t>(fields[4]));
+        last = own;
+      }
+      PyObject* const count = PyDict_GetItem(state, step);
+      if (!count || !PyLong_CheckExact(count)) return false;
+      u.step = nb::cast<std::uint64_t>(nb::handle(count)) + 1;
+      updates_.push_back(u);
+      ranges_.add(u, width_of(dtype_));
+    }
+    return true;
+  }
+
+  // Returns whether these are tables of a lookup, `tables` by number, and no memory to write overlaps other memory.
+  bool fit(const Lookup& lookup, const GradientRows& gradients, const IntList& tables) const {
+    lookup.check_tables(tables);
+    if (tables.size() != updates_.size() || dtype_ != lookup.layout_->dtype) return false;
+    for (std::size_t i = 0; i < tables.size(); ++i) {
+      const auto t = static_cast<std::size_t>(tables[i]);
+      const FeatureTable& facts = lookup.layout_->tables[t];
+      if (updates_[i].data != lookup.tables_[t] || updates_[i].rows != facts.rows || updates_[i].cols != facts.cols)
+        return false;
+    }
+    Ranges ranges = ranges_;
+    const std::int64_t width = width_of(dtype_), bags = lookup.bags();
+    for (std::size_t f = 0; 2 * f + 1 < gradients.at.size() && bags > 0; ++f)
+      ranges.add(address(gradients.at[2 * f]),
+                 ((bags - 1) * gradients.at[2 * f + 1] + lookup.layout_->table(std::int64_t(f)).cols) * width, false);
+    return !ranges.overlap();
+  }
+
+  // Steps the tables with the gradients of a lookup; `fit` has returned True. Returns False if memory is not available.
+  bool run(Lookup& lookup, const GradientRows& gradients, const IntList& tables, int order, int rounding) {
+    const auto by = checked<Order>(order, 2, "order");
+    const auto rounds = checked<Rounding>(rounding, 2, "rounding");
+    lookup.check_tables(tables);
+    if (tables.size() != updates_.size()) throw std::invalid_argument("tables");
+    return ran([&] {
+      const std::lock_guard lock(lookup.mutex_);
+      visit(Floats{}, dtype_, [&]<class T>(std::type_identity<T>) {
+        lookup.batch_.update<T>(tables, updates_, lookup.rows_of<T>(gradients), by, rounds);
+      });
+    });
+  }
+
+  // Adds the row-sparse gradient of each table: int64 ids as a matrix with one row, and the rows. Returns False if ids do
+  // not ascend or are out of range, if shapes do not fit, or if memory to write overlaps other memory.
+  bool add_rows(nb::list ids, nb::list rows) {
+    if (ids.size() != updates_.size() || rows.size() != updates_.size()) throw std::invalid_argument("ids");
+    Ranges ranges = ranges_;
+    for (std::size_t i = 0; i < updates_.size(); ++i) {
+      const auto list = read_ids(item(ids, i), 2);
+      const auto own = read_contiguous(item(rows, i), 2);
+      if (!list || !list->wide || !own || own->dtype != dtype_ || own->shape[0] != list->size ||
+          own->shape[1] != updates_[i].cols)
+        return false;
+      gradients_.push_back({static_cast<const std::int64_t*>(list->data), own->data, list->size});
+      ranges.add(list->data, list->size * 8, false);
+      ranges.add(own->data, own->size() * width_of(dtype_), false);
+    }
+    bool valid = !ranges.overlap();
+    return valid && ran([&] { valid = first_invalid(updates_, gradients_) < 0; }) && valid;
+  }
+
+  // Steps the tables with the gradients of `add_rows`. Returns False if memory is not available.
+  bool run_rows() {
+    if (gradients_.size() != updates_.size()) throw std::invalid_argument("gradients");
+    return ran([&] {
+      visit(Floats{}, dtype_, [&]<class T>(std::type_identity<T>) { apply_rows<T>(updates_, gradients_); });
+    });
+  }
+
+ private:
+  bool read_slots(PyObject* state, TableUpdate& u) const {
+    const DType wide = dtype_ == DType::float64 ? DType::float64 : DType::float32;
+    const bool per_row = is_per_row(rule_);
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+      PyObject* const slot = PyDict_GetItem(state, slots_[s].ptr());
+      if (!slot) return false;
+      const auto view = read_contiguous(slot, per_row ? 1 : 2);
+      if (!view || view->dtype != wide || view->shape[0] != u.rows || (!per_row && view->shape[1] != u.cols)) return false;
+      u.slots[s] = view->data;
+    }
+    return true;
+  }
+
+  Counted counted_;
+  Rule rule_;
+  nb::tuple slots_;
+  DType dtype_ = DType::float32;
+  std::vector<TableUpdate> updates_;
+  std::vector<RowsOfTable> gradients_;
+  Ranges ranges_;
+};
 
 }  // namespace
 
 int feature_objects_alive() { return alive.load(); }
 
 void bind_feature_bags(nb::module_& m) {
-  nb::class_<Layout>(m, "FeatureLayout");
-  m.def("feature_layout", &make_layout, nb::arg("dtype"), nb::arg("tables"), nb::arg("features"));
-  m.def("apply_rows", &apply_rows_of, nb::arg("dtype"), nb::arg("steps"), nb::arg("only_check"));
-  nb::class_<Batch>(m, "FeatureBatch")
-      .def(nb::init<std::shared_ptr<Layout>, std::int64_t>(), nb::arg("layout"), nb::arg("bags"))
-      .def("forward", &Batch::forward, nb::arg("inputs"), nb::arg("joined"), nb::arg("partial"),
-           nb::arg("tables"), nb::arg("outs"))
-      .def("overlaps", &Batch::overlaps, nb::arg("steps"), nb::arg("gradients"))
-      .def("sort", &Batch::sort, nb::arg("tables"))
-      .def("gradient", &Batch::gradient, nb::arg("table"), nb::arg("gradients"), nb::arg("order"), nb::arg("rounding"),
-           nb::arg("out"), nb::arg("ids"))
-      .def("update", &Batch::update, nb::arg("steps"), nb::arg("gradients"), nb::arg("order"), nb::arg("rounding"));
+  nb::class_<GradientRows>(m, "GradientRows");
+  nb::class_<Lookup>(m, "Lookup")
+      .def_prop_ro("bags", &Lookup::bags)
+      .def_prop_ro("weighted", &Lookup::weighted)
+      .def_prop_ro("width", &Lookup::width)
+      .def_prop_ro("widths", &Lookup::widths)
+      .def("shape", &Lookup::shape, nb::arg("table"))
+      .def("count", &Lookup::count, nb::arg("feature"))
+      .def("copy_ids", &Lookup::copy_ids, nb::arg("feature"), nb::arg("ids"), nb::arg("offsets"))
+      .def("forward", &Lookup::forward, nb::arg("out"))
+      .def("gradients", &Lookup::gradients, nb::arg("ys"))
+      .def("sort", &Lookup::sort, nb::arg("tables"))
+      .def("gradient", &Lookup::gradient, nb::arg("table"), nb::arg("gradients"), nb::arg("order"), nb::arg("rounding"),
+           nb::arg("out"), nb::arg("ids").none());
+  nb::class_<TableSet>(m, "TableSet")
+      .def(nb::init<const Pairs&, IntList>(), nb::arg("tables"),
+           nb::arg("features"))
+      .def("read_vector", &TableSet::read_vector, nb::arg("tables"), nb::arg("ids"), nb::arg("offsets"),
+           nb::arg("weights").none())
+      .def("read_features", &TableSet::read_features, nb::arg("tables"), nb::arg("values"), nb::arg("weights").none(),
+           nb::arg("ends").none());
+  nb::class_<TableSteps>(m, "TableSteps")
+      .def(nb::init<std::int64_t, nb::tuple>(), nb::arg("rule"), nb::arg("slots"))
+      .def("add", &TableSteps::add, nb::arg("params"), nb::arg("states"), nb::arg("numbers"))
+      .def("fit", &TableSteps::fit, nb::arg("lookup"), nb::arg("gradients"), nb::arg("tables"))
+      .def("run", &TableSteps::run, nb::arg("lookup"), nb::arg("gradients"), nb::arg("tables"), nb::arg("order"),
+           nb::arg("rounding"))
+      .def("add_rows", &TableSteps::add_rows, nb::arg("ids"), nb::arg("rows"))
+      .def("run_rows", &TableSteps::run_rows);
 }

@@ -16,6 +16,7 @@
 #include "rowgrad/rows.h"
 #include "rowgrad/sparse_segment.h"
 #include "feature_bags.h"
+#include "torch_tensors.h"
 #include "without_gil.h"
 #include "xla.h"
 
@@ -272,6 +273,7 @@ NB_MODULE(_core, m) {
   });
   m.def("level", [] { return std::string(row_level()); });
   bind_xla(m);
+  bind_torch_tensors(m);
   bind_feature_bags(m);
   m.def("memory_limit", &memory_limit);
   m.def("num_threads", &num_threads);

@@ -293,7 +293,7 @@ void check_batch(Rng& rng, DType dtype, std::int64_t bags, std::int64_t most_ids
     visit(Floats{}, dtype, [&]<class T>(std::type_identity<T>) {
       FeatureBatch batch(layout, bags);
       EXPECT(FeatureBatch::fits(layout, bags, b.inputs()));
-      if (!EXPECT(batch.read(b.inputs(), false, false))) return;
+      if (!EXPECT(batch.read(b.inputs(), false))) return;
       check_forward<T>(b, batch);
       check_gradients<T>(b, batch);
       check_updates<T>(rng, b, batch);
@@ -302,11 +302,11 @@ void check_batch(Rng& rng, DType dtype, std::int64_t bags, std::int64_t most_ids
   }
 }
 
-bool is_valid(const Numbers64& ids, const Numbers64& offsets, std::int64_t bags, bool partial = false, bool wide = true) {
+bool is_valid(const Numbers64& ids, const Numbers64& offsets, std::int64_t bags, bool wide = true) {
   const FeatureLayout layout(DType::float32, {{5, 2, -1, Reduction::sum}}, {0});
   const Tensor id = ids_of(ids, wide), offset = ids_of(offsets, wide);
   const FeatureInput input{Ids(id.view()), Ids(offset.view()), nullptr, DType::float32};
-  return FeatureBatch(layout, bags).read(std::span(&input, 1), false, partial);
+  return FeatureBatch(layout, bags).read(std::span(&input, 1), false);
 }
 
 void check_invalid() {
@@ -314,16 +314,15 @@ void check_invalid() {
   EXPECT(is_valid({1, 2, 4}, {0, 1, 3}, 2));
   EXPECT(is_valid({}, {}, 0));
   for (const bool wide : {false, true}) {
-    EXPECT(!is_valid({1, 5}, {0, 1}, 2, false, wide));
-    EXPECT(!is_valid({1, -1}, {0, 1}, 2, false, wide));
-    EXPECT(!is_valid({1, 2}, {0, -1}, 2, false, wide));
-    EXPECT(!is_valid({1, 2, 3}, {0, 2, 1}, 3, false, wide));
-    EXPECT(!is_valid({1, 2}, {0, 3}, 2, false, wide));
-    EXPECT(!is_valid({1, 2}, {1, 2}, 2, false, wide));
+    EXPECT(!is_valid({1, 5}, {0, 1}, 2, wide));
+    EXPECT(!is_valid({1, -1}, {0, 1}, 2, wide));
+    EXPECT(!is_valid({1, 2}, {0, -1}, 2, wide));
+    EXPECT(!is_valid({1, 2, 3}, {0, 2, 1}, 3, wide));
+    EXPECT(!is_valid({1, 2}, {0, 3}, 2, wide));
+    EXPECT(!is_valid({1, 2}, {1, 2}, 2, wide));
   }
   EXPECT(!is_valid({1, std::int64_t{1} << 32}, {0, 1}, 2));  // its low bits are a valid id
   EXPECT(!is_valid({1, 2, 3}, {0, 1, 2}, 2));
-  EXPECT(is_valid({1, 2, 3}, {0, 1, 2}, 2, true));  // the last id belongs to no bag
   EXPECT(!is_valid({1, 2, 3}, {0, 1}, 3));
   EXPECT(!is_valid({1}, {}, 0));
 }
@@ -339,11 +338,11 @@ void check_joined() {
                       DType::float32});
     return list;
   };
-  EXPECT(FeatureBatch(layout, 2).read(inputs(4), true, false));
-  EXPECT(!FeatureBatch(layout, 2).read(inputs(4), false, false));  // the second feature does not begin at 0
-  EXPECT(!FeatureBatch(layout, 2).read(inputs(3), true, false));
+  EXPECT(FeatureBatch(layout, 2).read(inputs(4), true));
+  EXPECT(!FeatureBatch(layout, 2).read(inputs(4), false));  // the second feature does not begin at 0
+  EXPECT(!FeatureBatch(layout, 2).read(inputs(3), true));
   ids.as<std::int64_t>()[1] = 5;  // a row of the second table only
-  EXPECT(!FeatureBatch(layout, 2).read(inputs(4), true, false));
+  EXPECT(!FeatureBatch(layout, 2).read(inputs(4), true));
 }
 
 }  // namespace

@@ -84,8 +84,8 @@ class FeatureBatch {
 
   // Validates and copies the ids of all features; returns whether all are valid. `joined`: the features share one list
   // of ids, in order, and each feature's offsets end where those of the next begin. Offsets of one number more than bags
-  // end with the end of the last bag. `partial`: they may end before the ids do.
-  bool read(std::span<const FeatureInput> inputs, bool joined, bool partial) {
+  // end with the end of the last bag.
+  bool read(std::span<const FeatureInput> inputs, bool joined) {
     const std::int64_t features = layout_->features();
     std::vector<std::int64_t> begins(static_cast<std::size_t>(features));
     first_.assign(static_cast<std::size_t>(features) + 1, 0);
@@ -102,7 +102,7 @@ class FeatureBatch {
       }
       if (begin < 0 || end < begin || end > in.ids.size) return false;
       const bool is_first = !joined || f == 0, is_last = !joined || f + 1 == features;
-      if ((is_first && begin != 0) || (is_last && end != in.ids.size && !partial)) return false;
+      if ((is_first && begin != 0) || (is_last && end != in.ids.size)) return false;
       if (bags_ == 0 && end > begin) return false;
       begins[static_cast<std::size_t>(f)] = begin;
       first_[static_cast<std::size_t>(f) + 1] = first_[static_cast<std::size_t>(f)] + end - begin;
@@ -124,6 +124,16 @@ class FeatureBatch {
         bad.store(true, std::memory_order_relaxed);
     });
     return !bad.load();
+  }
+
+  // The number of ids of a feature, without padding.
+  std::int64_t ids_of(std::int64_t f) const { return std::int64_t(starts(f)[bags_]) - std::int64_t(starts(f)[0]); }
+
+  // Writes the ids of a feature, without padding, and where its bags begin and end among them.
+  void copy_ids(std::int64_t f, std::int64_t* ids, std::int64_t* offsets) const {
+    const P* start = starts(f);
+    for (std::int64_t b = 0; b <= bags_; ++b) offsets[b] = std::int64_t(start[b]) - std::int64_t(start[0]);
+    std::copy_n(rows_.data() + start[0], ids_of(f), ids);
   }
 
   // out[f] + bag · stride = the combined rows of each bag of feature f.
@@ -326,7 +336,6 @@ class FeatureBatch {
 
   // Positions in rows_: bag b of feature f has those from starts(f)[b] to starts(f)[b + 1].
   const P* starts(std::int64_t f) const { return starts_.data() + f * (bags_ + 1); }
-  std::int64_t ids_of(std::int64_t f) const { return std::int64_t(starts(f)[bags_]) - std::int64_t(starts(f)[0]); }
   std::int64_t ids_of_table(std::int64_t table) const {
     std::int64_t n = 0;
     for (const std::int64_t f : layout_->readers[static_cast<std::size_t>(table)]) n += ids_of(f);

@@ -17,7 +17,7 @@ from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from . import functional
 from .bags import Bags, as_weights, check_storages, check_vector, drop_padding, read_bags
-from .feature_lookup import Batch, FeatureIds, TableFacts, TableSet, look_up
+from .feature_lookup import Batch, TableFacts, TableSet, look_up
 from .fused import FusedWeight, TableModule, fused_lookup, needs_fused_lookup
 from .row_gradient import keep_coalesced
 from .saved_call import is_traced
@@ -186,6 +186,7 @@ class Embeddings(torch.nn.Module):
         if output == "stacked" and len({(t.embedding_dim, t.dtype) for t in tables}) > 1:
             raise make_error("bags_unfit", argument="output", value="tables of several widths or dtypes",
                              bound="tables of one width and dtype for 'stacked'")  # fmt: skip
+        self._names = [table.name for table in tables]
         self._groups = [Group(table.name, [table]) for table in tables]
         self._features = features_of(self._groups)
         for table in tables:
@@ -227,12 +228,11 @@ class Embeddings(torch.nn.Module):
         Returns:
             A tensor per feature, or the stacked one.
         """
-        modules = self._modules
-        tables: list[Any] = []
-        for t in self.tables:
-            module: Any = modules[t.name]
-            weight = module._parameters.get("weight")
-            tables.append(module.weight if weight is None else weight)  # wrappers replace parameters by attributes
+        modules: Any = self._modules
+        try:
+            tables: list[Any] = [modules[name]._parameters["weight"] for name in self._names]
+        except KeyError:  # wrappers replace parameters by attributes
+            tables = [modules[name].weight for name in self._names]
         ids, offsets, per_sample_weights = self._unpack(ids, offsets, per_sample_weights, lengths)
         result = self._fast_lookup(tables, ids, offsets, per_sample_weights)
         if result is not None:
@@ -277,27 +277,22 @@ class Embeddings(torch.nn.Module):
         return outputs[0] if stacked else dict(zip(self._features, outputs, strict=True))
 
     def _read_batch(self, ids: Any, offsets: Any, weights: Any) -> Batch | None:
-        """Return the arrays of a call, if they are plain tensors of the expected shapes."""
+        """Return the tensors of a call, unless other classes than torch's own tensors are among them."""
         if type(ids) is Tensor:
-            if type(offsets) is not Tensor or ids.ndim != 1 or offsets.ndim != 1:
-                return None
-            bags, rest = divmod(offsets.shape[0] - 1, len(self._features))
-            if rest or bags < 0 or not (weights is None or type(weights) is Tensor):
-                return None
-            return Batch([FeatureIds(ids, offsets, weights, True)] * len(self._features), True, bags)
+            return None if type(offsets) is not Tensor else Batch(ids, offsets, weights, True)
         if offsets is not None or not isinstance(ids, Mapping) or len(ids) != len(self._features):
             return None
-        found, counts = [], set()
-        for feature in self._features:
-            own = _read_feature(ids.get(feature), weights, feature, self.include_last_offset)
-            if own is None:
+        found, ends = [ids.get(f) for f in self._features], self.include_last_offset
+        if any([type(v) is not tuple and type(v) is not Tensor for v in found]):
+            found = [_read_jagged(v) for v in found]
+            if ends is False and any(type(v) is tuple for v in found):
+                return None  # offsets of jagged tensors have an end, those in tuples have none
+            ends = True
+        if weights is not None:
+            if not isinstance(weights, Mapping):
                 return None
-            found.append(own)
-            counts.add(own.bags)
-        weighted = {x.weights is None for x in found}
-        if len(counts) > 1 or len(weighted) > 1:
-            return None
-        return Batch(found, False, counts.pop())
+            weights = [weights.get(f) for f in self._features]
+        return Batch(found, None, weights, ends)
 
     def _lookup(self, group: Group, weight: Any, bags: Bags) -> Tensor:
         if needs_fused_lookup(self, weight):
@@ -309,31 +304,11 @@ class Embeddings(torch.nn.Module):
         return f"grad={self.grad!r}, fused={self.fused}"
 
 
-def _read_feature(value: Any, weights: Any, feature: str, include_last_offset: bool | None) -> FeatureIds | None:
-    """Return the arrays of one feature; None unless they are plain tensors that need no conversion."""
-    own = None
-    if weights is not None:
-        if not isinstance(weights, Mapping):
-            return None
-        own = weights.get(feature)
-    offsets, ends = None, True
-    if type(value) is tuple:
-        if not 2 <= len(value) <= 3 or include_last_offset is None or (len(value) == 3 and own is not None):
-            return None
-        offsets, ends = value[1], include_last_offset
-        own = value[2] if len(value) == 3 else own
-        value = value[0]
-        if type(offsets) is not Tensor or type(value) is not Tensor or value.ndim != 1:
-            return None
-    elif hasattr(value, "weights_or_none") and not hasattr(value, "keys"):
-        if own is not None:
-            return None
-        value, offsets, own = value.values(), value.offsets(), value.weights_or_none()
-    elif type(value) is not Tensor or value.ndim != 2:
-        return None
-    if own is not None and type(own) is not Tensor:
-        return None
-    return FeatureIds(value, offsets, own, ends)
+def _read_jagged(value: Any) -> Any:
+    """Return the ids, offsets and weights of TorchRec's JaggedTensor as a tuple; other values as they are."""
+    if hasattr(value, "weights_or_none") and not hasattr(value, "keys"):
+        return value.values(), value.offsets(), value.weights_or_none()
+    return value
 
 
 def _offsets_from_lengths(ids: Any, offsets: Any, lengths: Any) -> Tensor:

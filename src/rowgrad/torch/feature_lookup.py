@@ -8,6 +8,7 @@ the errors. So lookups here return None where they cannot do the job, and do not
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,32 +26,23 @@ from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 from torch.nn import Parameter
 
+from .. import _core
 from .._catalog.enums import COMBINERS, Order, Reduction, Rounding
 from .._catalog.rules import RULES, check_range, slot_dtype
-from .._core import FeatureBatch, apply_rows, dtypes, feature_layout
 from ..errors import make_error
 from ..raw_ops import OPS
 from .bag_lookup import REPLICAS, is_in_ddp
 from .bags import Bags, drop_padding
-from .fused import (
-    FusedWeight,
-    add_pending,
-    bag_gradients,
-    destinations,
-    remove_pending,
-    stored_grad,
-)
+from .fused import ANCHOR, FusedWeight, add_pending, bag_gradients, destinations, remove_pending, stored_grad
 from .saved_call import sparse_rows
 from .tensors import DTYPE, check_storage, new_tensor
 
-_CODE = {DTYPE[name]: code for code, name in enumerate(dtypes()) if name in DTYPE}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_ID_WIDTH = {torch.int32: 4, torch.int64: 8}
-_SLOT_DTYPE = {torch.float64: torch.float64, torch.float32: torch.float32, torch.bfloat16: torch.float32,
-               torch.float16: torch.float32}  # fmt: skip
 _NAME = {DTYPE[name]: name for name in ("float16", "bfloat16", "float32", "float64")}
-_TABLES = (Parameter, Tensor, FusedWeight)
 _ORDER, _ROUNDING = int(Order.sequential), int(Rounding.at_end)  # what the ops do on a CPU
+_TABLE = getattr(Tensor, "__dlpack_c_exchange_api__", None)  # without it, kernels cannot read tensors: the ops do
+if _TABLE is not None:
+    _core.set_torch_classes(_TABLE, [Tensor, Parameter, FusedWeight])
 
 
 class TableFacts(NamedTuple):
@@ -60,91 +52,23 @@ class TableFacts(NamedTuple):
     padding: int = -1  # ids of this row are ignored; -1: none
 
 
-class TensorList:
-    """Tensors whose memory a kernel may use, as they were validated."""
-
-    __slots__ = ("_ids", "addresses", "dtypes", "shapes", "sizes")
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self._ids = list(map(id, tensors))
-        self.addresses = [t.data_ptr() for t in tensors]
-        self.sizes = [t.untyped_storage().nbytes() for t in tensors]
-        self.shapes = [t.shape for t in tensors]
-        self.dtypes = [t.dtype for t in tensors]
-
-    def is_in_place(self, tensors: Sequence[Tensor]) -> bool:
-        """Return whether these are the same tensors, in the same memory, and no storage was resized."""
-        with DisableTorchFunctionSubclass():  # twice as fast for fused tables, which are a subclass
-            return self._is_in_place(tensors)
-
-    def is_valid(self, tensors: Sequence[Tensor]) -> bool:
-        """Return whether nothing that was validated has changed."""
-        with DisableTorchFunctionSubclass():
-            return (
-                self._is_in_place(tensors)
-                and [t.shape for t in tensors] == self.shapes
-                and False not in [t.is_contiguous() for t in tensors]
-                and [t.dtype for t in tensors] == self.dtypes
-            )
-
-    def _is_in_place(self, tensors: Sequence[Tensor]) -> bool:
-        return (
-            list(map(id, tensors)) == self._ids
-            and [t.data_ptr() for t in tensors] == self.addresses
-            and [t.untyped_storage().nbytes() for t in tensors] == self.sizes
-        )
-
-
 class TableSet:
-    """Tables that are looked up together, and the table of each feature. Validated tables are remembered."""
+    """Tables that are looked up together, and the table of each feature."""
 
-    __slots__ = ("_prepared", "facts", "features", "is_shared")
+    __slots__ = ("facts", "features", "is_shared", "kernel")
 
     def __init__(self, facts: Sequence[TableFacts], features: Sequence[int]) -> None:
         self.facts = tuple(facts)
         self.features = tuple(features)
         self.is_shared = len(set(self.features)) < len(self.features)
-        self._prepared: Prepared | None = None
+        self.kernel = _core.TableSet([(int(Reduction[f.combiner]), f.padding) for f in self.facts], list(self.features))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TableSet, (self.facts, self.features)
 
-    def prepare(self, tables: list[Tensor]) -> Prepared | None:
-        """Return how the kernel reads these tables; None if it cannot."""
-        prepared = self._prepared
-        if prepared is None or not prepared.is_valid(tables):
-            self._prepared = prepared = Prepared.of(self, tables)
-        return prepared
-
     def readers(self, table: int) -> list[int]:
         """Return the features that look up rows of a table."""
         return [f for f, t in enumerate(self.features) if t == table]
-
-
-class Prepared(TensorList):
-    """Validated tables of one dtype, and their layout for the kernel."""
-
-    __slots__ = ("dtype", "layout", "widths")
-
-    dtype: torch.dtype
-    layout: Any
-    widths: list[int]  # of each feature
-
-    @staticmethod
-    def of(table_set: TableSet, tables: list[Tensor]) -> Prepared | None:
-        """Validate tables; return None if the kernel cannot read them."""
-        dtype = tables[0].dtype
-        if dtype not in _FLOATS or not all(t.ndim == 2 and t.dtype == dtype and is_readable(t) for t in tables):
-            return None
-        found = Prepared(tables)
-        found.dtype = dtype
-        found.widths = [found.shapes[t][1] for t in table_set.features]
-        rows = [
-            (*shape, facts.padding, int(Reduction[facts.combiner]))
-            for shape, facts in zip(found.shapes, table_set.facts, strict=True)
-        ]
-        found.layout = feature_layout(_CODE[dtype], rows, table_set.features)
-        return found
 
 
 class FeatureIds(NamedTuple):
@@ -155,18 +79,40 @@ class FeatureIds(NamedTuple):
     weights: Tensor | None
     ends: bool  # whether the last offset is the end of the last bag
 
-    @property
-    def bags(self) -> int:
-        """The number of bags."""
-        return self.ids.shape[0] if self.offsets is None else self.offsets.shape[0] - self.ends
-
 
 class Batch(NamedTuple):
-    """The ids of a call. `joined`: all features share one vector of ids, and one of offsets, with the end."""
+    """The ids of a call, for each feature or as one vector."""
 
-    features: Sequence[FeatureIds]
-    joined: bool
-    bags: int
+    ids: Any  # a list with a matrix or a tuple (ids, offsets[, weights]) for each feature; or a vector
+    offsets: Tensor | None  # of the vector, with the end
+    weights: Any  # None; a list with those of each feature; or those of the vector
+    ends: bool | None  # whether the offsets in tuples end with the number of ids; None: there are no tuples
+
+    def read(self, kernel: Any, tables: list[Tensor]) -> Any:
+        """Return the kernel's lookup, with a copy of the ids; None if the ops have to do it."""
+        if self.offsets is not None:
+            return kernel.read_vector(tables, self.ids, self.offsets, self.weights)
+        return kernel.read_features(tables, self.ids, self.weights, self.ends)
+
+    def is_weighted(self) -> bool:
+        """Return whether ids have weights."""
+        return self.weights is not None or (
+            self.offsets is None and any(type(v) is tuple and len(v) == 3 and v[2] is not None for v in self.ids)
+        )
+
+    def features(self) -> list[FeatureIds]:
+        """Return the tensors of each feature; one item if all features share a vector."""
+        if self.offsets is not None:
+            return [FeatureIds(self.ids, self.offsets, self.weights, True)]
+        found = []
+        for f, value in enumerate(self.ids):
+            own = None if self.weights is None else self.weights[f]
+            if type(value) is tuple:
+                own = value[2] if own is None and len(value) == 3 else own
+                found.append(FeatureIds(value[0], value[1], own, bool(self.ends)))
+            else:
+                found.append(FeatureIds(value, None, own, True))
+        return found
 
 
 def is_eager() -> bool:
@@ -180,68 +126,10 @@ def is_eager() -> bool:
     )
 
 
-def is_readable(tensor: Tensor) -> bool:
-    """Return whether a kernel can read a tensor in place: plain, contiguous, and within its storage."""
-    kind = type(tensor)
-    if (kind is not Tensor and kind not in _TABLES) or not tensor.is_cpu:
-        return False
-    try:
-        if not tensor.is_contiguous() or tensor.is_neg():
-            return False
-        storage, address = tensor.untyped_storage(), tensor.data_ptr()
-    except RuntimeError:  # sparse and nested tensors
-        return False
-    return address % tensor.element_size() == 0 and address + tensor.nbytes <= storage.data_ptr() + storage.nbytes()
-
-
-def _readable_gradient(y: Tensor) -> Tensor:
-    """Return a gradient whose columns are contiguous; rows may have any distance. Raise if its storage was resized."""
-    strides = y.stride()
-    if strides[-1] != 1 or y.is_neg() or y.data_ptr() % y.element_size():
-        check_storage(y, "grad")
-        return y.resolve_neg().clone(memory_format=torch.contiguous_format)
-    if y.numel():
-        last = y.storage_offset() + sum([(n - 1) * step for n, step in zip(y.shape, strides, strict=True)])
-        if (last + 1) * y.element_size() > y.untyped_storage().nbytes():
-            check_storage(y, "grad")
-    return y
-
-
-def _addresses(batch: Batch) -> list[int] | None:
-    """Return the arrays of a batch as the kernel takes them: addresses, lengths and widths; None if it cannot."""
-    numbers: list[int] = []
-    bags, count = batch.bags, len(batch.features)
-    for ids, offsets, weights, _ in batch.features[:1] if batch.joined else batch.features:
-        width, weights_at = _ID_WIDTH.get(ids.dtype, 0), _NO_WEIGHTS
-        if not width or not is_readable(ids):
-            return None
-        if weights is not None:
-            if weights.shape != ids.shape or weights.dtype not in _FLOATS or not is_readable(weights):
-                return None
-            weights_at = weights.data_ptr() or 1, _CODE[weights.dtype]  # 0 means: without weights
-        own = ids.data_ptr(), ids.nbytes // width, width
-        if offsets is None:
-            numbers += (*own, 0, ids.shape[1], 8, *weights_at)
-            continue
-        width = _ID_WIDTH.get(offsets.dtype, 0)
-        if not width or offsets.ndim != 1 or ids.ndim != 1 or not is_readable(offsets):
-            return None
-        start = offsets.data_ptr()
-        if batch.joined:
-            for f in range(count):
-                numbers += (*own, start + f * bags * width, bags + 1, width, *weights_at)
-        else:
-            numbers += (*own, start or 1, offsets.nbytes // width, width, *weights_at)
-    return numbers
-
-
-_NO_WEIGHTS = (0, 0)
-
-
 class _Call:
     """One lookup: its ids in the kernel's own memory, and what the backward pass needs."""
 
-    __slots__ = ("batch", "fused", "kernel", "outputs", "prepared", "rows", "stacked", "table_set")
+    __slots__ = ("batch", "dtype", "fused", "kernel", "outputs", "rows", "stacked", "table_set")
 
     def __init__(self, table_set: TableSet, batch: Batch, rows: bool, fused: bool, stacked: bool) -> None:
         self.table_set = table_set
@@ -252,35 +140,26 @@ class _Call:
 
     def run(self, tables: list[Tensor]) -> bool:
         """Compute the outputs; return False if the ops have to do it."""
-        inputs = _addresses(self.batch)
-        if inputs is None:
+        kernel = self.batch.read(self.table_set.kernel, tables)
+        if kernel is None:
             return False
-        prepared = self.table_set.prepare(tables)
-        if prepared is None:
-            return False
-        self.prepared = prepared
-        dtype, widths, bags = prepared.dtype, prepared.widths, self.batch.bags
-        count = len(widths)
-        outs: list[int] = []
-        if self.stacked or (bags > 0 and min(widths) == max(widths)):
-            width = widths[0]
-            if self.stacked:
-                result = new_tensor((bags, count, width), dtype, zeros=False)
-                step, stride = width, count * width
-                self.outputs: Any = (result,)
-            else:
-                result = new_tensor((count * bags, width), dtype, zeros=False)
-                step, stride = bags * width, width
-                self.outputs = result.unsafe_split(bags, 0)  # not views: they may be changed in place
-            address, step = result.data_ptr(), step * dtype.itemsize
-            for f in range(count):
-                outs += (address + f * step, stride)
+        self.kernel = kernel
+        self.dtype = dtype = tables[0].dtype
+        width, bags, count = kernel.width, kernel.bags, len(self.table_set.features)
+        out: Any
+        if self.stacked:
+            out = new_tensor((bags, count, width), dtype, zeros=False)
+            self.outputs: Any = (out,)
+        elif count == 1:
+            out = new_tensor((bags, width), dtype, zeros=False)
+            self.outputs = (out,)
+        elif bags > 0 and width >= 0:
+            out = new_tensor((count * bags, width), dtype, zeros=False)
+            self.outputs = out.unsafe_split(bags, 0)  # not views: they may be changed in place
         else:
-            self.outputs = tuple([new_tensor((bags, width), dtype, zeros=False) for width in widths])
-            for out, width in zip(self.outputs, widths, strict=True):
-                outs += (out.data_ptr(), width)
-        self.kernel = FeatureBatch(prepared.layout, bags)
-        found: bool = self.kernel.forward(inputs, self.batch.joined, False, prepared.addresses, outs)
+            out = [new_tensor((bags, width), dtype, zeros=False) for width in kernel.widths]
+            self.outputs = tuple(out)
+        found: bool = kernel.forward(out)
         return found
 
 
@@ -302,39 +181,41 @@ def look_up(
     """
     if not is_eager():
         return None
-    weights = [batch.features[0].weights] if batch.joined else [x.weights for x in batch.features]
-    recorded = torch.is_grad_enabled() and (
-        True in [t.requires_grad for t in tables] or True in [w is not None and w.requires_grad for w in weights]
-    )
-    if recorded and (is_in_ddp() or (REPLICAS and any(t in REPLICAS for t in tables))):
-        return None  # ranks may have to exchange gradients
-    call = _Call(table_set, batch, rows, fused, stacked)
-    if not call.run(tables):
-        return None
-    outputs: Any = call.outputs
-    if recorded:
-        outputs = _Lookup.apply(call, *tables, *weights)
-        return outputs if type(outputs) is tuple else (outputs,)
-    found: tuple[Tensor, ...] = outputs
-    return found
+    recorded, weights = False, ()
+    with DisableTorchFunctionSubclass():  # faster for fused tables, which are a subclass
+        if torch.is_grad_enabled():
+            recorded = True in [t.requires_grad for t in tables]
+            if batch.is_weighted():
+                weights = tuple([x.weights for x in batch.features()])
+                recorded = recorded or True in [isinstance(w, Tensor) and w.requires_grad for w in weights]
+            if recorded and (is_in_ddp() or (REPLICAS and any(t in REPLICAS for t in tables))):
+                return None  # ranks may have to exchange gradients
+        call = _Call(table_set, batch, rows, fused, stacked)
+        if not call.run(tables):
+            return None
+        if not recorded:
+            found: tuple[Tensor, ...] = call.outputs
+            return found
+        outputs: Any = _Lookup.apply(call, *tables, *weights, ANCHOR if fused else None)
+    return outputs if type(outputs) is tuple else (outputs,)
 
 
 class _Lookup(_SingleLevelFunction):
-    """A recorded lookup. Its inputs are the tables, then the weights of each feature, or of all if they are joined."""
+    """A recorded lookup. Its inputs are the tables, the weights of each feature, or of all, and the anchor."""
 
     _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
 
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: Any) -> Any:
         ctx.call = call
-        count, batch = len(call.table_set.facts), call.batch
-        tables, ctx.versions = tensors[:count], None
-        ctx.tables = tables if call.fused else None
-        saved = batch.features[0][:3] if batch.joined else [t for x in batch.features for t in x[:3]]
-        if True in ctx.needs_input_grad[count + 1 :]:  # the gradient of weights reads the tables
-            saved = (*saved, *tables)
-            ctx.versions = [t._version for t in tables]
-        ctx.save_for_backward(*saved)
+        count = len(call.table_set.facts)
+        ctx.tables = tensors[:count] if call.fused else None
+        if call.kernel.weighted:  # without weights, the kernel's copy of the ids suffices
+            saved = [t for x in call.batch.features() for t in x[:3]]
+            if True in ctx.needs_input_grad[count + 1 : -1]:  # the gradient of weights reads the tables
+                saved += tensors[:count]
+                ctx.versions = [t._version for t in tensors[:count]]
+            ctx.save_for_backward(*saved)
         ctx.set_materialize_grads(False)
         outputs, call.outputs = call.outputs, None
         return outputs if len(outputs) > 1 else outputs[0]
@@ -343,14 +224,16 @@ class _Lookup(_SingleLevelFunction):
     def backward(ctx: Any, *ys: Any) -> Any:
         call: _Call = ctx.call
         count = len(call.table_set.facts)
-        needs = ctx.needs_input_grad[1:]
+        needs = ctx.needs_input_grad[1:-1]
         if True in [y is not None and y.layout is not torch.strided for y in ys]:
             ys = tuple(y if y is None else y.to_dense() for y in ys)
         tables = _table_gradients(ctx, call, needs[:count], ys)
-        weights: Sequence[Any] = [None] * (len(needs) - count)
-        if True in needs[count:]:
-            weights = _weight_gradients(ctx, call, needs[count:], _by_feature(call, ys))
-        return None, *tables, *weights
+        weights: Sequence[Any] = ()
+        if len(needs) > count:
+            weights = [None] * (len(needs) - count)
+            if True in needs[count:]:
+                weights = _weight_gradients(ctx, call, needs[count:], _by_feature(call, ys))
+        return None, *tables, *weights, None
 
 
 def _by_feature(call: _Call, ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -360,9 +243,8 @@ def _by_feature(call: _Call, ys: Sequence[Tensor | None]) -> Sequence[Tensor | N
     return [None] * len(call.table_set.features) if ys[0] is None else ys[0].unbind(1)
 
 
-def _table_gradients(ctx: Any, call: _Call, needs: Sequence[bool], ys: Sequence[Tensor | None]) -> list[Any]:
+def _table_gradients(ctx: Any, call: _Call, needs: Sequence[bool], ys: Sequence[Tensor | None]) -> Sequence[Any]:
     """Return the gradient of each table; fused tables get theirs in the optimizer's step."""
-    found: list[Any] = [None] * len(needs)
     if call.stacked:
         wanted = [] if ys[0] is None else [t for t, needed in enumerate(needs) if needed]
     elif None in ys:
@@ -371,49 +253,48 @@ def _table_gradients(ctx: Any, call: _Call, needs: Sequence[bool], ys: Sequence[
     else:
         wanted = [t for t, needed in enumerate(needs) if needed]
     deferred: list[int] = []
-    if call.fused:
-        targets = destinations(ctx, [(t, ctx.tables[t]) for t in wanted])
-        deferred = [t for t in wanted if targets[t] == "step"]
-        wanted = [t for t in wanted if targets[t] == "autograd"]
-    is_plain = all(_is_plain_gradient(y) for y in ys)
-    if not is_plain:
-        wanted, deferred = sorted(wanted + deferred), []
-    if wanted and (torch.is_grad_enabled() or not is_plain):
-        features, parts = _saved_features(ctx, call), _by_feature(call, ys)
-        for t in wanted:
-            found[t] = _op_gradient(call, t, features, parts)
-        wanted = []
+    if call.fused and wanted:
+        targets = destinations(ctx, wanted, ctx.tables)
+        deferred = wanted if targets is None else [t for t in wanted if targets[t] == "step"]
+        wanted = [] if targets is None else [t for t in wanted if targets[t] == "autograd"]
+    found: list[Any] = [None] * len(needs)
     if not wanted and not deferred:
         return found
-    gradients = BagGradients(call, ys)
+    gradients = None if torch.is_grad_enabled() else BagGradients.read(call, ys)
+    if gradients is None:  # derivatives of gradients, gradients of other classes
+        features, parts = _saved_features(ctx, call), _by_feature(call, ys)
+        for t in (*wanted, *deferred):
+            found[t] = _op_gradient(call, t, features, parts)
+        return found
     if deferred:
-        add_pending([(ctx.tables[t], PendingTable(gradients, t)) for t in deferred])
+        add_pending([ctx.tables[t] for t in deferred], PendingLookup(gradients, deferred, ctx.tables))
     if wanted:
         for t, gradient in zip(wanted, gradients.rows(wanted) if call.rows else gradients.dense(wanted), strict=True):
             found[t] = gradient
     return found
 
 
-def _is_plain_gradient(y: Tensor | None) -> bool:
-    return y is None or (type(y) is Tensor and y.is_cpu and y.layout == torch.strided)
-
-
 def _saved_features(ctx: Any, call: _Call) -> list[FeatureIds]:
-    """Return the ids of every feature, separately; torch raises if they were changed since the lookup."""
-    saved, batch = ctx.saved_tensors, call.batch
-    if not batch.joined:
+    """Return the ids of every feature as they were in the lookup; torch raises if saved ones were changed since."""
+    kernel, batch = call.kernel, call.batch
+    if not kernel.weighted:
         found = []
-        for f, x in enumerate(batch.features):
-            ids, offsets, weights = saved[3 * f : 3 * f + 3]
-            found.append(FeatureIds(ids, offsets, weights, x.ends))
+        for f in range(len(call.table_set.features)):
+            ids = torch.empty((kernel.count(f),), dtype=torch.int64, device="cpu")
+            offsets = torch.empty((kernel.bags + 1,), dtype=torch.int64, device="cpu")
+            kernel.copy_ids(f, ids, offsets)
+            found.append(FeatureIds(ids, offsets, None, True))
         return found
+    saved = ctx.saved_tensors
+    if batch.offsets is None:
+        ends = [x.ends for x in batch.features()]
+        return [FeatureIds(*saved[3 * f : 3 * f + 3], end) for f, end in enumerate(ends)]
     ids, offsets, weights = saved[:3]
     split = []
     for f in range(len(call.table_set.features)):
-        bounds = offsets[f * batch.bags : (f + 1) * batch.bags + 1]
+        bounds = offsets[f * kernel.bags : (f + 1) * kernel.bags + 1]
         begin, end = int(bounds[0]), int(bounds[-1])
-        own = None if weights is None else weights[begin:end]
-        split.append(FeatureIds(ids[begin:end], bounds - begin, own, True))
+        split.append(FeatureIds(ids[begin:end], bounds - begin, weights[begin:end], True))
     return split
 
 
@@ -443,13 +324,13 @@ def _bags_of_table(features: Sequence[FeatureIds], bags: int, rows: int, padding
 def _op_gradient(call: _Call, table: int, features: Sequence[FeatureIds], parts: Sequence[Tensor | None]) -> Any:
     """Return a table's gradient, made of ops, so that it has derivatives itself."""
     readers, facts = call.table_set.readers(table), call.table_set.facts[table]
-    shape = call.prepared.shapes[table]
-    bags = _bags_of_table([features[f] for f in readers], call.batch.bags, shape[0], facts.padding)
+    shape = call.kernel.shape(table)
+    bags = _bags_of_table([features[f] for f in readers], call.kernel.bags, shape[0], facts.padding)
     like = next(parts[f] for f in readers if parts[f] is not None)
     assert like is not None
     own = [torch.zeros_like(like) if (y := parts[f]) is None else y for f in readers]
     y = torch.stack(own, 1).flatten(0, 1)
-    weight = like.new_empty(1, dtype=call.prepared.dtype).expand(shape)  # only its shape and dtype matter
+    weight = like.new_empty(1, dtype=call.dtype).expand(shape)  # only its shape and dtype matter
     return bag_gradients(frozenset({"data"}), weight, y, bags, COMBINERS[facts.combiner], call.rows or call.fused)[
         "data"
     ]
@@ -461,17 +342,17 @@ def _weight_gradients(
     """Return the gradients of weights, made of ops."""
     if call.fused and any(t._version != v for t, v in zip(ctx.tables, ctx.versions, strict=True)):
         raise make_error("fused_changed")
-    features = _saved_features(ctx, call)
+    features, joined = _saved_features(ctx, call), call.batch.offsets is not None
     tables = ctx.saved_tensors[-len(call.table_set.facts) :]
     found: list[Tensor | None] = []
     for f, (x, t) in enumerate(zip(features, call.table_set.features, strict=True)):
         y = parts[f]
         assert x.weights is not None
-        if y is None or not (call.batch.joined or needs[f]):
+        if y is None or not (joined or needs[f]):
             found.append(None)
             continue
         facts = call.table_set.facts[t]
-        bags = _bags_of_table([x], call.batch.bags, call.prepared.shapes[t][0], -1)
+        bags = _bags_of_table([x], call.kernel.bags, call.kernel.shape(t)[0], -1)
         weights = x.weights.reshape(-1)
         if facts.padding >= 0:  # their weights have no effect
             keep = bags.indices != facts.padding
@@ -480,7 +361,7 @@ def _weight_gradients(
         if facts.padding >= 0:
             own = torch.zeros_like(weights).masked_scatter(keep, own)
         found.append(own.reshape(x.weights.shape))
-    if not call.batch.joined:
+    if not joined:
         return found
     return [torch.cat([torch.zeros_like(x.weights) if g is None else g for g, x in zip(found, features, strict=True)])]
 
@@ -490,30 +371,35 @@ class BagGradients:
 
     __slots__ = ("at", "call", "versions", "ys")
 
-    def __init__(self, call: _Call, ys: Sequence[Tensor | None]) -> None:
-        self.call = call
-        self.at: list[int] = []  # the address and row distance of each feature's gradient
-        if call.stacked:
-            y = ys[0]
-            assert y is not None
-            y = _readable_gradient(y)
-            rows, step = y.stride()[:2]
-            address, step = y.data_ptr(), step * y.element_size()
-            for f in range(len(call.table_set.features)):
-                self.at += (address + f * step, rows)
-            self.ys: list[Tensor | None] = [y]
-        else:
-            self.ys = []
-            for t, y in zip(call.table_set.features, ys, strict=True):
-                if y is None and call.table_set.is_shared:  # another feature of its table may have a gradient
-                    y = torch.zeros((call.batch.bags, call.prepared.shapes[t][1]), dtype=call.prepared.dtype)
+    @classmethod
+    def read(cls, call: _Call, ys: Sequence[Tensor | None]) -> BagGradients | None:
+        """Return the gradients as the kernel reads them; None if the ops have to do it.
+
+        Raises:
+            InvalidArgumentError: If a gradient exceeds its storage.
+        """
+        own = list(ys)
+        if call.table_set.is_shared and not call.stacked:  # another feature of the table may have a gradient
+            for f, (y, width) in enumerate(zip(ys, call.kernel.widths, strict=True)):
                 if y is None:
-                    self.at += (0, 0)
-                else:
-                    y = _readable_gradient(y)
-                    self.at += (y.data_ptr(), y.stride(0))
-                self.ys.append(y)
-        self.versions = [0 if y is None else y._version for y in self.ys]
+                    own[f] = torch.zeros((call.kernel.bags, width), dtype=call.dtype, device="cpu")
+        at = call.kernel.gradients(own[0] if call.stacked else own)
+        if at is None:  # columns that are not contiguous
+            if any(y is not None and (type(y) is not Tensor or not y.is_cpu) for y in own):
+                return None
+            own = [None if y is None else _contiguous(y) for y in own]
+            at = call.kernel.gradients(own[0] if call.stacked else own)
+            if at is None:
+                return None
+        found = cls()
+        found.call, found.ys, found.at = call, own, at
+        found.versions = [0 if y is None else y._version for y in own]
+        return found
+
+    call: _Call
+    ys: list[Tensor | None]
+    at: Any
+    versions: list[int]
 
     def is_unchanged(self) -> bool:
         """Return whether the gradients are those of the backward pass."""
@@ -521,40 +407,49 @@ class BagGradients:
 
     def rows(self, tables: Sequence[int]) -> list[Tensor]:
         """Return the row-sparse gradients of tables."""
-        kernel, prepared, found = self.call.kernel, self.call.prepared, []
+        kernel, dtype, found = self.call.kernel, self.call.dtype, []
         counts = kernel.sort(tables)
         if len(counts) < len(tables):
             raise make_error("out_of_memory_between")
         for t, count in zip(tables, counts, strict=True):
-            rows, columns = prepared.shapes[t]
-            values = new_tensor((count, columns), prepared.dtype, zeros=False)
+            rows, columns = kernel.shape(t)
+            values = new_tensor((count, columns), dtype, zeros=False)
             ids = torch.empty((count,), dtype=torch.int64, device="cpu")
-            if not kernel.gradient(t, self.at, _ORDER, _ROUNDING, values.data_ptr(), ids.data_ptr() or 1):
+            if not kernel.gradient(t, self.at, _ORDER, _ROUNDING, values, ids):
                 raise make_error("out_of_memory_between")
             found.append(sparse_rows(values, ids, rows, True))
         return found
 
     def dense(self, tables: Sequence[int]) -> list[Tensor]:
         """Return the dense gradients of tables."""
-        kernel, prepared, found = self.call.kernel, self.call.prepared, []
-        if len(kernel.sort(tables)) < len(tables):
-            raise make_error("out_of_memory_between")
+        kernel, dtype, found = self.call.kernel, self.call.dtype, []
         for t in tables:
-            table = new_tensor(prepared.shapes[t], prepared.dtype, zeros=True)
-            if not kernel.gradient(t, self.at, _ORDER, _ROUNDING, table.data_ptr(), 0):
+            table = new_tensor(kernel.shape(t), dtype, zeros=True)
+            if not kernel.gradient(t, self.at, _ORDER, _ROUNDING, table, None):
                 raise make_error("out_of_memory_between")
             found.append(table)
         return found
 
 
-class PendingTable:
-    """The gradient of one fused table that is not yet summed by row; see `fused.Pending`."""
+def _contiguous(y: Tensor) -> Tensor:
+    """Return a contiguous copy of a gradient; raise if its storage was resized, which torch does not check."""
+    check_storage(y, "grad")
+    return y.resolve_neg().clone(memory_format=torch.contiguous_format)
 
-    __slots__ = ("gradients", "table")
 
-    def __init__(self, gradients: BagGradients, table: int) -> None:
+class PendingLookup:
+    """The gradients of the fused tables of one lookup that are not yet summed by row; see `fused.Pending`."""
+
+    __slots__ = ("gradients", "numbers", "weights")
+
+    def __init__(self, gradients: BagGradients, numbers: list[int], tables: Sequence[FusedWeight]) -> None:
         self.gradients = gradients
-        self.table = table
+        self.numbers = numbers  # of the tables in the lookup
+        self.weights = [tables[t] for t in numbers]
+
+    def number_of(self, weight: Any) -> int:
+        """Return the number of a table in the lookup."""
+        return next(t for t, own in zip(self.numbers, self.weights, strict=True) if own is weight)
 
     def check(self) -> None:
         """Raise if the gradient was overwritten after backward."""
@@ -563,155 +458,125 @@ class PendingTable:
 
     def rows(self, weight: Any) -> Tensor:
         """Return the row-sparse gradient."""
-        return self.gradients.rows([self.table])[0]
+        return self.gradients.rows([self.number_of(weight)])[0]
 
     def update(self, weight: Any, optimizer: Any) -> Iterator[None]:
         """Validate, yield, then step the table by itself."""
         yield from optimizer._iter_update_from_grad(weight, self.rows(weight))
 
 
-class JointStep:
-    """A step of fused tables that one lookup read: one kernel call."""
+class _JointStep:
+    """A step of several tables of one dtype: one kernel call."""
 
-    __slots__ = ("gradients", "numbers", "params", "pendings", "states", "steps")
+    __slots__ = ("numbers", "params", "states", "steps")
 
-    def __init__(self, gradients: BagGradients) -> None:
-        self.gradients = gradients
-        self.params: list[FusedWeight] = []
-        self.pendings: list[PendingTable] = []
+    def __init__(self) -> None:
+        self.params: list[Any] = []
         self.states: list[dict[str, Any]] = []
         self.numbers: list[tuple[Any, ...]] = []  # of each table; see `_numbers`
-        self.steps: list[int] = []
 
-    def prepare(self, rule: str, cache: dict[Any, Any]) -> bool:
-        """Put the kernel's arguments together; return False if tables or slots cannot be updated in place."""
-        prepared, spec = self.gradients.call.prepared, RULES[rule]
-        tensors: list[Tensor] = list(self.params)
-        tables = [pending.table for pending in self.pendings]
-        for slot in spec.slots:
-            name = slot.name
-            tensors += [state[name] for state in self.states]
-        valid = cache.get(id(prepared))
-        if valid is None or valid[0] is not prepared or not valid[1].is_in_place(tensors):
-            with DisableTorchFunctionSubclass():
-                if not all(map(is_readable, tensors)):
-                    return False
-            valid = prepared, TensorList(tensors)
-            if not _fit(valid[1], prepared, tables, spec):
-                return False
-            if len(cache) > 64:
-                cache.clear()
-            cache[id(prepared)] = valid
-        addresses, count = valid[1].addresses, len(tables)
-        slots = [addresses[count * (k + 1) : count * (k + 2)] or [0] * count for k in range(2)]
-        steps, number = self.steps, spec.number
-        for table, address, first, second, numbers, state in zip(
-            tables, addresses, *slots, self.numbers, self.states, strict=False
-        ):
-            _, lazy, random, seed, at = numbers
-            steps += (table, address, first, second, number, lazy, random, seed, state["step"] + 1, at)
-        # Tables whose memory overlaps are left to their own steps, which raise.
-        return not self.gradients.call.kernel.overlaps(steps, self.gradients.at)
+    def read(self, rule: str) -> bool:
+        """Pass tables and slots to the kernel; return False if it cannot update them in place."""
+        self.steps, found = _new_steps(rule), False
+        if _TABLE is not None:
+            found = self.steps.add(self.params, self.states, self.numbers)
+        return found
 
-    def run(self) -> None:
-        """Update the tables."""
-        if not self.gradients.call.kernel.update(self.steps, self.gradients.at, _ORDER, _ROUNDING):
-            raise make_error("out_of_memory_between")
-        increment_version(self.params)  # so that autograd rejects tensors it saved before
-        remove_pending(zip(self.params, self.pendings, strict=True))
+    def count(self) -> None:
+        """Count the step, and make autograd reject tensors that it saved before."""
+        increment_version(self.params)
         for state in self.states:
             state["step"] += 1
 
 
-def _fit(found: TensorList, prepared: Prepared, tables: Sequence[int], spec: Any) -> bool:
-    """Return whether tables are those of the lookup, and slots have the rule's shapes and dtypes."""
-    count, dtype = len(tables), _SLOT_DTYPE[prepared.dtype]
-    if found.addresses[:count] != [prepared.addresses[t] for t in tables] or found.dtypes[:count] != (
-        [prepared.dtype] * count
-    ):
-        return False
-    shapes = [prepared.shapes[t] for t in tables]
-    expected = [*shapes]
-    for slot in spec.slots:
-        expected += [shape[:1] for shape in shapes] if slot.per_row else shapes
-    return found.shapes == expected and all(d == dtype for d in found.dtypes[count:])
+def _new_steps(rule: str) -> Any:
+    spec = RULES[rule]
+    return _core.TableSteps(spec.number, tuple([slot.name for slot in spec.slots]))
 
 
-class JointRowStep:
-    """A step of several tables of one dtype with their row-sparse gradients: one kernel call."""
+class JointStep(_JointStep):
+    """A step of fused tables that one lookup read."""
 
-    __slots__ = ("_arrays", "_dtype", "_gradients", "_steps", "params", "states")
+    __slots__ = ("pending", "tables")
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._dtype = dtype
-        self.params: list[Tensor] = []
-        self.states: list[dict[str, Any]] = []
-        self._steps: list[int] = []
-        self._gradients: list[Tensor] = []  # keeps them alive
-        self._arrays: list[Any] = []
+    def __init__(self, pending: PendingLookup) -> None:
+        super().__init__()
+        self.pending = pending
 
-    def add(self, rule: str, param: Tensor, state: dict[str, Any], grad: Tensor, numbers: tuple[Any, ...]) -> bool:
-        """Add a table; return False if it has to step by itself."""
-        ids, rows, shape, spec = grad._indices(), grad._values(), param.shape, RULES[rule]
-        if ids.dtype is not torch.int64 or rows.dtype is not self._dtype or rows.shape[1:] != shape[1:]:
-            return False
-        slots = [0, 0]
-        for k, slot in enumerate(spec.slots):
-            tensor = state[slot.name]
-            if type(tensor) is not Tensor or tensor.dtype is not _SLOT_DTYPE[self._dtype] or not is_readable(tensor):
-                return False
-            if tensor.shape != (shape[:1] if slot.per_row else shape):
-                return False
-            slots[k] = tensor.data_ptr()
-        if not (is_readable(param) and is_readable(ids) and is_readable(rows)):
-            return False
-        array, lazy, random, seed, at = numbers
-        self._steps += (
-            *shape, param.data_ptr(), *slots, spec.number, lazy, random, seed, state["step"] + 1, at, ids.data_ptr(),
-            rows.data_ptr(), rows.shape[0],
-        )  # fmt: skip
-        self.params.append(param)
-        self.states.append(state)
-        self._gradients += (ids, rows)
-        self._arrays.append(array)
-        return True
-
-    def is_valid(self) -> bool:
-        """Return whether ids ascend and are in range, and no memory overlaps; the tables are not changed."""
-        return apply_rows(_CODE[self._dtype], self._steps, True) == ""
+    def prepare(self, rule: str) -> bool:
+        """Return whether the kernel can update the tables; others, which may raise, step by themselves."""
+        own, pending = self.params, self.pending
+        if len(own) == len(pending.weights) and all(map(is_, own, pending.weights)):
+            self.tables = pending.numbers
+        else:
+            self.tables = [pending.number_of(param) for param in own]
+        gradients = pending.gradients
+        return self.read(rule) and bool(self.steps.fit(gradients.call.kernel, gradients.at, self.tables))
 
     def run(self) -> None:
         """Update the tables."""
-        if apply_rows(_CODE[self._dtype], self._steps, False):
+        gradients = self.pending.gradients
+        if not self.steps.run(gradients.call.kernel, gradients.at, self.tables, _ORDER, _ROUNDING):
             raise make_error("out_of_memory_between")
-        increment_version(self.params)  # so that autograd rejects tensors it saved before
-        for state in self.states:
-            state["step"] += 1
+        self.count()
+        remove_pending(self.params, self.pending)
 
 
-def joint_row_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointRowStep], set[int]]:
-    """Return joint steps of the tables with row-sparse gradients, and the ids of these parameters."""
-    joint: dict[torch.dtype, JointRowStep] = {}
+class JointRowStep(_JointStep):
+    """A step of several tables with their row-sparse gradients."""
+
+    __slots__ = ("ids", "rows")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[Tensor] = []
+        self.rows: list[Tensor] = []
+
+    def prepare(self, rule: str) -> bool:
+        """Return whether the kernel can update the tables; others, which may raise, step by themselves."""
+        return self.read(rule) and bool(self.steps.add_rows(self.ids, self.rows))
+
+    def run(self) -> None:
+        """Update the tables."""
+        if not self.steps.run_rows():
+            raise make_error("out_of_memory_between")
+        self.count()
+
+
+def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep | JointRowStep], set[int]]:
+    """Return the joint steps of an optimizer, and the ids of their parameters; the others step by themselves.
+
+    Args:
+        optimizer: The optimizer.
+        cache: A dictionary of the optimizer, for what was validated in earlier steps.
+    """
+    joint: dict[Any, JointStep | JointRowStep] = {}
     index, states = -1, optimizer.state
-    with DisableTorchFunctionSubclass():  # gradients are of a subclass
+    with DisableTorchFunctionSubclass():
         for group in optimizer.param_groups:
             numbers: dict[Any, Any] = {}
             is_plain = group["maximize"] is False and group["capturable"] is False
             for param in group["params"]:
                 index += 1
-                if not is_plain or type(param) is not Parameter:
+                if not is_plain:
                     continue
-                grad = param.grad
-                if (
-                    grad is None
-                    or not grad.is_sparse
-                    or not grad.is_cpu
-                    or param.ndim != 2
-                    or grad.shape != param.shape
-                ):
-                    continue
-                dtype = param.dtype
-                if dtype not in _FLOATS or not grad.is_coalesced() or grad.sparse_dim() != 1:
+                own: JointStep | JointRowStep | None
+                if type(param) is FusedWeight:
+                    waiting = param.rowgrad_pending
+                    if len(waiting) != 1 or type(pending := waiting[0]) is not PendingLookup:
+                        continue
+                    if stored_grad(param) is not None or len(param.rowgrad_optimizers) != 1:
+                        continue
+                    own = joint.get(id(pending))
+                    if own is None:
+                        own = joint[id(pending)] = JointStep(pending)
+                    dtype = pending.gradients.call.dtype
+                elif type(param) is Parameter and (grad := param.grad) is not None and _are_rows(grad, param):
+                    dtype = param.dtype
+                    own = joint.get(dtype)
+                    if own is None:
+                        own = joint[dtype] = JointRowStep()
+                else:
                     continue
                 state = states[param]
                 if "step" not in state:
@@ -722,61 +587,36 @@ def joint_row_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointRo
                 found = numbers.get((count, dtype))
                 if found is None:
                     found = numbers[count, dtype] = _numbers(optimizer, group, param, index, dtype, cache)
-                if found[2]:
-                    found = (*found[:3], (group["seed"] + index) % 2**63, found[4])
-                joint.setdefault(dtype, JointRowStep(dtype)).add(optimizer.rule, param, state, grad, found)
-    # A single table gains nothing, and tables with an error raise in their own steps.
-    steps = [own for own in joint.values() if len(own.params) > 1 and own.is_valid()]
-    return steps, {id(param) for own in steps for param in own.params}
-
-
-def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep], set[int]]:
-    """Return the joint steps of an optimizer, and the ids of their parameters; the others step by themselves.
-
-    Args:
-        optimizer: The optimizer.
-        cache: A dictionary of the optimizer, for what was validated in earlier steps.
-    """
-    joint: dict[int, JointStep] = {}
-    index, states = -1, optimizer.state
-    with DisableTorchFunctionSubclass():
-        for group in optimizer.param_groups:
-            numbers: dict[Any, Any] = {}
-            is_plain = group["maximize"] is False and group["capturable"] is False
-            for param in group["params"]:
-                index += 1
-                if type(param) is not FusedWeight or not is_plain:
-                    continue
-                waiting = param.rowgrad_pending
-                if len(waiting) != 1 or type(pending := waiting[0]) is not PendingTable:
-                    continue
-                if stored_grad(param) is not None or len(param.rowgrad_optimizers) != 1:
-                    continue
-                gradients, state = pending.gradients, states[param]
-                if "step" not in state:
-                    optimizer._next_step(group, param, index)  # creates the state
-                count = state["step"]
-                if type(count) is not int:
-                    continue
-                own = joint.get(id(gradients))
-                if own is None:
-                    own = joint[id(gradients)] = JointStep(gradients)
-                key = count, gradients.call.prepared.dtype
-                found = numbers.get(key)
-                if found is None:
-                    found = numbers[key] = _numbers(optimizer, group, param, index, key[1], cache)
                 if found[2]:  # stochastic rounding: parameters of one shape are rounded differently
                     found = (*found[:3], (group["seed"] + index) % 2**63, found[4])
                 own.params.append(param)
-                own.pendings.append(pending)
                 own.states.append(state)
                 own.numbers.append(found)
-    steps = []
-    for own in joint.values():
-        own.pendings[0].check()
-        if own.prepare(optimizer.rule, cache):
-            steps.append(own)
+                if type(own) is JointRowStep:
+                    own.ids.append(grad._indices())
+                    own.rows.append(grad._values())
+        steps = []
+        for own in joint.values():
+            if type(own) is JointStep:
+                own.pending.check()
+            elif len(own.params) < 2:  # a single table gains nothing
+                continue
+            if own.prepare(optimizer.rule):
+                steps.append(own)
     return steps, {id(param) for own in steps for param in own.params}
+
+
+def _are_rows(grad: Tensor, param: Tensor) -> bool:
+    """Return whether a gradient consists of unique rows of a table."""
+    return (
+        grad.is_sparse
+        and grad.is_cpu
+        and param.ndim == 2
+        and param.dtype in _FLOATS
+        and grad.shape == param.shape
+        and grad.is_coalesced()
+        and grad.sparse_dim() == 1
+    )
 
 
 def _numbers(

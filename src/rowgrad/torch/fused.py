@@ -63,12 +63,24 @@ def _new_anchor() -> Tensor:
         return torch.zeros((), requires_grad=True, device="cpu")
 
 
+def _node_of(leaf: Tensor) -> Any:
+    """Return the node that stores the gradient of a leaf; a leaf has only a weak reference to it."""
+    with _disable_current_modes(), torch.inference_mode(False), torch.enable_grad():
+        function = leaf.view_as(leaf).grad_fn
+    assert function is not None
+    return function.next_functions[0][0]
+
+
+ANCHOR = _new_anchor()  # an input of lookups; see _visits_all_leaves
+_ANCHOR_NODE = _node_of(ANCHOR)
+
+
 class FusedWeight(torch.nn.Parameter):
     """A table whose optimizer reads the gradient of the bags; `grad` is computed when it is read."""
 
     rowgrad_fused = True
     rowgrad_pending: tuple[Any, ...] = ()  # of `Pending`, or what has its methods
-    rowgrad_optimizers: weakref.WeakSet[Any] | tuple[()] = ()  # the rowgrad optimizers that update it
+    rowgrad_optimizers: set[weakref.ref[Any]] | tuple[()] = ()  # the rowgrad optimizers that update it
     rowgrad_number: int = -1  # its name in compiled graphs, once it has an optimizer
     rowgrad_anchor = _new_anchor()  # what compiled graphs differentiate in its place
 
@@ -176,17 +188,19 @@ def defer(
 ) -> None:
     """Store a gradient until the next step of the table's optimizer."""
     stream = torch.cuda.current_stream(weight.device) if weight.is_cuda else None
-    add_pending([(weight, Pending(update, rows, tensors, [t._version for t in tensors], stream))])
+    add_pending([weight], Pending(update, rows, tensors, [t._version for t in tensors], stream))
 
 
-def add_pending(gradients: Sequence[tuple[FusedWeight, Any]]) -> None:
-    """Store a `Pending`, or what has its methods, for each table until the next step of its optimizer."""
-    for weight, _ in gradients:
+def add_pending(weights: Sequence[FusedWeight], pending: Any) -> None:
+    """Store a `Pending`, or what has its methods, for tables until the next step of their optimizer."""
+    for weight in weights:
         if not weight.rowgrad_optimizers:
             raise make_error("fused_no_optimizer")
+    alone = (pending,)
     with _LOCK:
-        for weight, pending in gradients:
-            weight.rowgrad_pending = (*weight.rowgrad_pending, pending)
+        for weight in weights:
+            waiting = weight.rowgrad_pending
+            weight.rowgrad_pending = (*waiting, pending) if waiting else alone
 
 
 def stored_grad(weight: FusedWeight) -> Tensor | None:
@@ -198,14 +212,15 @@ def stored_grad(weight: FusedWeight) -> Tensor | None:
 def register_optimizer(weight: FusedWeight, optimizer: Any) -> None:
     """Record that a rowgrad optimizer updates the table."""
     if isinstance(weight.rowgrad_optimizers, tuple):
-        weight.rowgrad_optimizers = weakref.WeakSet()
+        weight.rowgrad_optimizers = set()
         with _LOCK:
             weight.rowgrad_number, weight.rowgrad_anchor = (
                 len(_NUMBERED),
                 torch.zeros((), requires_grad=True, device="cpu"),
             )
             _NUMBERED.append(TensorWeakRef(weight))
-    weight.rowgrad_optimizers.add(optimizer)
+    optimizers = weight.rowgrad_optimizers
+    optimizers.add(weakref.ref(optimizer, optimizers.discard))
 
 
 _NUMBERED: list[TensorWeakRef] = []
@@ -226,13 +241,13 @@ def fused_step(weight: FusedWeight, optimizer: Any) -> Iterator[None] | None:
 def _step_with_pending(weight: FusedWeight, optimizer: Any) -> Iterator[None]:
     consumed = weight.rowgrad_pending[0]
     yield from consumed.update(weight, optimizer)
-    remove_pending([(weight, consumed)])
+    remove_pending([weight], consumed)
 
 
-def remove_pending(consumed: Iterable[tuple[FusedWeight, Any]]) -> None:
-    """Drop the gradients that a step has consumed; those of later backward passes stay."""
+def remove_pending(weights: Iterable[FusedWeight], used: Any) -> None:
+    """Drop the gradient that a step has consumed; those of later backward passes stay."""
     with _LOCK:
-        for weight, used in consumed:
+        for weight in weights:
             waiting = weight.rowgrad_pending
             weight.rowgrad_pending = () if len(waiting) == 1 else tuple(p for p in waiting if p is not used)
 
@@ -269,22 +284,30 @@ class _Fused(torch.autograd.Function):
         return gradients.get("data"), gradients.get("weights"), None, None, None
 
 
-def destinations(ctx: Any, tables: Sequence[tuple[int, FusedWeight]]) -> dict[int, str]:
-    """Return `destination` for several tables; each comes with its number among the function's tensor inputs."""
+def destinations(ctx: Any, numbers: Sequence[int], tables: Sequence[FusedWeight]) -> dict[int, str] | None:
+    """Return `destination` for several tables of a function whose inputs are the tables; None if it is "step" for all.
+
+    The function must have `ANCHOR` among its inputs.
+    """
     reject_compiled_backward(ctx)
-    leaves = ctx.next_functions
+    if _visits_all_leaves():
+        busy = [w._backward_hooks or w._post_accumulate_grad_hooks or not w.requires_grad for w in tables]
+        if not any(busy):
+            return None
+    leaves = ctx.next_functions[1:] if len(ctx.next_functions) > len(ctx.needs_input_grad) else ctx.next_functions
+    return {t: destination(ctx, tables[t], leaves[t][0]) for t in numbers}
+
+
+def _visits_all_leaves() -> bool:
+    """Return whether the current backward pass is one that stores the gradients of all leaves.
+
+    A pass with `inputs` visits the leaves among them only, so never the anchor.
+    """
     will_run = getattr(torch._C, "_will_engine_execute_node", None)
-    if torch.is_grad_enabled() or will_run is None:
-        return {t: destination(ctx, weight, leaves[t][0]) for t, weight in tables}
-    found = {}
-    for t, weight in tables:
-        leaf = leaves[t][0]
-        try:
-            is_simple = not (weight._backward_hooks or weight._post_accumulate_grad_hooks) and will_run(leaf)
-        except RuntimeError:  # as in `destination`
-            is_simple = False
-        found[t] = "step" if is_simple and weight.requires_grad else destination(ctx, weight, leaf)
-    return found
+    try:
+        return will_run is not None and not torch.is_grad_enabled() and bool(will_run(_ANCHOR_NODE))
+    except RuntimeError:
+        return False
 
 
 def destination(ctx: Any, weight: FusedWeight, leaf: Any = None) -> str:

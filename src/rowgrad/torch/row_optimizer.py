@@ -14,7 +14,7 @@ import torch
 from .._catalog.rules import RULES, RuleSpec, Step, check_count, check_hyperparameter, slot_shapes
 from ..errors import OpError, make_error
 from .devices import default_order, is_captured
-from .feature_lookup import joint_row_steps, joint_steps
+from .feature_lookup import joint_steps
 from .fused import LAYOUT, FusedWeight, fused_step, is_only_optimizer, register_optimizer
 from .row_state import (
     check_param,
@@ -206,8 +206,6 @@ class RowOptimizer(torch.optim.Optimizer):
         with self._error_context("step"):
             cache = self.__dict__.setdefault("_joint_cache", {})
             joint, done = joint_steps(self, cache)
-            by_rows, others = joint_row_steps(self, cache)
-        done |= others
         rest = [x for x in enumerate(self._grouped_params()) if id(x[1][1]) not in done]
         for _, (_, param) in rest:
             if isinstance(param, FusedWeight):
@@ -217,10 +215,8 @@ class RowOptimizer(torch.optim.Optimizer):
         steps = [self._iter_step(i, group, param) for i, (group, param) in rest]
         for step in steps:  # validates
             next(step, None)
-        for fused in joint:
-            fused.run()
-        for rows in by_rows:
-            rows.run()
+        for tables in joint:
+            tables.run()
         for step in steps:
             next(step, None)
         return loss
