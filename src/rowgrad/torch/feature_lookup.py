@@ -181,7 +181,8 @@ def look_up(
     """
     if not is_eager():
         return None
-    recorded, weights = False, ()
+    recorded = False
+    weights: tuple[Any, ...] = ()
     with DisableTorchFunctionSubclass():  # faster for fused tables, which are a subclass
         if torch.is_grad_enabled():
             recorded = True in [t.requires_grad for t in tables]
@@ -287,8 +288,8 @@ def _saved_features(ctx: Any, call: _Call) -> list[FeatureIds]:
         return found
     saved = ctx.saved_tensors
     if batch.offsets is None:
-        ends = [x.ends for x in batch.features()]
-        return [FeatureIds(*saved[3 * f : 3 * f + 3], end) for f, end in enumerate(ends)]
+        own = zip(saved[0::3], saved[1::3], saved[2::3], batch.features(), strict=False)
+        return [FeatureIds(ids, offsets, weights, x.ends) for ids, offsets, weights, x in own]
     ids, offsets, weights = saved[:3]
     split = []
     for f in range(len(call.table_set.features)):
