@@ -32,6 +32,7 @@ from .._catalog.enums import COMBINERS, Order, Reduction, Rounding
 from .._catalog.rules import RULES, check_range, slot_dtype
 from ..errors import make_error
 from ..raw_ops import OPS
+from .autograd import named
 from .bag_lookup import REPLICAS, is_in_ddp
 from .bags import Bags, drop_padding
 from .fused import ANCHOR, FusedWeight, add_pending, bag_gradients, destinations, remove_pending, stored_grad
@@ -252,10 +253,11 @@ def look_up_bags(
 
 
 def _is_narrow(table: Tensor, ids: Tensor) -> bool:
-    """Return whether the ops have a faster gradient: in few columns they add without sorting ids."""
-    return table.shape[-1] <= 4 and table.requires_grad and ids.numel() >= table.shape[0] // 4
+    """Return whether the ops have a faster gradient: in few columns they add many ids without sorting them."""
+    return table.shape[1] <= 4 and table.requires_grad and ids.numel() >= max(table.shape[0] // 4, 8192)
 
 
+@named("rowgrad::EmbeddingBags")
 class _Lookup(_SingleLevelFunction):
     """A recorded lookup. Its inputs are the tables, the weights of each feature, or of all, and the anchor."""
 

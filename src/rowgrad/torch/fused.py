@@ -24,7 +24,7 @@ from .._catalog.spec import CATALOG
 from ..errors import make_error
 from ..lookup import COMBINERS
 from ..plan import Plan
-from .autograd import TABLE, table_for
+from .autograd import TABLE, named, table_for
 from .bag_lookup import is_in_ddp, lookup, replica_of
 from .bags import Bags
 from .row_gradient import sparse_rows
@@ -259,6 +259,7 @@ def is_only_optimizer(weight: FusedWeight) -> bool:
     return len(weight.rowgrad_optimizers) == 1
 
 
+@named("rowgrad::FusedLookup")
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: FusedWeight, weights: Tensor | None, bags: Bags, kind: str, plan: Plan | None) -> Any:
