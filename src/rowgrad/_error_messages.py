@@ -674,8 +674,8 @@ OWN_MESSAGES: dict[str, Message] = {
     ),
     "layout_differs": Message("{argument}: got {value}, but the table was sharded with {bound}"),
     "table_tapped": Message(
-        "inside value_and_rows a table can be read only by table.bags, outside of jit, vmap, grad, scan, cond and"
-        " checkpoint, because other reads would lose their gradient. Pass what was looked up, or use"
+        "inside value_and_rows a table can be read only by table[ids] and table.bags, outside of jit, vmap, grad, scan,"
+        " cond and checkpoint, because other reads would lose their gradient. Pass what was looked up, or use"
         " jax.value_and_grad for dense gradients."
     ),
     "table_sharded": Message(
@@ -728,9 +728,9 @@ OWN_MESSAGES: dict[str, Message] = {
         "RowArithmeticError",
     ),
     "row_ids_arithmetic": Message(
-        "{what} is not defined for the row ids of a gradient, because array functions would change them together with"
-        " its values. Use rowgrad.jax.rows.{function} on the whole gradient, apply optax transformations with"
-        " rowgrad.jax.rows.on_rows, or make the gradient dense with rowgrad.jax.rows.to_dense.",
+        "{what} is not defined for the row ids of a gradient, which array functions would change. Wrap optax"
+        " transformations, as in rowgrad.jax.rows.on_rows(optax.clip_by_global_norm(1.0)), use"
+        " rowgrad.jax.rows.{function} on the whole gradient, or make it dense with rowgrad.jax.rows.to_dense.",
         (),
         "RowArithmeticError",
     ),
