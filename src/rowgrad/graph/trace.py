@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from .._catalog.spec import CATALOG, PLAN, Derived, Op
+from .._hints import nearest
 from ..raw_ops import OPS
 from .nodes import Node, Output
 from .page import PageError
@@ -48,7 +48,7 @@ def trace(session: ClientSession, block: str, most: int = 20_000) -> Trace:
     """Return which input rows contributed to a block's results in the last run, at most `most` pairs."""
     placed = session.graph.blocks.get(block)
     if placed is None:
-        near = get_close_matches(block, list(session.graph.blocks), 1)
+        near = nearest(block, session.graph.blocks)
         raise PageError(block, "there is no such block" + (f"; did you mean {near[0]!r}?" if near else ""))
     op = placed.op
     if op.rows is not None and op.linear:

@@ -20,13 +20,14 @@ from .bag_lookup import lookup as lookup
 from .bags import LIBRARY, Bags, check_storages, drop_padding, fill_empty_bags, read_bags, reject_batched
 from .embedding_max import lookup_max
 from .saved_call import is_traced
-from .tensors import check_storage
+from .tensors import check_storage, tensor_expected
 
 __all__ = ("embedding", "embedding_bag")
 
 GRADIENTS = ("dense", "rows")
 MODES = {**COMBINERS, "max": "Max"}  # suffixes of ops; there is no op for "Max"
 Inputs = tuple[Any, Any, Any, Any, Any, bool]  # ids, offsets, segment_ids, num_bags, weights, include_last_offset
+_INPUT_NAMES = ("weight", "input", "offsets", "segment_ids", "num_bags", "per_sample_weights")
 Options = tuple[Any, Any, Any, Any, Any]  # as in _NO_OPTIONS
 Run = Callable[[Tensor, Bags, str, Plan | None], Tensor]
 
@@ -217,6 +218,8 @@ def look_up_bags(
     try:
         return _look_up_bags(weight, inputs, options, mode, rows, plan, run, sparse_in_ddp)
     except OpError as error:
+        if error.key == "mixed_devices":  # of the op's arguments; raise it for those of the lookup
+            devices.check_devices(dict(zip(_INPUT_NAMES, (weight, *inputs), strict=False)))
         kind = _BAG_ERRORS.get(error.key or "")
         if kind is not None:
             # torch renormalizes before it checks ids, and finds ids beyond the table there.
@@ -241,7 +244,7 @@ def _look_up_bags(
 ) -> Tensor:
     kind = mode_suffix(mode)
     if not isinstance(weight, Tensor):
-        raise TypeError(f"weight must be a tensor, got {type(weight).__name__}")
+        raise tensor_expected("weight", weight)
     if weight.ndim == 0:
         raise make_error("bags_unfit", argument="weight", value="0 dimensions", bound="1 or more")
     weights = inputs[4]
@@ -365,7 +368,7 @@ def _look_up_rows(
 ) -> Tensor:
     ids = LIBRARY.integers(input, "ids")
     if not isinstance(weight, Tensor):
-        raise TypeError(f"weight must be a tensor, got {type(weight).__name__}")
+        raise tensor_expected("weight", weight)
     if weight.ndim != 2:
         raise make_error("rank_exactly", argument="weight", value=tuple(weight.shape), bound=2)
     padding_idx = row_number("padding_idx", padding_idx, weight.shape[0])
