@@ -54,10 +54,10 @@ def error(place: str, wanted: str, value: Any) -> PageError:
     return PageError(place, f"must be {wanted}; got {describe(value)}")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """Return `; did you mean 'x'?`, or an empty text if no known name is similar."""
     names = {k[:_LONGEST].casefold(): k[:_LONGEST] for k in islice(known, _MOST)}
-    close = difflib.get_close_matches(name[:_LONGEST].casefold(), list(names), 1, 0.5)
+    close = difflib.get_close_matches(name[:_LONGEST].casefold(), list(names), 1, cutoff)
     return f"; did you mean {names[close[0]]!r}?" if close else ""
 
 
