@@ -139,6 +139,8 @@ def scope_of(page: Page, names: Iterable[str], say: Callable[[str], None]) -> Sc
         raise fault.error
     for name in checked.errors:
         say(f"skipped, because nothing that runs needs it: {sentence(checked.fault_of(name).error)}")
+    for name, ends in checked.partial.items():
+        say(f"{name} runs without {', '.join(map(str, ends))}")
     return checked.scope
 
 

@@ -453,6 +453,7 @@ class PageRun:
                 if self.opened is opened:
                     self.run += 1
                     self.done += self._work is work
+                    self.trends.set_page(opened.prepared.page.trends)
                     self.trends.record(self.run, opened.session, found)
         except BaseException as error:
             self._fail(work, error)

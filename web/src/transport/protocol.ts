@@ -26,6 +26,7 @@ export interface Page {
   name: string;
   blocks: Block[];
   notes?: Note[];
+  trends?: { of: string; at?: number[] }[]; // numbers to draw over the runs
 }
 
 export interface Pin {
@@ -78,6 +79,7 @@ export interface Checked {
   blocks: Record<string, { outputs: Record<string, Info | Info[]>; inputs: Record<string, Info | Info[]> }>;
   errors: Record<string, Fault>;
   waiting: string[];
+  partial?: Record<string, string[]>; // fetches that sessions run without: they need a block that the catalog lacks
   sessions: string[];
   recipes: Record<string, string>;
 }
