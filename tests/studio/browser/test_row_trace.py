@@ -23,7 +23,7 @@ def highlighted(rows: Locator) -> list[str]:
 
 
 @pytest.mark.feature("trace")
-@pytest.mark.broken("rowgrad.studio.value_verbs:trace_rows", SHIFT_INPUT_ROWS)
+@pytest.mark.broken("rowgrad.studio.row_verbs:trace_rows", SHIFT_INPUT_ROWS)
 def test_rows_of_a_segment_op_are_traced_in_both_directions(ui: StudioWindow) -> None:
     ui.open_gallery("01_sparse_segment_mean")
     ui.run_once()
@@ -48,7 +48,7 @@ def test_rows_of_a_segment_op_are_traced_in_both_directions(ui: StudioWindow) ->
 
 
 @pytest.mark.feature("trace")
-@pytest.mark.broken("rowgrad.studio.value_verbs:trace_rows", SHIFT_INPUT_ROWS)
+@pytest.mark.broken("rowgrad.studio.row_verbs:trace_rows", SHIFT_INPUT_ROWS)
 def test_rows_of_slice_and_fill_are_traced_in_both_directions(ui: StudioWindow) -> None:
     ui.open_gallery("09_sparse_slice")  # keeps b of a, b, c, d
     ui.run_once()
