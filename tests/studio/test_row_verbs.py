@@ -100,6 +100,12 @@ def test_lookups_and_symbolic_gradients_are_explained_step_by_step(client: Studi
     found = explain(client, block="G", pin="grad_outputs", entry=0, row=2)
     assert (found["op"], found["kind"], found["result"]) == ("SparseSegmentMeanGrad", "sum", ["10.0", "13.0"])
     assert [(t["row"], t["factor"]) for t in found["terms"]] == [(0, "1/2"), (1, "1")]
+    assert client.call("explained", name="shown")["results"] == [
+        {"block": "mean", "pin": "output", "entry": None, "op": "SparseSegmentMean"},
+        {"block": "G", "pin": "grad_outputs", "entry": 0, "op": "SparseSegmentMeanGrad"},
+    ]
+    pairs = client.call("trace", name="shown", block="G", pin="grad_outputs", entry=0)
+    assert pairs["pairs"] == [[0, 0], [2, 0], [2, 1]]
     inner = found["origins"]["grad"]["inner"]
     step = explain(client, block="G", pin="grad_outputs", entry=0, inner=inner, row=1)
     assert (step["op"], step["kind"], step["result"]) == ("Mul", "by row", ["8.0", "10.0"])

@@ -12,7 +12,7 @@ import numpy as np
 
 from .nodes import Node, Output, Placed
 from .page import PageError
-from .row_sums import Call, Pairs, has_row_sums, row_pairs, row_pins
+from .row_sums import Call, Pairs, has_row_sums, row_pairs, row_pins, summed_pins
 from .session import ClientSession
 
 # Categories of ops whose row of the result is computed from the same row of every operand.
@@ -175,29 +175,69 @@ def stage_of(session: ClientSession, block: str, pin: str, entry: int | None = N
         PageError: No run has computed the result, there is no such op inside the block, or the rows of its results are
             made of all rows of its inputs.
     """
+    value = _result(session, block, pin, entry)
+    result = value.node
+    if inner:
+        found = next((one for one in _upstream(value, block) if one.name == inner), None)
+        if found is None:
+            raise PageError(block, f"{block}.{pin} depends on no {inner!r} inside the block")
+        value = found
+    node = value.node
+    call = call_of(session, node, result)
+    name = node.op.outputs[value.index].name
+    if has_row_sums(node.op):
+        return Stage(call, name, True, (), _origins(session, node))
+    operands = tuple(_same_rows(call, name))
+    if not operands:
+        raise PageError(block, f"{node.op.name} has no record of which rows its results are made of")
+    return Stage(call, name, False, operands, _origins(session, node))
+
+
+def _result(session: ClientSession, block: str, pin: str, entry: int | None) -> Output:
+    """Return the output that a pin, or an entry of a list pin, stands for."""
     placed = _placed(session, block)
     value = placed.pins.get(pin)
     if isinstance(value, list):
         value = value[entry or 0] if (entry or 0) < len(value) else None
     if not isinstance(value, Output):
         raise PageError(block, f"{pin} is not an array that rows are made of")
-    result = value.node
-    if inner:
-        value = next((found for found in _upstream(value, block) if found.name == inner), None)
-        if value is None:
-            raise PageError(block, f"{block}.{pin} depends on no {inner!r} inside the block")
-    node = value.node
-    call = call_of(session, node, result)
-    name = node.op.outputs[value.index].name
-    if node.block != block:
-        raise PageError(block, f"{placed.op.name} passes on {node.name} and has no rows of its own")
-    known = _origins(session, node)
-    if has_row_sums(node.op):
-        return Stage(call, name, True, (), known)
-    operands = tuple(_same_rows(call, name))
-    if not operands:
-        raise PageError(block, f"{node.op.name} has no record of which rows its results are made of")
-    return Stage(call, name, False, operands, known)
+    if value.node.block != block:
+        raise PageError(block, f"{placed.op.name} passes on {value.node.name} and has no rows of its own")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A result whose rows `stage_of` explains, and the op that computes it."""
+
+    block: str
+    pin: str
+    entry: int | None
+    op: str
+
+
+def explained_results(session: ClientSession) -> list[Explained]:
+    """Return the results of the last runs whose rows are sums, or begin a chain of such inside a block."""
+    found = []
+    for name, placed in session.graph.blocks.items():
+        for pin, value in placed.pins.items():
+            outputs = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
+            for entry, output in outputs:
+                if not isinstance(output, Output) or output.node.block != name:
+                    continue
+                if session.result(name, pin) is None or not _is_explained(session, output, placed):
+                    continue
+                found.append(Explained(name, pin, entry, output.node.op.name))
+    return found
+
+
+def _is_explained(session: ClientSession, output: Output, placed: Placed) -> bool:
+    pin = output.node.op.outputs[output.index].name
+    if has_row_sums(output.node.op):
+        return pin in summed_pins(call_of(session, output.node, output.node))
+    if placed.op.layer != "graph" or not any(has_row_sums(one.node.op) for one in _upstream(output, placed.name)):
+        return False
+    return bool(_same_rows(call_of(session, output.node, output.node), pin))
 
 
 def _upstream(output: Output, block: str) -> Iterator[Output]:

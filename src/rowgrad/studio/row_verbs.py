@@ -12,7 +12,7 @@ import numpy as np
 
 from .._runtime.arrays import Array, aval_of
 from ..graph.row_sums import Addition, RowSum, RowSums, Scale, Sum, Term, row_pairs, row_pins
-from ..graph.trace import Stage, stage_of
+from ..graph.trace import Stage, Trace, explained_results, stage_of
 from ..graph.trace import trace as trace_rows
 from .value_text import texts_of
 from .value_verbs import check_block, interval, run_session
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MOST_WRITTEN = 100_000  # terms of a row that is written out
 MOST_TERMS = 2000  # of these, in one response
 MOST_COLUMNS = 256
+MOST_PAIRS = 20_000
 MOST_SCATTERED = 5000  # ids
 MOST_MAPPED = 1024
 _HOT = 12  # rows that are named
@@ -35,10 +36,25 @@ def trace(studio: Studio, args: Arguments) -> Json:
     """Return which rows of a block's inputs contributed to its results."""
     session, block = run_session(studio, args), args.text("block")
     check_block(session.graph, args, block)
-    found = trace_rows(session, block)
+    pin = args.text("pin", "")
+    found = trace_rows(session, block) if not pin else _pairs_of(_summed(_stage(studio, args), args))
     pairs = [[row, source] for row, source in found.pairs]
     traced = {"outputs": found.outputs, "inputs": found.inputs, "pairs": pairs}
     return traced | {"total": found.total, "cut": found.cut}
+
+
+def _pairs_of(stage: Stage) -> Trace:
+    """Return the pairs of the op behind one result."""
+    pairs = [*row_pairs(stage.call)]
+    outputs, inputs = row_pins(stage.call)
+    return Trace(outputs, inputs, pairs[:MOST_PAIRS], len(pairs), len(pairs) > MOST_PAIRS)
+
+
+@verb("explained")
+def explained(studio: Studio, args: Arguments) -> Json:
+    """Return the results of a page whose rows can be explained."""
+    found = explained_results(run_session(studio, args))
+    return {"results": [{"block": r.block, "pin": r.pin, "entry": r.entry, "op": r.op} for r in found]}
 
 
 def _stage(studio: Studio, args: Arguments) -> Stage:
@@ -75,9 +91,9 @@ def explain(studio: Studio, args: Arguments) -> Json:
         found = RowSums(stage.call)(stage.pin, row)
         if len(found.terms) > MOST_WRITTEN:
             raise args.error("row", f"the sum of at most {MOST_WRITTEN} terms", f"row {row}, of {len(found.terms)}")
-        explained = _sum_json(found, stage.call.result(stage.pin, row), first, beyond, most)
+        written = _sum_json(found, stage.call.result(stage.pin, row), first, beyond, most)
     else:
-        explained = _operands_json(stage, args, row, first, beyond)
+        written = _operands_json(stage, args, row, first, beyond)
     result = np.asarray(stage.call.outputs[stage.pin])
     facts = {
         "op": stage.call.op.name,
@@ -92,7 +108,7 @@ def explain(studio: Studio, args: Arguments) -> Json:
             for name, o in stage.origins.items()
         },
     }
-    return facts | explained
+    return facts | written
 
 
 def _sum_json(found: RowSum, result: Array, first: int, beyond: int, most: int) -> dict[str, Any]:
