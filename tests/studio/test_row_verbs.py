@@ -101,8 +101,8 @@ def test_lookups_and_symbolic_gradients_are_explained_step_by_step(client: Studi
     assert (found["op"], found["kind"], found["result"]) == ("SparseSegmentMeanGrad", "sum", ["10.0", "13.0"])
     assert [(t["row"], t["factor"]) for t in found["terms"]] == [(0, "1/2"), (1, "1")]
     assert client.call("explained", name="shown")["results"] == [
-        {"block": "mean", "pin": "output", "entry": None, "op": "SparseSegmentMean"},
-        {"block": "G", "pin": "grad_outputs", "entry": 0, "op": "SparseSegmentMeanGrad"},
+        {"block": "mean", "pin": "output", "entry": None, "op": "SparseSegmentMean", "sums": True},
+        {"block": "G", "pin": "grad_outputs", "entry": 0, "op": "SparseSegmentMeanGrad", "sums": True},
     ]
     pairs = client.call("trace", name="shown", block="G", pin="grad_outputs", entry=0)
     assert pairs["pairs"] == [[0, 0], [2, 0], [2, 1]]

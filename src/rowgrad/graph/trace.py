@@ -208,12 +208,13 @@ def _result(session: ClientSession, block: str, pin: str, entry: int | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A result whose rows `stage_of` explains, and the op that computes it."""
+    """A result whose rows `stage_of` explains, the op that computes it, and whether its rows are sums."""
 
     block: str
     pin: str
     entry: int | None
     op: str
+    sums: bool
 
 
 def explained_results(session: ClientSession) -> list[Explained]:
@@ -227,7 +228,8 @@ def explained_results(session: ClientSession) -> list[Explained]:
                     continue
                 if session.result(name, pin) is None or not _is_explained(session, output, placed):
                     continue
-                found.append(Explained(name, pin, entry, output.node.op.name))
+                op = output.node.op
+                found.append(Explained(name, pin, entry, op.name, has_row_sums(op)))
     return found
 
 

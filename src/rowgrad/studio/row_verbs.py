@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +54,7 @@ def _pairs_of(stage: Stage) -> Trace:
 def explained(studio: Studio, args: Arguments) -> Json:
     """Return the results of a page whose rows can be explained."""
     found = explained_results(run_session(studio, args))
-    return {"results": [{"block": r.block, "pin": r.pin, "entry": r.entry, "op": r.op} for r in found]}
+    return {"results": [asdict(result) for result in found]}
 
 
 def _stage(studio: Studio, args: Arguments) -> Stage:
