@@ -160,7 +160,7 @@ def factors(found: RowSum) -> list[tuple[str, int, str]]:
 def test_the_sum_of_a_mean_gradient() -> None:
     found = row_sum(mean_gradient(), "output", 2)
     assert factors(found) == [("grad", 0, "1/2"), ("grad", 1, "1")]
-    assert [p.tolist() for p in found.products()] == [[0.5, 1.0], [6.0, 8.0]]
+    assert [p.tolist() for p in found.products] == [[0.5, 1.0], [6.0, 8.0]]
     assert [a.total.tolist() for a in found.additions(found.parts[0][2], 0, 2)] == [[0.5, 1.0], [6.5, 9.0]]
     assert found.total().tolist() == [6.5, 9.0]
     assert row_sum(mean_gradient(), "output", 1).terms == ()

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ class Addition:
     total: Array
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RowSum:
     """One row of a result as a sum.
 
@@ -101,22 +102,23 @@ class RowSum:
     parts: tuple[tuple[int, int, Sum], ...] = ()
     then: tuple[Scale, ...] = ()
 
+    @cached_property
     def products(self) -> list[Array]:
-        """Return the terms as they are added."""
+        """The terms as they are added."""
         if not self.parts:
             return [term.values for term in self.terms]
         return [_rounded(_scaled(load(term.values), term.scales), self.sum_dtype) for term in self.terms]
 
     def additions(self, order: Sum, first: int, beyond: int) -> Iterator[Addition]:
         """Yield the additions of some columns in the order in which the kernel makes them."""
-        products = [product[first:beyond] for product in self.products()]
+        products = [product[first:beyond] for product in self.products]
         yield from _additions(order, (), products, np.zeros(beyond - first, self.sum_dtype))
 
     def total(self) -> Array:
         """Add the terms up."""
         if not self.parts:
             return self.terms[0].values if self.terms else np.zeros(self.columns, self.dtype)
-        products = self.products()
+        products = self.products
         added = [_total(order, [product[a:b] for product in products], b - a, self.sum_dtype)
                  for a, b, order in self.parts]  # fmt: skip
         return _rounded(_scaled(load(np.concatenate(added)), self.then), self.dtype)
@@ -203,8 +205,9 @@ def _flush(row: Array, lifted: Callable[[Any], Array] | None = None) -> Array:
     if row.dtype.kind != "f" or row.dtype.itemsize < 4:
         return row
     least = np.finfo(row.dtype).tiny
-    tiny = (row != 0) & (np.abs(row) <= least)
-    if not tiny.any():
+    size = np.abs(row)
+    tiny = size <= least
+    if not tiny.any() or not (tiny := tiny & (size > 0)).any():
         return row
     with np.errstate(all="ignore"):
         up = row.dtype.type(_LIFT[row.dtype.char])

@@ -21,7 +21,7 @@ from .verbs import Arguments, Json, verb
 if TYPE_CHECKING:
     from .studio import Studio
 
-MOST_WRITTEN = 100_000  # terms of a row that is written out
+MOST_WRITTEN = 20_000  # terms of a row that is written out
 MOST_TERMS = 2000  # of these, in one response
 MOST_COLUMNS = 256
 MOST_PAIRS = 20_000
@@ -113,7 +113,7 @@ def explain(studio: Studio, args: Arguments) -> Json:
 
 def _sum_json(found: RowSum, result: Array, first: int, beyond: int, most: int) -> dict[str, Any]:
     shown = slice(first, max(first, min(beyond, found.columns)))
-    total, products = found.total(), found.products()
+    total, products = found.total(), found.products
     kind = "sum" if found.parts else "copy" if found.terms else "zero"
     same = _same_bits(total, result)
     return {
@@ -299,7 +299,7 @@ def _scattered(found: RowSum, wide: int) -> Iterable[dict[str, Any]]:
             item = _item(order, step)
             if not isinstance(item, Sum):
                 after[item] = step
-    products = found.products()
+    products = found.products
     for k, term in enumerate(found.terms):
         if term.column is None or term.column == 0:
             yield {

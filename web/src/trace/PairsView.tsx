@@ -12,7 +12,7 @@ import { ribbonWidth, ribbonsOf } from "./sums";
 import { pairSegments, useMark } from "./useRowTraces";
 
 const MOST_LINES = 3000;
-const MOST_LABELS = 40;
+const MOST_LABELS = 12; // more would cover each other
 const MOST_ROWS = 300_000; // beyond, the list is compressed to what browsers can scroll, and rows are not at their usual position
 
 export type Side = "outputs" | "inputs";
@@ -117,7 +117,7 @@ function Lines({ trace, lit, scrolled, active, ribbons }: LinesProps) {
       drawn.add(key);
       const ribbon = ribbons?.get(from);
       strong.push(<path key={key} d={path} className="lit" style={ribbon && { strokeWidth: ribbonWidth(ribbon.weight, largest) }} />);
-      if (ribbon && labels.length < MOST_LABELS) labels.push(<text key={key} x={width * 0.72} y={y1 + (y2 - y1) * 0.8 + 4}>{ribbon.label}</text>);
+      if (ribbon && lit.inputs.size <= MOST_LABELS) labels.push(<text key={key} x={width * 0.72} y={y1 + (y2 - y1) * 0.8 + 4}>{ribbon.label}</text>);
     } else if (shown.length < MOST_LINES) {
       drawn.add(key);
       shown.push(<path key={key} d={path} />);

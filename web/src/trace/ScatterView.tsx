@@ -12,7 +12,7 @@ import type { SheetProps } from "./TracePanel";
 const ROW = 24;
 const MOST_IDS = 1000;
 const PACE = 700; // milliseconds between two ids while it plays
-const SIDE = 190;
+const MOST_SIDE = 210;
 
 export function ScatterView({ open, result, jump }: SheetProps) {
   const [order, setOrder] = useState("");
@@ -22,10 +22,10 @@ export function ScatterView({ open, result, jump }: SheetProps) {
   if (failure) return <p className="fault" role="alert">{failure}</p>;
   if (!found) return null;
   if (!found.steps.length) return <p className="quiet">{found.total ? `A single row is the sum of more than ${MOST_IDS.toLocaleString("en")} ids; the spy plot shows batches of any size.` : "No id names a row, so nothing is added up."}</p>;
-  return <Steps scatter={found} order={order} setOrder={setOrder} explain={(row) => jump(result, row)} />;
+  return <Steps scatter={found} setOrder={setOrder} explain={(row) => jump(result, row)} />;
 }
 
-function Steps({ scatter, order, setOrder, explain }: { scatter: Scatter; order: string; setOrder: (order: string) => void; explain: (row: number) => void }) {
+function Steps({ scatter, setOrder, explain }: { scatter: Scatter; setOrder: (order: string) => void; explain: (row: number) => void }) {
   const [wanted, setWanted] = useState(scatter.steps.length);
   const [playing, setPlaying] = useState(false);
   const count = Math.min(wanted, scatter.steps.length);
@@ -51,7 +51,7 @@ function Steps({ scatter, order, setOrder, explain }: { scatter: Scatter; order:
         {scatter.orders.length > 1 && (
           <label>
             Order{" "}
-            <select aria-label="Order of addition" value={order || (scatter.order ?? "")} onChange={(event) => setOrder(event.target.value)}>
+            <select aria-label="Order of addition" value={scatter.order ?? ""} onChange={(event) => setOrder(event.target.value)}>
               {scatter.orders.map((one) => <option key={one}>{one}</option>)}
             </select>
           </label>
@@ -86,7 +86,8 @@ function Drawing({ scatter, count, explain }: { scatter: Scatter; count: number;
   const current = count > 0 ? scatter.steps[count - 1] : undefined;
   const largest = Math.max(0, ...scatter.steps.map((step) => Math.abs(step.weight ?? 0)));
   const height = Math.max(sources.length, targets.length) * ROW + 22;
-  const right = Math.max(width - SIDE, SIDE + 60);
+  const side = Math.min(MOST_SIDE, Math.max(120, width * 0.36));
+  const right = Math.max(width - side, side + 60);
   const y = (k: number) => 20 + k * ROW + ROW / 2;
   useEffect(() => {
     if (!current || !box.current) return;
@@ -96,22 +97,22 @@ function Drawing({ scatter, count, explain }: { scatter: Scatter; count: number;
   }, [current]); // eslint-disable-line
   const path = (step: ScatterStep) => {
     const [from, to] = [y(place.sources.get(`${step.pin} ${step.from}`) ?? 0), y(place.targets.get(`${scatter.pin} ${step.to}`) ?? 0)];
-    const middle = (SIDE + right) / 2;
-    return `M${SIDE} ${from}C${middle} ${from} ${middle} ${to} ${right} ${to}`;
+    const middle = (side + right) / 2;
+    return `M${side} ${from}C${middle} ${from} ${middle} ${to} ${right} ${to}`;
   };
   const used = new Set(scatter.steps.slice(0, count).map((step) => `${step.pin} ${step.from}`));
   return (
     <div className="scatter-box" ref={box} tabIndex={0} role="region" aria-label="Rows and the rows they are added to">
       {width > 0 && (
-        <svg className="scatter" width={Math.max(width - 16, right + SIDE - 16)} height={height} role="img" aria-label={stepWords(scatter, count)}>
-          <text className="scatter-head" x={SIDE} y={13} textAnchor="end">{scatter.sources.map((one) => one.pin).join(", ")}</text>
+        <svg className="scatter" width={Math.max(width - 16, right + side - 16)} height={height} role="img" aria-label={stepWords(scatter, count)}>
+          <text className="scatter-head" x={side} y={13} textAnchor="end">{scatter.sources.map((one) => one.pin).join(", ")}</text>
           <text className="scatter-head" x={right} y={13}>{scatter.pin}</text>
           {scatter.steps.slice(0, count).map((step, k) => k !== count - 1 && <path key={k} className="done" d={path(step)} style={{ strokeWidth: Math.max(1, ribbonWidth(step.weight, largest, 7)) }} />)}
           {current && <path className="current" d={path(current)} style={{ strokeWidth: ribbonWidth(current.weight, largest) }} data-from={current.from} data-to={current.to} />}
           {sources.map((slot, k) => (
             <g key={k} className={`slot source${used.has(`${slot.pin} ${slot.first}`) ? " touched" : slot.named ? " named" : ""}`} transform={`translate(0 ${y(k) - ROW / 2})`}>
-              <rect x={40} y={2} width={SIDE - 40} height={ROW - 4} rx={4} />
-              <text x={SIDE - 8} y={ROW / 2 + 4} textAnchor="end">{slotText(slot, scatter.sources.length > 1)}</text>
+              <rect x={40} y={2} width={side - 40} height={ROW - 4} rx={4} />
+              <text x={side - 8} y={ROW / 2 + 4} textAnchor="end">{slotText(slot, scatter.sources.length > 1)}</text>
             </g>
           ))}
           {targets.map((slot, k) => {
@@ -120,13 +121,13 @@ function Drawing({ scatter, count, explain }: { scatter: Scatter; count: number;
             return (
               <g key={k} className={`slot target${isCurrent ? " current" : found ? " touched" : slot.named ? " named" : " untouched"}`} data-row={slot.first} transform={`translate(${right} ${y(k) - ROW / 2})`} onClick={() => slot.named && explain(slot.first)}>
                 <title>{slot.named ? `Row ${slot.first}: ${found ? `${found.done} of ${found.of} ids added` : "nothing added yet"}; click for its sum` : "No id names it"}</title>
-                <rect x={0} y={2} width={SIDE - 24} height={ROW - 4} rx={4} />
-                {found && <rect className="filled" x={0} y={2} width={((SIDE - 24) * found.done) / found.of} height={ROW - 4} rx={4} />}
-                <text x={8} y={ROW / 2 + 4}>{slotText(slot, false)}{found ? ` ${rowText(found.total, scatter.of_columns, 3)}` : ""}</text>
+                <rect x={0} y={2} width={side - 24} height={ROW - 4} rx={4} />
+                {found && <rect className="filled" x={0} y={2} width={((side - 24) * found.done) / found.of} height={ROW - 4} rx={4} />}
+                <text x={8} y={ROW / 2 + 4}>{slotText(slot, false)}{found ? ` ${rowText(found.total, scatter.of_columns, 2, 3)}` : ""}</text>
               </g>
             );
           })}
-          {current && <Label step={current} x={(SIDE + right) / 2} y={(y(place.sources.get(`${current.pin} ${current.from}`) ?? 0) + y(place.targets.get(`${scatter.pin} ${current.to}`) ?? 0)) / 2} />}
+          {current && <Label step={current} x={(side + right) / 2} y={(y(place.sources.get(`${current.pin} ${current.from}`) ?? 0) + y(place.targets.get(`${scatter.pin} ${current.to}`) ?? 0)) / 2} />}
         </svg>
       )}
     </div>

@@ -20,7 +20,6 @@ interface Props {
   setPath: (path: Place[]) => void;
   jump: (result: ExplainedResult, row: number) => void;
   sum: RequestState<RowSum>;
-  order: string;
   setOrder: (order: string) => void;
   columns: number;
   setColumns: (first: number) => void;
@@ -29,7 +28,7 @@ interface Props {
 export const COLUMNS = 8;
 const MOST_RUNS = 64;
 
-export function SumPane({ open, result, results, path, setPath, jump, sum, order, setOrder, columns, setColumns }: Props) {
+export function SumPane({ open, result, results, path, setPath, jump, sum, setOrder, columns, setColumns }: Props) {
   const { found, failure } = sum;
   useEffect(() => set({ explained: found && path.length === 1 ? { page: open.name, block: result.block, sum: found } : null }), [found, open.name, result.block, path.length]);
   useEffect(() => () => set({ explained: null }), []);
@@ -44,7 +43,7 @@ export function SumPane({ open, result, results, path, setPath, jump, sum, order
         {found.orders.length > 1 && found.kind === "sum" && (
           <label>
             Order{" "}
-            <select aria-label="Order of addition" value={order || (found.order ?? "")} onChange={(event) => setOrder(event.target.value)}>
+            <select aria-label="Order of addition" value={found.order ?? ""} onChange={(event) => setOrder(event.target.value)}>
               {found.orders.map((one) => <option key={one}>{one}</option>)}
             </select>
           </label>

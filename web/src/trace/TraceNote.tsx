@@ -20,18 +20,18 @@ export function TraceNote() {
   return (
     <NodeToolbar nodeId={block} isVisible position={Position.Bottom} className="trace-note" data-testid="trace-note">
       {ribbons.length > 0 && (
-        <svg width={280} height={height} role="img" aria-label={`${all.length} rows make ${sum.pin} row ${sum.row}`}>
+        <svg width={300} height={height} role="img" aria-label={`${all.length} rows make ${sum.pin} row ${sum.row}`}>
           {ribbons.map((ribbon, k) => {
             const y = k * ROW + ROW / 2;
             return (
               <g key={k} data-tone={k % 6}>
-                <path d={`M92 ${y}C140 ${y} 160 ${height / 2} 196 ${height / 2}`} style={{ strokeWidth: ribbonWidth(ribbon.weight, largest, 12) }} />
+                <path d={`M92 ${y}C170 ${y} 160 ${height / 2} 216 ${height / 2}`} style={{ strokeWidth: ribbonWidth(ribbon.weight, largest, 12) }} />
                 <text x={86} y={y + 4} textAnchor="end">{ribbon.pin} {ribbon.row}</text>
-                <text className="factor" x={128} y={y + (height / 2 - y) * 0.35 + 4} textAnchor="middle">{ribbon.label}</text>
+                <text className="factor" x={100} y={y + 4}>{ribbon.label}</text>
               </g>
             );
           })}
-          <text x={202} y={height / 2 + 4}>{sum.rows === 1 ? sum.pin : `row ${sum.row}`}</text>
+          <text x={222} y={height / 2 + 4}>{sum.rows === 1 ? sum.pin : `row ${sum.row}`}</text>
         </svg>
       )}
       {all.length > MOST && <p className="quiet">and {(all.length - MOST).toLocaleString("en")} more rows</p>}

@@ -108,7 +108,7 @@ function RowsSheet({ open, result, results, jump, first }: SheetProps) {
       {failure && <p className="fault" role="alert">{failure}</p>}
       <div className={`trace-main${listed ? "" : " no-lists"}`}>
         {trace && <PairsView open={open} result={result} trace={trace} chosen={chosen} setChosen={setChosen} sum={path.length ? null : shown.found} report={setStatus} />}
-        <SumPane open={open} result={result} results={results} path={[{ inner: "", row: at?.row ?? 0 }, ...path]} setPath={(next) => setPath(next.slice(1))} jump={jump} sum={shown} order={order} setOrder={setOrder} columns={columns} setColumns={setColumns} />
+        <SumPane open={open} result={result} results={results} path={[{ inner: "", row: at?.row ?? 0 }, ...path]} setPath={(next) => setPath(next.slice(1))} jump={jump} sum={shown} setOrder={setOrder} columns={columns} setColumns={setColumns} />
       </div>
     </>
   );

@@ -12,18 +12,18 @@ export function fractionText(text: string): string {
   return VULGAR[text] ?? (text.startsWith("-") && VULGAR[text.slice(1)] ? `−${VULGAR[text.slice(1)]}` : text.replace(/^-/, "−"));
 }
 
-/** A number in at most six digits; the exact one is for tooltips. */
-export function numberText(text: string): string {
+/** A number in few digits; the exact one is for tooltips. */
+export function numberText(text: string, digits = 6): string {
   if (/^-?\d+(\.0)?$/.test(text)) return text.replace(/\.0$/, "").replace(/^-/, "−");
   const number = Number(text);
   if (!Number.isFinite(number)) return text;
-  return String(Number(number.toPrecision(6))).replace(/^-/, "−").replace("e-", "e−");
+  return String(Number(number.toPrecision(digits))).replace(/^-/, "−").replace("e-", "e−");
 }
 
 /** `[1, 2, …]`; a row of one column is written without brackets. */
-export function rowText(values: readonly string[], columns: number, most = 4): string {
-  if (columns === 1) return values[0] === undefined ? "" : numberText(values[0]);
-  const shown = values.slice(0, most).map(numberText);
+export function rowText(values: readonly string[], columns: number, most = 4, digits = 6): string {
+  if (columns === 1) return values[0] === undefined ? "" : numberText(values[0], digits);
+  const shown = values.slice(0, most).map((value) => numberText(value, digits));
   return `[${shown.join(", ")}${columns > shown.length ? ", …" : ""}]`;
 }
 
