@@ -283,7 +283,7 @@ class Embeddings(torch.nn.Module):
         if offsets is not None or not isinstance(ids, Mapping) or len(ids) != len(self._features):
             return None
         found, ends = [ids.get(f) for f in self._features], self.include_last_offset
-        if any([type(v) is not tuple and type(v) is not Tensor for v in found]):
+        if not all(type(v) is tuple or type(v) is Tensor for v in found):
             found = [_read_jagged(v) for v in found]
             if ends is False and any(type(v) is tuple for v in found):
                 return None  # offsets of jagged tensors have an end, those in tuples have none

@@ -14,7 +14,7 @@ from ..lookup import COMBINERS, clip_rows, combiner_suffix
 from ..lookup import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
-from . import devices
+from . import devices, feature_lookup
 from .bag_lookup import check_bags, gather_unique, reject_replicated
 from .bag_lookup import lookup as lookup
 from .bags import LIBRARY, Bags, check_storages, drop_padding, fill_empty_bags, read_bags, reject_batched
@@ -193,6 +193,22 @@ def look_up_bags(
     `run` replaces `lookup` for fused tables. `sparse_in_ddp`: whether DistributedDataParallel knows that the gradient
     of this table is sparse.
     """
+    if (
+        not torch.compiler.is_compiling()
+        and mode in COMBINERS
+        and max_norm is lookup_max_norm is default_id is None
+        and plan is segment_ids is num_bags is None
+        and not scale_grad_by_freq
+        and type(input) is Tensor
+        and isinstance(weight, Tensor)
+        and weight.ndim == 2
+    ):
+        found = feature_lookup.look_up_bags(
+            weight, mode, padding_idx, input, offsets, per_sample_weights, include_last_offset,
+            rows=rows, fused=run is not None,
+        )  # fmt: skip
+        if found is not None:
+            return found
     inputs = input, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset
     renorm = None if max_norm is None else (max_norm, norm_type)  # torch.compile would treat norm_type as a variable
     options = padding_idx, default_id, renorm, scale_grad_by_freq, lookup_max_norm
