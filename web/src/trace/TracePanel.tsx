@@ -16,7 +16,7 @@ import { hasPairs, useExplained, useTrace } from "./useRowTraces";
 
 type View = "rows" | "scatter" | "spy";
 const VIEWS: [View, string, string][] = [
-  ["rows", "Sum", "The rows behind a row, and the sum written out"],
+  ["rows", "Sums", "The rows behind a row, and the sum written out"],
   ["scatter", "Scatter", "Every id in the order of addition"],
   ["spy", "Spy plot", "All pairs of a large batch, and the rows that are named most"],
 ];
