@@ -27,6 +27,7 @@ import { connectWire, fetchCandidates, place, select, viewport, wireOf } from ".
 import { blockOf, endText, entryText, notesOf } from "../page/page";
 import { insertOnWire } from "../page/placing";
 import { familyOf } from "../palette/families";
+import { TraceNote } from "../trace/TraceNote";
 import { DistantWires } from "../wires/DistantWires";
 import { WireEdge } from "../wires/WireEdge";
 import type { Size } from "./layout";
@@ -287,6 +288,7 @@ export function Canvas() {
       >
         <Background variant={BackgroundVariant.Dots} gap={2 * GRID} size={1} />
         {light && <DistantWires />}
+        {FEATURES.trace && <TraceNote />}
         {minimap && FEATURES.minimap && <MiniMap pannable zoomable ariaLabel="Minimap" nodeComponent={MiniNode} />}
         <ZoomTools />
       </ReactFlow>
