@@ -127,7 +127,8 @@ def _described_alone(value: Any) -> Any:
 
 def _error(block: Block, error: OpError) -> dict[str, Any]:
     return {
-        "kind": type(error).__name__, "message": error.message, "text": with_notes(error), "pin": pin_of(block, error),
+        "kind": type(error).__name__, "message": error.explanation, "text": with_notes(error),
+        "pin": pin_of(block, error),
     }  # fmt: skip
 
 
