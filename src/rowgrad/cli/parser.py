@@ -122,6 +122,8 @@ def _run_options(parser: Parser) -> None:
     what.add_argument("--session", metavar="ID", help=text, **each)
     text = "fetch a value: block, block.pin or block.pin[i]; replaces the sessions, or runs after those of --session"
     what.add_argument("--fetch", metavar="NAME", help=text, **each)
+    text = "let a page without a ClientSession change its Variables (all blocks that nothing consumes run)"
+    what.add_argument("--change-variables", action="store_true", help=text)
     text = "the value of a Placeholder, from a file or as a literal: 'x={1,2}'"
     what.add_argument("--feed", metavar="NAME=FILE.npy", help=text, **each)
     text = "a value per step: slice k of the first axis in step k"

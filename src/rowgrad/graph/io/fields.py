@@ -52,9 +52,9 @@ def error(place: str, wanted: str, value: Any) -> PageError:
     return PageError(place, f"must be {wanted}; got {describe(value)}")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """Return `; did you mean 'x'?`, or an empty text if no known name is similar."""
-    near = nearest_names(name, known, cutoff=0.5)
+    near = nearest_names(name, known, cutoff=cutoff)
     return f"; did you mean {near[0][:_LONGEST]!r}?" if near else ""
 
 
