@@ -132,8 +132,8 @@ def _described_alone(value: Any) -> Any:
 def _error(block: Block, checked: Checked) -> dict[str, Any]:
     error = checked.errors[block.id]
     return {
-        "kind": type(error).__name__, "message": error.message, "text": with_notes(error), "pin": pin_of(block, error),
-        "fixes": [fix.json() for fix in fixes_of(checked, block.id, error)],
+        "kind": type(error).__name__, "message": error.explanation, "text": with_notes(error),
+        "pin": pin_of(block, error), "fixes": [fix.json() for fix in fixes_of(checked, block.id, error)],
     }  # fmt: skip
 
 

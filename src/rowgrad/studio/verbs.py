@@ -167,5 +167,5 @@ def error_json(error: BaseException) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "text": with_notes(error)}
     facts |= {"block": None, "pin": None, "place": getattr(error, "place", None)}
     if isinstance(error, OpError):
-        facts |= {"message": error.message, "block": error.name, "pin": error.argument}
+        facts |= {"message": error.explanation, "block": error.name, "pin": error.argument}
     return facts
