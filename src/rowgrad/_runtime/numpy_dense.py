@@ -139,7 +139,7 @@ class Namespace:
     @staticmethod
     def lowest_finite(dtype: Any) -> Any:
         """Return the lowest finite value of a dtype."""
-        return np.iinfo(dtype).min if dtype.kind in "iu" else finfo(dtype).min
+        return np.iinfo(dtype).min if dtype.kind in "iu" else finfo(dtype).min  # type: ignore[no-untyped-call]
 
     @staticmethod
     def last_positions(indices: Any, size: int) -> Any:

@@ -70,8 +70,9 @@ class _Merge:
         self.conflicts: list[Conflict] = []
         self._choices = choices
 
-    def one(self, block: str, key: Field, base: Any, mine: Any, theirs: Any, show: Callable[[Any], str]) -> Any:
-        """Return the value of one field."""
+    def one(self, block: str, key: Field, versions: tuple[Any, ...], show: Callable[[Any], str]) -> Any:
+        """Return the value of one field from its values in base, mine and theirs."""
+        base, mine, theirs = versions
         if _same(mine, theirs) or _same(mine, base):
             return theirs
         if _same(theirs, base):
@@ -99,11 +100,11 @@ class _Merge:
     def _block(self, name: str, base: Tree | None, mine: Tree | None, theirs: Tree | None) -> Tree | None:
         present = [block for block in (base, mine, theirs) if block is not None]
         if len(present) < 3 or len({block["op"] for block in present}) > 1:
-            found: Tree | None = self.one(name, _BLOCK, base, mine, theirs, _block_text)
+            found: Tree | None = self.one(name, _BLOCK, (base, mine, theirs), _block_text)
             return found
         parts = [_fields(block) for block in present]
         keys = dict.fromkeys([*parts[2], *parts[1], *parts[0]])
-        values = {key: self.one(name, key, *(p.get(key, _ABSENT) for p in parts), _field_text) for key in keys}
+        values = {key: self.one(name, key, tuple(p.get(key, _ABSENT) for p in parts), _field_text) for key in keys}
         return _block_of(name, present[0]["op"], values)
 
     def _keep_sources(
@@ -122,8 +123,8 @@ class _Merge:
                 removed_here = source not in mine
                 kept = theirs.get(source) if removed_here else mine.get(source)
                 kept = kept or base.get(source)
-                sides = (None, kept) if removed_here else (kept, None)
-                found = self.one(source, ("removed", ""), {}, *sides, _block_text)
+                sides = ({}, None, kept) if removed_here else ({}, kept, None)
+                found = self.one(source, ("removed", ""), sides, _block_text)
                 if found is None and not any(c.block == source and c.kind == "removed" for c in self.conflicts):
                     _without_source(merged, source)
                 else:  # until it is decided, a page needs the block
@@ -136,7 +137,7 @@ class _Merge:
         """Return the merged list: by position if no side added or removed any, otherwise as sets of entries."""
         if key == "notes" and len(base) == len(mine) == len(theirs):
             triples = zip(base, mine, theirs, strict=True)
-            return [self.one("", ("note", str(k)), *three, _field_text) for k, three in enumerate(triples)]
+            return [self.one("", ("note", str(k)), three, _field_text) for k, three in enumerate(triples)]
         removed = _subtract(base, mine)
         added = _subtract(mine, base)
         return [*_subtract(theirs, removed), *_subtract(added, _subtract(theirs, base))]

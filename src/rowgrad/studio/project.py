@@ -407,7 +407,8 @@ class Folder:
                 self._read(path, current)  # adds its arrays to the pool
                 if before is None:
                     raise PageError(name, "the version that both began from is not known any more")
-                merged = merge(*(strict_json.parse_bytes(raw) for raw in (before, sent, current)), choices)
+                trees: Any = [strict_json.parse_bytes(raw) for raw in (before, sent, current)]
+                merged = merge(trees[0], trees[1], trees[2], choices)
                 found = self._pool.read_page(merged.tree)
             except PageError:
                 return self._save_conflict(name, page, revision, revision_of(sent))

@@ -50,7 +50,7 @@ class _Windows(NamedTuple):
 
         Each element of an image gets those of its windows in the order of the windows, as in TensorFlow.
         """
-        total = None
+        total: Any = None
         for (i, j), part in reversed(list(zip(self.offsets, parts, strict=True))):
             placed = self._placed(xp, part, i, j)
             total = placed if total is None else total + placed
