@@ -15,6 +15,7 @@ import numpy as np
 from .._catalog.spec import Op, find_op
 from .._runtime.arrays import Array, as_array, aval_of
 from ..errors import OpError, with_notes
+from .fixes import fixes_of
 from .nodes import Feed, Graph, Operation, Output, Sparse, describe
 from .page import Block, Page
 from .page_builder import Checked, check, pin_of, value_at
@@ -32,15 +33,16 @@ def summary(page: Page) -> dict[str, Any]:
 def summarize(checked: Checked) -> dict[str, Any]:
     """Summarize a validated page.
 
-    `blocks` has the values at the output and input pins of each block; `errors` the error and pin of each faulty block;
-    `waiting` the blocks that depend on a faulty one; `partial` the fetches that each session runs without, because they
-    depend on an op that the catalogue does not have; `sessions` the blocks that can be run; `recipes` a digest of what
-    each block computes, which changes if the block or anything upstream computes something else.
+    `blocks` has the values at the output and input pins of each block; `errors` the error of each faulty block, with
+    its pin and its known fixes; `waiting` the blocks that depend on a faulty one; `partial` the fetches that each
+    session runs without, because they depend on an op that the catalogue does not have; `sessions` the blocks that can
+    be run; `recipes` a digest of what each block computes, which changes if the block or anything upstream computes
+    something else.
     """
     graph = checked.scope.graph
     return {
         "blocks": {b.id: {"outputs": _outputs(b, graph), "inputs": _inputs(b, graph)} for b in checked.page.blocks},
-        "errors": {b.id: _error(b, checked.errors[b.id]) for b in checked.page.blocks if b.id in checked.errors},
+        "errors": {b.id: _error(b, checked) for b in checked.page.blocks if b.id in checked.errors},
         "waiting": list(checked.waiting),
         "partial": {block: list(map(str, ends)) for block, ends in checked.partial.items()},
         "sessions": [b.id for b in checked.page.blocks if b.id in graph.sessions],
@@ -127,9 +129,11 @@ def _described_alone(value: Any) -> Any:
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
-def _error(block: Block, error: OpError) -> dict[str, Any]:
+def _error(block: Block, checked: Checked) -> dict[str, Any]:
+    error = checked.errors[block.id]
     return {
         "kind": type(error).__name__, "message": error.message, "text": with_notes(error), "pin": pin_of(block, error),
+        "fixes": [fix.json() for fix in fixes_of(checked, block.id, error)],
     }  # fmt: skip
 
 

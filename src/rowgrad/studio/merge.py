@@ -123,7 +123,7 @@ class _Merge:
                 removed_here = source not in mine
                 kept = theirs.get(source) if removed_here else mine.get(source)
                 kept = kept or base.get(source)
-                sides = ({}, None, kept) if removed_here else ({}, kept, None)
+                sides: tuple[Any, ...] = ({}, None, kept) if removed_here else ({}, kept, None)
                 found = self.one(source, ("removed", ""), sides, _block_text)
                 if found is None and not any(c.block == source and c.kind == "removed" for c in self.conflicts):
                     _without_source(merged, source)

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from .._catalog.spec import ALL_DTYPES, catalog
+from .._hints import install_command
 from ..errors import InvalidArgumentError
-from ..graph import End, Page, PageError, engine_names, load
+from ..graph import Block, End, Page, PageError, engine_names, load
 from ..graph.export import to_svg
+from ..graph.fixes import Fix, apply_fix, fixes_of
 from ..graph.io.plain import encode_attr
+from ..graph.op_example import example_on_page
 from ..graph.page_summary import summary
-from ..graph.wiring import candidates_from, candidates_to, gradient_blocks
+from ..graph.wiring import candidates_from, candidates_to, fetch_with_session, gradient_blocks, rejected_wire
 from . import array_pool, limits, page_names, project, verbs
 from .limits import LIMITS
 from .project import send_conflict_event, send_page_event, send_project_event
@@ -160,9 +163,49 @@ def gradients(studio: Studio, args: Arguments) -> Json:
         for side in ("outputs", "inputs")
     )
     blocks, ends = gradient_blocks(page, outputs, inputs)
-    # Encoded together with the page, because their wires begin at its blocks.
-    whole = studio.pool.write_page(Page(page.name, [*page.blocks, *blocks]))
-    return {"blocks": whole["blocks"][len(page.blocks) :], "gradients": [str(end) for end in ends]}
+    session = fetch_with_session(page, ends, outputs)
+    changed = _changed_blocks(studio, page, [*blocks, *([] if session is None else [session])])
+    return {"blocks": changed, "gradients": [str(end) for end in ends]}
+
+
+@verb("wire_fixes")
+def wire_fixes(studio: Studio, args: Arguments) -> Json:
+    """Return the fixes of a wire that a pin rejects."""
+    end, to = _end(args, "from", args.text("from")), _end(args, "to", args.text("to"))
+    checked, error = rejected_wire(args.page(), end, to.block, to.pin)
+    fixes = [] if error is None else fixes_of(checked, to.block, error, end)
+    return {"fixes": [fix.json() for fix in fixes]}
+
+
+@verb("fix")
+def fix(studio: Studio, args: Arguments) -> Json:
+    """Return the blocks of a page that a fix changes or adds."""
+    page, fields = args.page(), args.record("fix")
+    texts = {}
+    for name in ("title", "action", "block", "pin"):
+        if not isinstance(fields.get(name), str):
+            raise args.error(f"fix.{name}", "a string", fields.get(name))
+        texts[name] = str(fields[name])
+    end = None if fields.get("end") is None else str(_end(args, "fix.end", str(fields["end"])))
+    found = Fix(**texts, value=fields.get("value"), end=end)
+    return {"blocks": _changed_blocks(studio, page, apply_fix(page, found))}
+
+
+@verb("example")
+def example(studio: Studio, args: Arguments) -> Json:
+    """Return the blocks of an op's worked example, to add to a page at `at`."""
+    page, at = args.page(), args.listed("at", [0, 0], 2)
+    if len(at) != 2 or not all(type(x) in (int, float) and abs(x) < 1e9 for x in at):
+        raise args.error("at", "two numbers", at)
+    return {"blocks": _changed_blocks(studio, page, example_on_page(page, args.text("op", most=200), (at[0], at[1])))}
+
+
+def _changed_blocks(studio: Studio, page: Page, blocks: list[Block]) -> list[Json]:
+    """Return new and changed blocks as plain data; they are encoded with the page, whose blocks their wires name."""
+    changed = {b.id: b for b in blocks}
+    known = {b.id for b in page.blocks}
+    whole = [changed.get(b.id, b) for b in page.blocks] + [b for b in blocks if b.id not in known]
+    return [b for b in studio.pool.write_page(Page(page.name, whole))["blocks"] if b["id"] in changed]
 
 
 def _page_json(studio: Studio, page: Page, revision: str) -> dict[str, Json]:
@@ -261,8 +304,13 @@ def gallery_page(studio: Studio, args: Arguments) -> Json:
 
 @verb("picture")
 def picture(studio: Studio, args: Arguments) -> Json:
-    """Return an example page as SVG."""
-    return {"svg": gallery_picture(args.text("gallery"))}
+    """Return an example page, or a page of the project, as SVG."""
+    if ("gallery" in args) == ("name" in args):
+        raise args.error("gallery", "set, or `name`, but not both", "both" if "gallery" in args else "neither")
+    if "gallery" in args:
+        return {"svg": gallery_picture(args.text("gallery"))}
+    page, revision = studio.folder.open(args.text("name"))
+    return {"svg": to_svg(page), "revision": revision}
 
 
 def _records() -> list[dict[str, Any]]:
@@ -287,7 +335,7 @@ def _edited(studio: Studio, info: dict[str, Any]) -> None:
 def _engine(name: str) -> dict[str, Any]:
     """Describe an engine without importing its package, which may take seconds."""
     if importlib.util.find_spec(name) is None:
-        why = f"{name} is not installed; run pip install 'rowgrad[{name}]'"
+        why = f"{name} is not installed; run {install_command(name)}"
         return {"name": name, "version": None, "available": False, "why": why}
     try:
         version = metadata.version(name)

@@ -5,7 +5,7 @@ import type { History } from "../history/history";
 import type { End } from "../page/page";
 import type { Catalog } from "../palette/catalog";
 import { makeCatalog } from "../palette/catalog";
-import type { Checked, ConflictField, Hello, Page, PageInfo, RunState, Transport } from "../transport/protocol";
+import type { Checked, ConflictField, Hello, Page, PageInfo, RowSum, RunState, Transport } from "../transport/protocol";
 
 export type Saving = "saved" | "waiting" | "saving" | "failed";
 
@@ -102,6 +102,7 @@ export interface StudioState {
   theme: Theme;
   shown: ResultRef | null;
   traced: { block: string; inputs: Record<string, number[]>; outputs: Record<string, number[]> } | null;
+  explained: { page: string; block: string; sum: RowSum } | null; // the row that the trace panel explains, for the canvas
   runMode: { steps: number; rate: number; engine: string };
 }
 
@@ -133,6 +134,7 @@ export const useStudio = create<StudioState>(() => ({
   theme: "system",
   shown: null,
   traced: null,
+  explained: null,
   runMode: { steps: 10, rate: 5, engine: "numpy" },
 }));
 

@@ -21,6 +21,7 @@ import { notify } from "../messages/messages";
 import { NoteNode } from "../notes/Note";
 import { connectWire, fetchCandidates, place, select, viewport } from "../page/actions";
 import { endText } from "../page/page";
+import { TraceNote } from "../trace/TraceNote";
 import { DistantWires } from "../wires/DistantWires";
 import { WireEdge } from "../wires/WireEdge";
 import type { Size } from "./layout";
@@ -202,6 +203,7 @@ export function Canvas() {
       >
         <Background variant={BackgroundVariant.Dots} gap={2 * GRID} size={1} />
         {light && <DistantWires />}
+        {FEATURES.trace && <TraceNote />}
         {minimap && FEATURES.minimap && <MiniMap pannable zoomable ariaLabel="Minimap" nodeClassName={miniClass} />}
       </ReactFlow>
     </div>
