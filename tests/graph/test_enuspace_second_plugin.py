@@ -404,3 +404,14 @@ def test_the_evaluation_of_a_convolutional_network(tmp_path: Path) -> None:
     powers = np.exp((logits := x @ w3 + b3) - logits.max(1, keepdims=True))
     np.testing.assert_allclose(result["SOFT.softmax"], powers / powers.sum(1, keepdims=True), atol=1e-5)
     assert result["SAME.z"].tolist() == [int(np.argmax(p)) == label for p, label in zip(powers, labels, strict=True)]
+
+
+def test_a_session_that_needs_an_unknown_op_does_not_stop_the_others(tmp_path: Path) -> None:
+    from rowgrad.studio.page_session import prepare
+
+    prepared = prepare(ghost_page(tmp_path), "r")
+    plan = prepared.plan()
+    assert plan.blocks == ["ID_S"]
+    assert plan.leaves.left_out == ["ID_S2"]
+    with pytest.raises(PageError, match="there is no block 'LRN'"):
+        prepared.plan(["ID_S2"])

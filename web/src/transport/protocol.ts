@@ -79,6 +79,7 @@ export interface Checked {
   blocks: Record<string, { outputs: Record<string, Info | Info[]>; inputs: Record<string, Info | Info[]> }>;
   errors: Record<string, Fault>;
   waiting: string[];
+  ghosts?: string[]; // blocks of ops that the catalog lacks
   partial?: Record<string, string[]>; // fetches that sessions run without: they need a block that the catalog lacks
   sessions: string[];
   recipes: Record<string, string>;
