@@ -18,7 +18,7 @@ from ..errors import OpError, with_notes
 from .fixes import fixes_of
 from .nodes import Feed, Graph, Operation, Output, Sparse, describe
 from .page import Block, Page
-from .page_builder import Checked, check, pin_of, value_at
+from .page_builder import Checked, check, is_foreign, pin_of, value_at
 from .page_order import ordered
 from .variables import variable_of
 
@@ -34,16 +34,17 @@ def summarize(checked: Checked) -> dict[str, Any]:
     """Summarize a validated page.
 
     `blocks` has the values at the output and input pins of each block; `errors` the error of each faulty block, with
-    its pin and its known fixes; `waiting` the blocks that depend on a faulty one; `partial` the fetches that each
-    session runs without, because they depend on an op that the catalogue does not have; `sessions` the blocks that can
-    be run; `recipes` a digest of what each block computes, which changes if the block or anything upstream computes
-    something else.
+    its pin and its known fixes; `ghosts` those of them whose op the catalogue does not have; `waiting` the blocks that
+    depend on a faulty one; `partial` the fetches that each session runs without, because they need a ghost; `sessions`
+    the blocks that can be run; `recipes` a digest of what each block computes, which changes if the block or anything
+    upstream computes something else.
     """
     graph = checked.scope.graph
     return {
         "blocks": {b.id: {"outputs": _outputs(b, graph), "inputs": _inputs(b, graph)} for b in checked.page.blocks},
         "errors": {b.id: _error(b, checked) for b in checked.page.blocks if b.id in checked.errors},
         "waiting": list(checked.waiting),
+        "ghosts": [b.id for b in checked.page.blocks if is_foreign(b.op)],
         "partial": {block: list(map(str, ends)) for block, ends in checked.partial.items()},
         "sessions": [b.id for b in checked.page.blocks if b.id in graph.sessions],
         "recipes": recipes(checked.page),

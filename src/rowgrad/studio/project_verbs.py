@@ -107,21 +107,31 @@ def open_page(studio: Studio, args: Arguments) -> Json:
 
 @verb("save")
 def save(studio: Studio, args: Arguments) -> Json:
-    """Write a page unless it was changed since the window read it."""
+    """Write a page, merged with what others changed since the window read it.
+
+    Where both changed the same field, `mine` and `theirs` are the keys of conflicts that the user decided.
+    """
     name, window = args.text("name"), args.text("window", "")
     page = args.page()
-    saved = studio.folder.save(name, args.text("base", "") or None, page)
+    choices = dict.fromkeys(args.texts("mine", []), "mine") | dict.fromkeys(args.texts("theirs", []), "theirs")
+    saved = studio.folder.save(name, args.text("base", "") or None, page, choices)
     if saved.conflict_page is not None:
         if saved.written:
             send_conflict_event(studio, name, saved.conflict_page, window)
             send_project_event(studio)
-        return {"conflict": {"kept": saved.conflict_page} | _current_page(studio, name, saved.revision)}
+        conflicts = [conflict.json() for conflict in saved.conflicts]
+        conflict: dict[str, Json] = {"kept": saved.conflict_page, "fields": conflicts}
+        return {"conflict": conflict | _current_page(studio, name, saved.revision)}
+    page = page if saved.merged is None else saved.merged
     checked = summary(page)
     if saved.written:
         studio.runs.edited(name, page, saved.revision, checked["recipes"])
         send_page_event(studio, name, saved.revision, window)
         send_project_event(studio)
-    return {"revision": saved.revision, "checked": checked}
+    answer = {"revision": saved.revision, "checked": checked}
+    if saved.merged is None:
+        return answer
+    return answer | {"merged": studio.pool.write_page(saved.merged), "sent": saved.sent}
 
 
 @verb("check")

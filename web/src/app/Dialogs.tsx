@@ -33,7 +33,7 @@ export function Dialogs() {
     case "import":
       return <ImportDialog name={dialog.name} report={dialog.report} page={dialog.page} />;
     case "conflict":
-      return <ConflictDialog name={dialog.name} kept={dialog.kept} />;
+      return <ConflictDialog name={dialog.name} kept={dialog.kept} merge={dialog.merge} />;
     case "snapshots":
       return <SnapshotsDialog />;
     case "help":

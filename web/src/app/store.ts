@@ -5,7 +5,7 @@ import type { History } from "../history/history";
 import type { End } from "../page/page";
 import type { Catalog } from "../palette/catalog";
 import { makeCatalog } from "../palette/catalog";
-import type { Checked, Hello, Page, PageInfo, RowSum, RunState, Transport } from "../transport/protocol";
+import type { Checked, ConflictField, Hello, Page, PageInfo, RowSum, RunState, Transport } from "../transport/protocol";
 
 export type Saving = "saved" | "waiting" | "saving" | "failed";
 
@@ -42,6 +42,13 @@ export interface Message {
   count: number;
 }
 
+/** A save that could not be merged: the page sent, the revision it began from, and the fields to decide. */
+export interface Merge {
+  base: string;
+  mine: Page;
+  fields: ConflictField[];
+}
+
 export type Dialog =
   | { kind: "commands" }
   | { kind: "wire"; block: string }
@@ -50,7 +57,7 @@ export type Dialog =
   | { kind: "flip" }
   | { kind: "export" }
   | { kind: "import"; name: string; report: { level: string; place: string; message: string }[]; page: Page }
-  | { kind: "conflict"; name: string; kept: string }
+  | { kind: "conflict"; name: string; kept: string; merge?: Merge }
   | { kind: "snapshots" }
   | { kind: "help"; op: string }
   | { kind: "keys" }

@@ -77,6 +77,8 @@ function FullBlock({ id, selected }: NodeProps) {
   const wired = useStudio((state) => wiredOutputs(state.docs[state.active ?? ""]?.page ?? EMPTY, id));
   const begun = useMemo(() => JSON.parse(wired) as Record<string, number>, [wired]);
   const waiting = useStudio((state) => state.docs[state.active ?? ""]?.checked.waiting.includes(id) ?? false);
+  const ghost = useStudio((state) => state.docs[state.active ?? ""]?.checked.ghosts?.includes(id) ?? false);
+  const left = useStudio((state) => state.docs[state.active ?? ""]?.checked.partial?.[id]);
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     if (!takesFocus(id)) return;
@@ -85,7 +87,7 @@ function FullBlock({ id, selected }: NodeProps) {
   }, [id]);
   if (!block) return null;
   const error = FEATURES.errors ? (fault ?? failed) : undefined;
-  const classes = ["block", selected && "selected", error && "faulty", waiting && "waiting", record?.runs && "session"];
+  const classes = ["block", selected && "selected", ghost ? "ghost" : error && "faulty", waiting && "waiting", record?.runs && "session"];
   const family = familyOf(record);
   const Icon = family.icon;
   return (
@@ -113,7 +115,9 @@ function FullBlock({ id, selected }: NodeProps) {
         </div>
       </div>
       {record?.runs && <SessionButtons id={id} />}
+      {ghost && <GhostAttributes block={block} />}
       {error && <div className="block-message" role="alert">{error.message}</div>}
+      {left && <div className="block-message quiet">Runs without {left.join(", ")}</div>}
       <Results id={id} />
     </div>
   );
@@ -123,6 +127,19 @@ function FullBlock({ id, selected }: NodeProps) {
 function unknownPins(block: Block): Pin[] {
   const names = [...Object.keys(block.in ?? {}), ...Object.keys(block.values ?? {})];
   return names.map(unknownPin);
+}
+
+/** Attributes of a block that the catalog lacks: nothing else shows them. */
+function GhostAttributes({ block }: { block: Block }) {
+  const attributes = Object.entries(block.attrs ?? {});
+  if (!attributes.length) return null;
+  return (
+    <dl className="ghost-attributes">
+      {attributes.map(([name, value]) => (
+        <div key={name}><dt>{name}</dt><dd>{typeof value === "string" ? value : JSON.stringify(value)}</dd></div>
+      ))}
+    </dl>
+  );
 }
 
 function unknownPin(name: string): Pin {

@@ -79,6 +79,7 @@ export interface Checked {
   blocks: Record<string, { outputs: Record<string, Info | Info[]>; inputs: Record<string, Info | Info[]> }>;
   errors: Record<string, Fault>;
   waiting: string[];
+  ghosts?: string[]; // blocks of ops that the catalog lacks
   partial?: Record<string, string[]>; // fetches that sessions run without: they need a block that the catalog lacks
   sessions: string[];
   recipes: Record<string, string>;
@@ -153,14 +154,26 @@ export interface Opened {
   run: RunState;
 }
 
+/** A field of a block that both windows changed, with its values as text. */
+export interface ConflictField {
+  key: string;
+  block: string;
+  kind: string;
+  name: string;
+  mine: string;
+  theirs: string;
+}
+
 export interface Conflict {
   kept: string;
+  fields?: ConflictField[];
   revision: string;
   page: Page;
   checked: Checked;
 }
 
-export type Saved = { revision: string; checked: Checked; conflict?: undefined } | { conflict: Conflict };
+/** `merged` is the saved page if it also has changes of others; `sent` is the revision of the page without them. */
+export type Saved = { revision: string; checked: Checked; merged?: Page; sent?: string; conflict?: undefined } | { conflict: Conflict };
 
 export interface Cells {
   info: Info;
