@@ -12,7 +12,7 @@ from studio_client import StudioClient, client, counter_page
 
 from rowgrad.cli import main
 from rowgrad.errors import InvalidArgumentError
-from rowgrad.graph import Block, Page
+from rowgrad.graph import Page
 
 __all__ = ["client"]
 

@@ -67,7 +67,7 @@ def test_each_session_has_its_own_run_button(ui: StudioWindow) -> None:
     ui.run_once()  # the toolbar's button runs both
     assert [float(ui.preview(block, "output_ref")) for block in ("more", "tens")] == [2, 30]
     ui.window.get_by_label("Steps to run").fill("5")
-    ui.block("session_2").get_by_role("button", name="Step", exact=True).click()
+    ui.block("session_2").get_by_role("button", name="N steps", exact=True).click()
     ui.wait_run("paused")
     assert float(ui.preview("tens", "output_ref")) == 80
     expect(ui.block("more").locator(".result")).to_have_text(re.compile("stale 2$"))

@@ -12,6 +12,7 @@ import { Palette } from "../palette/Palette";
 import { saveAll } from "../project/autosave";
 import { StartScreen } from "../project/StartScreen";
 import { RunBar } from "../run/RunBar";
+import { TourCard } from "../tour/TourCard";
 import { BottomPanel } from "./BottomPanel";
 import { Dialogs } from "./Dialogs";
 import type { StudioState } from "./store";
@@ -55,6 +56,7 @@ export function App() {
             </div>
           </>
         )}
+        {!start && <TourCard />}
         <Dialogs />
         <ImportDrop />
         <Toasts />

@@ -6,6 +6,8 @@ import { memo, useMemo } from "react";
 import { set, useStudio } from "../app/store";
 import { sizeOf } from "../canvas/layout";
 import { inHandle, outHandle } from "../canvas/nodes";
+import { FlipButton } from "../gradients/FlipButton";
+import { FixButtons } from "../messages/fixes";
 import { EMPTY, blockOf, endsAt, entryText, pinPath, wiredOutputs } from "../page/page";
 import { staleReason } from "../results/stale";
 import { run } from "../run/runs";
@@ -57,6 +59,7 @@ function FullBlock({ id, selected }: NodeProps) {
   const wired = useStudio((state) => wiredOutputs(state.docs[state.active ?? ""]?.page ?? EMPTY, id));
   const begun = useMemo(() => JSON.parse(wired) as Record<string, number>, [wired]);
   const waiting = useStudio((state) => state.docs[state.active ?? ""]?.checked.waiting.includes(id) ?? false);
+  const page = useStudio((state) => state.active);
   if (!block) return null;
   const error = FEATURES.errors ? (fault ?? failed) : undefined;
   const classes = ["block", selected && "selected", error && "faulty", waiting && "waiting", record?.runs && "session"];
@@ -65,6 +68,7 @@ function FullBlock({ id, selected }: NodeProps) {
       <div className="block-head">
         <span className="block-op">{block.op}</span>
         <span className="block-id">{id}</span>
+        <FlipButton block={id} outputs={known?.outputs} />
         {error && (
           <button className="block-error nodrag" title={error.message} aria-label={`Error: ${error.message}`} onClick={() => set({ bottom: "messages", bottomOpen: true })}>
             !
@@ -85,6 +89,7 @@ function FullBlock({ id, selected }: NodeProps) {
       </div>
       {record?.runs && <SessionButtons id={id} />}
       {error && <div className="block-message" role="alert">{error.message}</div>}
+      {error && <FixButtons fixes={error.fixes} page={page} />}
       <Results id={id} />
     </div>
   );
@@ -168,9 +173,9 @@ function OutputHandle({ block, pin, index, info }: { block: string; pin: Pin; in
 function SessionButtons({ id }: { id: string }) {
   return (
     <div className="session-buttons nodrag">
-      <button onClick={() => void run("once", [id])} disabled={!FEATURES.run} title={`Run ${id} once`}>▶ Run</button>
-      <button onClick={() => void run("steps", [id])} disabled={!FEATURES.run} title={`Run ${id} n steps`}>Step</button>
-      <button onClick={() => void run("flat", [id])} disabled={!FEATURES.run} aria-label={`Run ${id} flat out`} title={`Run ${id} flat out`}>∞</button>
+      <button onClick={() => void run("once", [id])} disabled={!FEATURES.run} title={`Run ${id}`}>▶ Run</button>
+      <button onClick={() => void run("steps", [id])} disabled={!FEATURES.run} title={`Run ${id} N steps`}>N steps</button>
+      <button onClick={() => void run("flat", [id])} disabled={!FEATURES.run} aria-label={`Run ${id} continuously`} title={`Run ${id} continuously`}>∞</button>
     </div>
   );
 }

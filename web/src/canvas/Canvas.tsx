@@ -17,9 +17,8 @@ import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } fr
 import { changeDoc, doc, get, set, useDoc, useStudio } from "../app/store";
 import { BlockNode } from "../blocks/BlockNode";
 import { canvasView, perform } from "../commands/commands";
-import { notify } from "../messages/messages";
 import { NoteNode } from "../notes/Note";
-import { connectWire, fetchCandidates, place, select, viewport } from "../page/actions";
+import { connectWire, fetchCandidates, place, reportRejection, select, viewport } from "../page/actions";
 import { endText } from "../page/page";
 import { DistantWires } from "../wires/DistantWires";
 import { WireEdge } from "../wires/WireEdge";
@@ -145,7 +144,8 @@ export function Canvas() {
     const other = endOfHandle(state.toHandle.nodeId, state.toHandle.id);
     const reason = drag.takes[endText(other)];
     const target = drag.side === "from" ? other : drag.end;
-    if (reason && FEATURES.rejections) notify("error", reason, { block: target.block, pin: target.pin });
+    const from = drag.side === "from" ? drag.end : other;
+    if (reason && FEATURES.rejections) void reportRejection(from, target.block, target.pin, reason);
   }, []);
 
   const onDrop = useCallback(

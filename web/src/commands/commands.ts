@@ -129,16 +129,16 @@ export const COMMANDS: Command[] = [
     run: () => set({ bottom: tab, bottomOpen: true }),
   })),
 
-  { id: "run", title: "Run once", group: "Run", keys: "Ctrl+Enter", ready: () => FEATURES.run && opened(), run: () => run("once") },
-  { id: "run-steps", title: "Run n steps, then pause", group: "Run", keys: "Ctrl+Shift+Enter", ready: () => FEATURES.steps && opened(), run: () => run("steps") },
-  { id: "run-rate", title: "Run cyclically at the chosen rate", group: "Run", keys: "Alt+r", ready: () => FEATURES.rate && opened(), run: () => run("rate") },
-  { id: "run-flat", title: "Run flat out", group: "Run", keys: "Alt+f", ready: () => FEATURES.run && opened(), run: () => run("flat") },
+  { id: "run", title: "Run", group: "Run", keys: "Ctrl+Enter", ready: () => FEATURES.run && opened(), run: () => run("once") },
+  { id: "run-steps", title: "Run N steps, then pause", group: "Run", keys: "Ctrl+Shift+Enter", ready: () => FEATURES.steps && opened(), run: () => run("steps") },
+  { id: "run-rate", title: "Run every … Hz, at the chosen rate", group: "Run", keys: "Alt+r", ready: () => FEATURES.rate && opened(), run: () => run("rate") },
+  { id: "run-flat", title: "Run continuously", group: "Run", keys: "Alt+f", ready: () => FEATURES.run && opened(), run: () => run("flat") },
   { id: "pause", title: "Pause", group: "Run", keys: "Alt+p", ready: () => FEATURES.pause && front()?.run?.phase === "running", run: async () => void (await pause()) },
-  { id: "resume", title: "Go on", group: "Run", keys: "Alt+g", ready: () => FEATURES.pause && front()?.run?.phase === "paused", run: async () => void (await resume()) },
+  { id: "resume", title: "Resume", group: "Run", keys: "Alt+g", ready: () => FEATURES.pause && front()?.run?.phase === "paused", run: async () => void (await resume()) },
   { id: "stop", title: "Stop", group: "Run", keys: "Alt+s", ready: () => FEATURES.run && ["running", "paused"].includes(front()?.run?.phase ?? ""), run: async () => void (await stop()) },
-  { id: "reset", title: "Reset Variables", group: "Run", keys: "Alt+0", ready: () => FEATURES.run && opened(), run: async () => void (await reset()) },
+  { id: "reset", title: "Reset Variables and results", group: "Run", keys: "Alt+0", ready: () => FEATURES.run && opened(), run: async () => void (await reset()) },
   { id: "snapshot", title: "Snapshot of the Variables", group: "Run", ready: () => FEATURES.snapshots && opened(), run: () => snapshot() },
-  { id: "snapshots", title: "Snapshots: look and restore", group: "Run", ready: () => FEATURES.snapshots && opened(), run: () => set({ dialog: { kind: "snapshots" } }) },
+  { id: "snapshots", title: "Snapshots: show and restore", group: "Run", ready: () => FEATURES.snapshots && opened(), run: () => set({ dialog: { kind: "snapshots" } }) },
 ];
 
 /** Focus a field of the inspector, once it is mounted. */

@@ -4,13 +4,13 @@ import { NOTHING_SELECTED, changeDoc, doc, get, server, set } from "../app/store
 import { inputOf } from "../blocks/pins";
 import { fixPositions, freePlace, snap } from "../canvas/layout";
 import { goTo, pageAt, record } from "../history/history";
-import { attempt, notify } from "../messages/messages";
+import { attempt, notify, settle, settleRemoved } from "../messages/messages";
 import { scheduleSave } from "../project/autosave";
 import { saveDraft } from "../project/drafts";
-import type { Block, Json, Page } from "../transport/protocol";
+import type { Block, Fix, Json, Page } from "../transport/protocol";
 import * as edit from "./edit";
 import type { End } from "./page";
-import { blockOf, endText, pinPath } from "./page";
+import { blockOf, endText, idsOf, pinPath } from "./page";
 
 /** Edit a page: a step of its history with this label, which is then saved. Callers that waited for the server name the
  *  page, because another may be active by now. */
@@ -22,6 +22,7 @@ export function change(label: string, make: (page: Page) => Page, merge = false,
   const page = fixPositions(made, open.page);
   const history = FEATURES.undo ? record(open.history, label, page, merge) : open.history;
   changeDoc(open.name, { page, history });
+  if (page.blocks.length < open.page.blocks.length) settleRemoved(open.name, idsOf(page));
   saveDraft(doc(open.name)!);
   scheduleSave(open.name);
 }
@@ -87,7 +88,22 @@ export function place(op: string, at?: edit.Place): string | null {
     return next;
   });
   select([id]);
+  focusBlock(id);
   return id;
+}
+
+/** Focus a block once the canvas has rendered it: Tab then leads to its first pin. A field that was entered meanwhile
+ *  stays focused; a dialog that closes gives the focus back to what had it before, which is no field of its own. */
+export function focusBlock(id: string): void {
+  const began = document.activeElement;
+  let left = 20; // frames
+  const look = () => {
+    const found = document.querySelector<HTMLElement>(`.react-flow__node[data-id="${CSS.escape(id)}"]`);
+    if (!found && left-- > 0) requestAnimationFrame(look);
+    const now = document.activeElement;
+    if (found && (now === began || !now?.matches("input, textarea, select"))) found.focus({ preventScroll: true });
+  };
+  requestAnimationFrame(look);
 }
 
 export async function fetchCandidates(end: End, side: "from" | "to"): Promise<Record<string, string | null> | null> {
@@ -96,6 +112,15 @@ export async function fetchCandidates(end: End, side: "from" | "to"): Promise<Re
   const args = side === "from" ? { page: open.page, from: endText(end) } : { page: open.page, to: pinPath(end.block, end.pin) };
   const reply = await attempt(() => server().request<{ takes: Record<string, string | null> }>("candidates", args));
   return reply?.takes ?? null;
+}
+
+/** Show why a pin rejects a wire, with the fixes that the server knows. */
+export async function reportRejection(from: End, to: string, pin: string, reason: string): Promise<void> {
+  const open = doc();
+  if (!open) return;
+  const args = { page: open.page, from: endText(from), to: pinPath(to, pin) };
+  const reply = FEATURES.fixes ? await server().request<{ fixes: Fix[] }>("wire_fixes", args).catch(() => null) : null;
+  notify("error", reason, { page: open.name, block: to, pin, about: "wire", fixes: reply?.fixes });
 }
 
 /** Add a wire if the server accepts it; otherwise show why not. */
@@ -107,11 +132,13 @@ export async function connectWire(from: End, to: string, pin: string): Promise<b
   const target = pinPath(to, pin);
   const reason = takes[target];
   if (reason !== null) {
-    if (FEATURES.rejections) notify("error", reason ?? `${target} takes no wire from ${endText(from)}`, { block: to, pin });
+    if (FEATURES.rejections) await reportRejection(from, to, pin, reason ?? `${target} takes no wire from ${endText(from)}`);
     return false;
   }
   const many = inputOf(get().catalog.find(blockOf(open.page, to)?.op ?? ""), pin)?.many ?? false;
   change(`wire ${endText(from)} to ${target}`, (page) => edit.connect(page, from, to, pin, many), false, open.name);
+  settle(open.name, "wire", to, pin);
+  settle(open.name, "literal", to, pin);
   return true;
 }
 

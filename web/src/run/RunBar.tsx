@@ -13,19 +13,20 @@ export function RunBar() {
   const change = (part: Partial<typeof mode>) => set({ runMode: { ...get().runMode, ...part } });
   return (
     <section className="run-bar" aria-label="Run">
-      <CommandButton id="run" text="▶ Run once" className="primary" />
-      <CommandButton id="run-steps" text="Steps" />
+      <CommandButton id="run" text="▶ Run" className="primary" />
+      <CommandButton id="run-steps" text="Run N steps" />
       {FEATURES.steps && <NumberField label="Steps to run" value={mode.steps} least={1} most={1e9} whole onChange={(steps) => change({ steps })} />}
-      <CommandButton id="run-rate" text="Cyclic" />
+      <CommandButton id="run-rate" text="Run every" />
       {FEATURES.rate && <NumberField label="Runs per second" value={mode.rate} least={0.001} most={10000} onChange={(rate) => change({ rate })} unit="Hz" />}
-      <CommandButton id="run-flat" text="Flat out" />
+      <CommandButton id="run-flat" text="Run continuously" />
       <span className="gap" />
       <CommandButton id="pause" text="Pause" />
-      <CommandButton id="resume" text="Go on" />
+      <CommandButton id="resume" text="Resume" />
       <CommandButton id="stop" text="Stop" />
       <CommandButton id="reset" text="Reset" />
       <CommandButton id="snapshot" text="Snapshot" />
       <CommandButton id="snapshots" text="…" />
+      <CommandButton id="flip" text="∇ Flip to gradient" />
       {FEATURES.engines && (
         <label className="engine">
           Engine{" "}

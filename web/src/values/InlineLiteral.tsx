@@ -3,9 +3,11 @@
 import { useRef, useState } from "react";
 import { set } from "../app/store";
 import type { Block, Pin } from "../transport/protocol";
-import { literalText, valueText } from "./format";
+import { valueText } from "./format";
 import { dtypeOf, takesLiteral, enterLiteral } from "./literals";
+import { textOf } from "./typedText";
 
+const SHORT = 16; // characters shown on the block
 const LONG = 400; // characters beyond which a value is edited in the dialog
 
 export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
@@ -15,7 +17,7 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
   const fresh = useRef(false); // opened by the current click, which may become a double click
   const value = block.values?.[pin.name];
   if (!FEATURES.literals || !takesLiteral(pin)) return <span className="pin-info missing">{pin.optional ? "" : "–"}</span>;
-  const full = value === undefined ? "" : literalText(value);
+  const full = value === undefined ? "" : textOf(block.id, pin.name, value);
   const close = () => {
     sent.current = null;
     setText(null);
@@ -29,9 +31,17 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
       else setText(full);
     };
     const fallback = pin.optional ? "" : "…";
+    const short = full !== null && full.length <= SHORT ? full : valueText(value, SHORT);
+    // As in a spreadsheet: typing on the focused value replaces it.
+    const replace = (event: React.KeyboardEvent) => {
+      if (event.key.length !== 1 || event.key === " " || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      event.stopPropagation();
+      setText(event.key);
+    };
     return (
-      <button className={`literal nodrag${value === undefined ? " empty" : ""}`} onClick={begin} aria-label={`${value === undefined ? "" : `${valueText(value, 14)}: `}type a value into ${block.id}.${pin.name}`} title={valueText(value, 400) || "click to type a value"}>
-        {value === undefined ? fallback : valueText(value, 14)}
+      <button className={`literal nodrag${value === undefined ? " empty" : ""}`} onClick={begin} onKeyDown={replace} aria-label={`${value === undefined ? "" : `${short}: `}type a value into ${block.id}.${pin.name}`} title={full ?? (valueText(value, 400) || "type a value")}>
+        {value === undefined ? fallback : short}
       </button>
     );
   }
