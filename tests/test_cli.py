@@ -128,10 +128,10 @@ def test_every_help_has_an_example(name: str, capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "rowgrad: the following arguments are required: COMMAND; see `rowgrad --help`"),
-        (["rnu"], "rowgrad: argument COMMAND: invalid choice: 'rnu'"),
+        (["--debgu"], "rowgrad: unknown: --debgu; did you mean --debug?"),
+        (["rnu"], "rowgrad: no command 'rnu'; did you mean 'run'?"),
         (["run"], "rowgrad run: the following arguments are required: PAGE; see `rowgrad run --help`"),
-        (["run", "p", "--stpes", "3"], "rowgrad run: unknown: --stpes 3; see `rowgrad run --help`"),
+        (["run", "p", "--stpes", "3"], "rowgrad run: unknown: --stpes 3; did you mean --steps?"),
         (["run", "p", "--steps", "0"], "rowgrad run: argument --steps: '0' is not a positive integer"),
         (["run", "p", "--rate", "nan"], "rowgrad run: argument --rate: 'nan' is not a number of steps per second"),
         (["run", "p", "--rate", "9e-7"], "rowgrad run: argument --rate: '9e-7' is not a number of steps per second"),
@@ -139,7 +139,7 @@ def test_every_help_has_an_example(name: str, capsys: Captured) -> None:
         (["export", "p"], "rowgrad export: one of the arguments --python --svg --dot is required"),
         (["export", "p", "--svg", "--dot"], "rowgrad export: argument --dot: not allowed with argument"),
         (["reshard", "s", "t", "--parts", "2"], "rowgrad reshard: the following arguments are required: --strategy"),
-        (["completion", "csh"], "rowgrad completion: argument shell: invalid choice: 'csh'"),
+        (["completion", "csh"], "rowgrad completion: shell cannot be 'csh'; did you mean 'tcsh'?"),
     ],
 )
 def test_wrong_usage_exits_with_a_message(arguments: list[str], message: str, capsys: Captured) -> None:

@@ -1,5 +1,9 @@
 """TensorFlow's sparse-embedding operators and their gradients, without TensorFlow."""
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+from typing import Any as _Any
+
 from . import compat as compat
 from . import dense_ops as dense_ops
 from . import errors as errors
@@ -7,6 +11,7 @@ from . import raw_ops as raw_ops
 from . import sparse as sparse
 from ._catalog.rows import IndexedRows as IndexedRows
 from ._catalog.spec import catalog as catalog
+from ._hints import no_attribute as _no_attribute
 from ._runtime.memory import GradBuffer as GradBuffer
 from ._runtime.numpy_runner import num_threads as num_threads
 from ._runtime.numpy_runner import set_num_threads as set_num_threads
@@ -24,3 +29,26 @@ from .sharding.partition import stitch as stitch
 from .sparse import SparseTensor as SparseTensor
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from . import checkpoint as checkpoint
+    from . import graph as graph
+    from . import jax as jax
+    from . import optim as optim
+    from . import studio as studio
+    from . import torch as torch
+
+_LAZY = ("checkpoint", "graph", "jax", "optim", "studio", "torch")  # imported when they are first used
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _LAZY:
+        raise _no_attribute(__name__, name, __dir__())
+    try:
+        return _import_module(f".{name}", __name__)
+    except ImportError as error:  # hasattr and help() expect this class for a module that cannot be imported
+        raise AttributeError(f"{error}") from error
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_LAZY]

@@ -10,11 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from .._catalog.spec import find_op
+from .._hints import nearest
 from .._runtime.arrays import Array
 from .._runtime.plain_file import open_plain
 from ..errors import OpError, make_error
@@ -65,7 +65,7 @@ def read_page(file: str, name: str | None, say: Callable[[str], None], follow_li
 
 def _no_such_page(file: str, name: str, pages: list[Page]) -> list[Page]:
     names = [p.name for p in pages]
-    near = get_close_matches(name, names, 1)
+    near = nearest(name, names)
     hint = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(names) or 'none'}"
     raise PageError(file, f"no page named {name!r}; {hint}")
 
@@ -140,6 +140,8 @@ def scope_of(page: Page, names: Iterable[str], say: Callable[[str], None]) -> Sc
         raise fault.error
     for name in checked.errors:
         say(f"skipped, because nothing that runs needs it: {sentence(checked.fault_of(name).error)}")
+    for name, ends in checked.partial.items():
+        say(f"{name} runs without {', '.join(map(str, ends))}")
     return checked.scope
 
 

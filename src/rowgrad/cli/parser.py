@@ -8,6 +8,7 @@ import math
 from typing import Any, NoReturn
 
 from .. import __version__
+from .._hints import nearest
 from .errors import TABLE, UsageError
 
 # The module of each command, and the function in it.
@@ -40,6 +41,25 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise; the entry point prints the message and chooses the exit code."""
         raise UsageError(f"{message}; see `{self.prog} --help`")
+
+    def options_of(self, command: str = "") -> list[str]:
+        """Return the options, such as --json, of a command or of the parser itself."""
+        groups = (a for a in self._actions if isinstance(a, argparse._SubParsersAction))
+        parsers = [group.choices[command] for group in groups] if command else [self]
+        return [option for parser in parsers for a in parser._actions for option in a.option_strings]
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggest the choice most like an unknown one, instead of listing all."""
+        if action.choices is None or value in action.choices:
+            return
+        if action.dest == "command":
+            wrong = f"no command {value!r}"
+        else:
+            wrong = f"{'/'.join(action.option_strings) or action.dest} cannot be {value!r}"
+        near = nearest(value, action.choices)
+        if near:
+            raise UsageError(f"{wrong}; did you mean {near[0]!r}?")
+        self.error(f"{wrong}; choose from {', '.join(action.choices)}")
 
 
 def make_parser(as_json: bool = False) -> Parser:

@@ -35,15 +35,17 @@ def summarize(checked: Checked) -> dict[str, Any]:
     """Summarize a validated page.
 
     `blocks` has the values at the output and input pins of each block; `errors` the error of each faulty block, with
-    its pin and its known fixes; `waiting` the blocks that depend on a faulty one; `sessions` those that can be run;
-    `recipes` a digest of what each block computes, which changes if the block or anything upstream computes something
-    else.
+    its pin and its known fixes; `waiting` the blocks that depend on a faulty one; `partial` the fetches that each
+    session runs without, because they depend on an op that the catalogue does not have; `sessions` the blocks that can
+    be run; `recipes` a digest of what each block computes, which changes if the block or anything upstream computes
+    something else.
     """
     graph = checked.scope.graph
     return {
         "blocks": {b.id: {"outputs": _outputs(b, graph), "inputs": _inputs(b, graph)} for b in checked.page.blocks},
         "errors": {b.id: _error(b, checked) for b in checked.page.blocks if b.id in checked.errors},
         "waiting": list(checked.waiting),
+        "partial": {block: list(map(str, ends)) for block, ends in checked.partial.items()},
         "sessions": [b.id for b in checked.page.blocks if b.id in graph.sessions],
         "recipes": recipes(checked.page),
     }

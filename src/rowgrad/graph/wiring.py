@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache, partial
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from .._catalog.shapes import differ
 from .._catalog.spec import ALL_DTYPES, CATALOG, COMPLEX, FLOATS, Arg, Derived, Op, find_op
+from .._hints import nearest
 from .._runtime.arrays import aval_of
 from .._runtime.validation import bind_types
 from ..errors import OpError, make_error, shape_text
@@ -610,7 +610,7 @@ def _output(checked: Checked, end: End) -> Any:
     if end.block in checked.waiting:
         raise PageError(end.block, "it depends on blocks that are invalid or missing, so it has no gradient yet")
     if end.block not in blocks:
-        near = get_close_matches(end.block, list(blocks), 1)
+        near = nearest(end.block, blocks)
         raise PageError(f"{end}", f"there is no block {end.block!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     source = blocks[end.block]
     if end.pin not in source.pins:

@@ -7,13 +7,13 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._catalog.spec import find_op
+from .._hints import nearest
 from .._runtime.arrays import Array
 from ..errors import InvalidArgumentError, OpError
 from ..graph.engine import open_engine
@@ -73,7 +73,7 @@ class Prepared:
             return self._plan_leaves(change)
         for name in named:
             if name not in self.sessions:
-                near = get_close_matches(name, self.sessions, 1)
+                near = nearest(name, self.sessions)
                 hint = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(self.sessions) or 'none'}"
                 message = f"sessions: {name!r} is not a ClientSession block of this page; {hint}"
                 raise InvalidArgumentError(message, argument="sessions")
@@ -494,6 +494,7 @@ class PageRun:
                 if self.opened is opened:
                     self.run += 1
                     self.done += self._work is work
+                    self.trends.set_page(opened.prepared.page.trends)
                     self.trends.record(self.run, opened.session, found)
         except BaseException as error:
             self._fail(work, error)

@@ -17,10 +17,10 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._hints import nearest
 from ..errors import InvalidArgumentError
 from ..graph import Page, PageError, Project, load
 from ..graph.io import arrays, files, page_json, store, strict_json
@@ -451,7 +451,7 @@ class Folder:
             raise InvalidArgumentError(f"the folder already has a file {used + ENDING!r}", argument=argument)
 
     def _unknown(self, name: str) -> InvalidArgumentError:
-        near = get_close_matches(name, [entry["name"] for entry in self.pages()], 1)
+        near = nearest(name, (entry["name"] for entry in self.pages()))
         meant = f"; did you mean {near[0]!r}?" if near else ""
         return InvalidArgumentError(f"there is no page {name!r} in this project{meant}", argument="name")
 

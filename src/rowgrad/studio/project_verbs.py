@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from .._catalog.spec import ALL_DTYPES, catalog
+from .._hints import install_command
 from ..errors import InvalidArgumentError
 from ..graph import Block, End, Page, PageError, engine_names, load
 from ..graph.export import to_svg
@@ -344,7 +345,7 @@ def _edited(studio: Studio, info: dict[str, Any]) -> None:
 def _engine(name: str) -> dict[str, Any]:
     """Describe an engine without importing its package, which may take seconds."""
     if importlib.util.find_spec(name) is None:
-        why = f"{name} is not installed; run pip install 'rowgrad[{name}]'"
+        why = f"{name} is not installed; run {install_command(name)}"
         return {"name": name, "version": None, "available": False, "why": why}
     try:
         version = metadata.version(name)

@@ -55,7 +55,7 @@ async function insertExample(op: string): Promise<void> {
   if (!open) return;
   const reply = await attempt(() => server().request<{ blocks: Block[] }>("example", { page: open.page, op, at: viewport.centre() }));
   if (!reply || doc(open.name)?.page !== open.page) return;
+  focusBlock(reply.blocks[0]!.id);
   change(`example of ${op}`, (page) => edit.putBlocks(page, reply.blocks), false, open.name);
   select(reply.blocks.map((block) => block.id));
-  focusBlock(reply.blocks[0]!.id);
 }

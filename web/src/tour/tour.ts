@@ -2,7 +2,7 @@
 
 import type { Doc } from "../app/store";
 import { doc, get, set } from "../app/store";
-import { focusBlock, place } from "../page/actions";
+import { place } from "../page/actions";
 import { newPage } from "../project/pages";
 import { run } from "../run/runs";
 import type { Block, Tour } from "../transport/protocol";
@@ -46,8 +46,6 @@ export async function perform(step: Step, op: string): Promise<void> {
       const block = tourBlock(doc());
       if (block && block.values?.[pin] === undefined) await enterLiteral(block, pin, text, "");
     }
-    const block = tourBlock(doc());
-    if (block) focusBlock(block.id);
   }
 }
 

@@ -26,6 +26,7 @@ export interface Page {
   name: string;
   blocks: Block[];
   notes?: Note[];
+  trends?: { of: string; at?: number[] }[]; // numbers to draw over the runs
 }
 
 export interface Pin {
@@ -89,6 +90,7 @@ export interface Checked {
   blocks: Record<string, { outputs: Record<string, Info | Info[]>; inputs: Record<string, Info | Info[]> }>;
   errors: Record<string, Fault>;
   waiting: string[];
+  partial?: Record<string, string[]>; // fetches that sessions run without: they need a block that the catalog lacks
   sessions: string[];
   recipes: Record<string, string>;
 }
@@ -219,6 +221,119 @@ export interface Trace {
   pairs: [number, number][];
   total: number;
   cut: boolean;
+}
+
+/** A result whose rows can be explained, and the op that computes it. */
+export interface ExplainedResult {
+  block: string;
+  pin: string;
+  entry: number | null;
+  op: string;
+  sums: boolean; // or else each row is computed from the same row of the operands
+}
+
+export interface Scale {
+  divides: boolean;
+  by: string;
+  text: string;
+}
+
+/** One row that is added up; `place` is the position of its id, `column` that of a product in an inner product. */
+export interface SumTerm {
+  term: number;
+  pin: string;
+  row: number;
+  place: number | null;
+  column: number | null;
+  factor: string;
+  weight: number | null;
+  scales: Scale[];
+  values: string[];
+  product: string[];
+}
+
+/** A sum of terms, by number, and of sums; of a long one only the first parts are in `of`. */
+export interface SumTree {
+  from_zero: boolean;
+  of: (number | SumTree)[];
+  count: number;
+  size: number;
+  total: string[] | null;
+}
+
+export interface Addition {
+  path: number[];
+  item: number;
+  total: string[];
+}
+
+/** One row of a result as a sum, computed in the order and with the rounding of the op. */
+export interface RowSum {
+  op: string;
+  pin: string;
+  row: number;
+  rows: number;
+  dtype: string;
+  sum_dtype: string;
+  order: string | null;
+  orders: string[];
+  origins: Record<string, { block: string; pin: string; entry: number | null; inner: string }>;
+  kind: "sum" | "copy" | "zero" | "by row";
+  columns: [number, number];
+  of_columns: number;
+  total_terms: number;
+  terms: SumTerm[];
+  parts: { columns: [number, number]; tree: SumTree; additions: Addition[]; total_additions: number }[];
+  then: Scale[];
+  result: string[];
+  sum: string[];
+  differing: number; // columns in which the sum has other bits than the result
+}
+
+export interface ScatterStep {
+  place: number;
+  to: number;
+  pin: string;
+  from: number;
+  factor: string;
+  weight: number | null;
+  product: string[];
+  total: string[]; // of the run that the term belongs to
+  path: number[]; // of that run in the tree of sums
+}
+
+export interface Scatter {
+  op: string;
+  pin: string;
+  sources: { pin: string; rows: number }[];
+  rows: number;
+  columns: number;
+  of_columns: number;
+  named: number;
+  ends: { row: number; terms: number; sum: string[] }[];
+  steps: ScatterStep[];
+  total: number;
+  order: string | null;
+  orders: string[];
+}
+
+export interface SpyAxis {
+  pins: string[];
+  rows: number;
+  cells: number;
+  named: number;
+  degrees: number[]; // rows with (2^(k-1), 2^k] pairs
+  hot: [number, number][]; // row, pairs
+}
+
+export interface Spy {
+  op: string;
+  total: number;
+  table: "inputs" | "outputs";
+  across: SpyAxis;
+  down: SpyAxis;
+  cells: [number, number, number][]; // down, across, pairs
+  most: number;
 }
 
 export interface Snapshot {

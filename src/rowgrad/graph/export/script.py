@@ -23,8 +23,7 @@ from ..io.files import write_atomically
 from ..leaves import SPARSE_PARTS, leaves_of
 from ..nodes import Operation, Placed, Sparse
 from ..page import NAME, Block, End, Page, PageError
-from ..page_builder import check, value_at
-from ..page_order import in_order
+from ..page_builder import check, value_at, without_unknown_ops
 
 _HEAD = '''"""A page of {count} blocks, written out by rowgrad."""
 
@@ -82,12 +81,16 @@ def save_python(page: Page, path: str | os.PathLike[str]) -> None:
 
 
 def to_python(page: Page, outside: Callable[[np.ndarray[Any, Any]], str] | None = None) -> str:
-    """Return the text of the script; `outside` returns the expression that loads an array too large to write out."""
+    """Return the text of the script; `outside` returns the expression that loads an array too large to write out.
+
+    Blocks of ops that the catalogue lacks, and those that depend on them, become comments.
+    """
     names = _names(page)
-    body = [_statement(block, names, outside) for block in in_order(page)]
-    sessions = [b.id for b in page.blocks if b.op == "ClientSession"]
+    kept, lost = without_unknown_ops(page)
+    body = [_statement(block, names, outside) for block in kept]
+    sessions = [b.id for b in kept if b.op == "ClientSession"]
     step = _RUN_SESSIONS.format(sessions=sessions) if sessions else _leaves_text(page, names)
-    text = "\n".join(body)
+    text = "\n".join([*body, *(["", *_LOST, *map(_as_comment, lost)] if lost else ())])
     imports = [
         "import argparse",
         "",
@@ -120,6 +123,19 @@ def _leaves_text(page: Page, names: dict[str, str]) -> str:
     arguments += [f"{{{', '.join(feeds)}}}"] if feeds or operations else []
     arguments += [f"[{', '.join(operations)}]"] if operations else []
     return f"        results.update(session.run({', '.join(arguments)}))"
+
+
+_LOST = ("# rowgrad does not have the ops of these blocks, or of blocks they depend on:",)
+
+
+def _as_comment(block: Block) -> str:
+    """Write a block that cannot run, with its wires and attributes, and small values."""
+    parts = [f"{pin}={'[' + ', '.join(map(str, ends)) + ']'}" for pin, ends in block.wires.items()]
+    for pin, value in block.values.items():
+        large = f"{aval_of(value).dtype}{list(value.shape)}" if _is_large(value) else value_text(value)
+        parts.append(f"{pin}={large}")
+    parts += [f"{name}={_plain_text(value)}" for name, value in block.attrs.items()]
+    return "# " + _comment(f"{block.id} = {block.op}({', '.join(parts)})")
 
 
 def _comment(line: str) -> str:
