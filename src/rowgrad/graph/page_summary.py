@@ -16,6 +16,7 @@ from .._catalog.spec import Op, find_op
 from .._runtime.arrays import Array, as_array, aval_of
 from ..errors import OpError, with_notes
 from .fixes import fixes_of
+from .inputs import typed_value
 from .nodes import Feed, Graph, Operation, Output, Sparse, describe
 from .page import Block, Page
 from .page_builder import Checked, check, is_foreign, pin_of, value_at
@@ -103,7 +104,7 @@ def _inputs(block: Block, graph: Graph) -> dict[str, Any]:
         listed = pin in many and isinstance(value, list | tuple)
         converted = _converted(block, op, pin, graph) if op else None
         typed = [_described_alone(v) for v in value] if converted is None and listed else converted
-        typed = [_described_alone(value)] if typed is None else typed
+        typed = [_described_alone(value if op is None else _as_typed(op, pin, value))] if typed is None else typed
         if all(t is not None for t in typed):
             found[pin] = typed if pin in many else typed[0]
     return found
@@ -117,6 +118,10 @@ def _converted(block: Block, op: Op, pin: str, graph: Graph) -> list[Any] | None
     node = next(iter(placed.pins.values())).node
     value = node.inputs[op.input_names.index(pin)]
     return [value_json(v) for v in (value if isinstance(value, tuple) else (value,))]
+
+
+def _as_typed(op: Op, pin: str, value: Any) -> Any:
+    return next((typed_value(op, arg, value) for arg in op.inputs if arg.name == pin), value)
 
 
 def _described_alone(value: Any) -> Any:

@@ -133,7 +133,7 @@ def test_a_page_set_in_python_is_shown_in_the_widget(widget: Widget, window: Pag
     page = widget.page
     page["x"].values["val"] = [5.0, 6.0, 7.0, 8.0]
     widget.page = page
-    expect(notebook.block("x").locator("button.literal")).to_have_text(re.compile(r"5(\.0)?,6"))
+    expect(notebook.block("x").locator("button.literal")).to_have_text(re.compile(r"5(\.0)?, 6"))
     expect(notebook.block("y").locator('[data-out="y"] .pin-info')).to_have_text("float32[4]")
 
 

@@ -8,6 +8,8 @@ import { set, useStudio } from "../app/store";
 import { sizeOf } from "../canvas/layout";
 import { inHandle, outHandle } from "../canvas/nodes";
 import { canvasView } from "../canvas/view";
+import { FlipButton } from "../gradients/FlipButton";
+import { FixButtons } from "../messages/fixes";
 import { takesFocus } from "../page/actions";
 import { EMPTY, blockOf, endsAt, entryText, pinPath, wiredOutputs } from "../page/page";
 import { familyOf } from "../palette/families";
@@ -79,6 +81,7 @@ function FullBlock({ id, selected }: NodeProps) {
   const waiting = useStudio((state) => state.docs[state.active ?? ""]?.checked.waiting.includes(id) ?? false);
   const ghost = useStudio((state) => state.docs[state.active ?? ""]?.checked.ghosts?.includes(id) ?? false);
   const left = useStudio((state) => state.docs[state.active ?? ""]?.checked.partial?.[id]);
+  const page = useStudio((state) => state.active);
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     if (!takesFocus(id)) return;
@@ -96,6 +99,7 @@ function FullBlock({ id, selected }: NodeProps) {
       <div className="block-head">
         <Icon className="block-icon" size={14} aria-hidden="true" />
         <span className="block-op" title={block.op}><OpName op={shortenMiddle(block.op, MOST_LETTERS)} /></span>
+        <FlipButton block={id} outputs={known?.outputs} />
         {error && (
           <button className="block-error nodrag" title={error.message} aria-label={`Error: ${error.message}`} onClick={() => set({ bottom: "messages", bottomOpen: true })}>
             !
@@ -118,6 +122,7 @@ function FullBlock({ id, selected }: NodeProps) {
       {ghost && <GhostAttributes block={block} />}
       {error && <div className="block-message" role="alert">{error.message}</div>}
       {left && <div className="block-message quiet">Runs without {left.join(", ")}</div>}
+      {error && <FixButtons fixes={error.fixes} page={page} />}
       <Results id={id} />
     </div>
   );

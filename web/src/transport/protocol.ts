@@ -66,11 +66,22 @@ export interface Info {
   ref?: boolean;
 }
 
+/** A known fix of an error. The verb `fix` applies it to the page as it is then. */
+export interface Fix {
+  title: string;
+  action: string;
+  block: string;
+  pin: string;
+  value: Json;
+  end: string | null;
+}
+
 export interface Fault {
   kind: string;
   message: string;
   text: string;
   pin: string | null;
+  fixes?: Fix[];
   block?: string | null;
   place?: string | null;
 }
@@ -113,6 +124,13 @@ export interface RunState {
   costs: Record<string, { seconds: number; bytes: number }>;
   results: Record<string, Record<string, Result | Result[]>>;
   carried: string[];
+  left_out?: string[]; // blocks that a run without a ClientSession could not compute
+}
+
+/** What a run without a ClientSession needs the user to agree to. */
+export interface Question {
+  variables: string[];
+  fixes: Fix[];
 }
 
 export interface PageInfo {
@@ -135,6 +153,7 @@ export interface GalleryEntry {
   title: string;
   blocks: number;
   text: string;
+  reference: boolean; // a worked example of the manual
 }
 
 export interface Hello {
@@ -145,6 +164,13 @@ export interface Hello {
   engines: Engine[];
   limits: Record<string, number>;
   gallery: GalleryEntry[];
+  tour: Tour;
+}
+
+/** A tour on the canvas: a block of one op is placed, gets values, and runs. */
+export interface Tour {
+  op: string;
+  steps: { kind: "place" | "type" | "run" | "read"; title: string; text: string; values?: Record<string, string> }[];
 }
 
 export interface Opened {
