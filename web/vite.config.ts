@@ -1,5 +1,6 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vite";
+import { scopeToStudio } from "./scope";
 import { featureConstants } from "./switches";
 
 // One script and one style sheet under fixed names: the server serves exactly these files, and a build of the same
@@ -8,6 +9,7 @@ export default defineConfig(({ mode }) => ({
   base: "./",
   plugins: [react()],
   define: featureConstants(mode),
+  css: { postcss: { plugins: [scopeToStudio()] } },
   build: {
     outDir: mode === "switches" ? "../build/web-switches" : "../src/rowgrad/studio/static",
     emptyOutDir: true,

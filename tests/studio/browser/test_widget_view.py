@@ -191,3 +191,41 @@ def test_the_widget_works_over_plain_http(widget: Widget, window: Page, windows:
     assert window.evaluate("isSecureContext") is False
     notebook.type_value("{7,8}")
     wait_until(window, lambda: value(widget) == [7.0, 8.0], windows)
+
+
+# What a notebook's style sheets do: rules for elements, also below classes.
+NOTEBOOK_STYLE = """
+.jp-ThemedContainer button, .jp-ThemedContainer input, button { font: 40px serif; border: 9px solid red; margin: 8px }
+body { text-align: right; letter-spacing: 3px; text-transform: uppercase; line-height: 3 }
+p, h1, h2, h3, ul, li, td, th, label, span { margin: 21px; padding: 13px; text-decoration: underline }
+table { width: 900px; background: green } div { border-radius: 17px }"""
+STYLES = """within => [...document.querySelectorAll(within)].filter(one => !one.closest("svg")).map(one => {
+    const style = getComputedStyle(one);
+    return ["fontSize", "fontFamily", "margin", "padding", "border", "borderRadius", "textTransform", "letterSpacing",
+            "lineHeight", "textAlign", "textDecoration", "color", "backgroundColor", "display"]
+        .map(name => style[name]).join(" | ");
+})"""
+NAMES = """() => document.getElementById("other").insertAdjacentHTML("afterend", [...new Set(
+    [...document.querySelectorAll(".studio, .studio *")].flatMap(one => [...one.classList]))]
+    .filter(name => name !== "studio")
+    .map(name => `<div class="outside ${name}"><button class="outside ${name}">b</button></div>`).join(""))"""
+
+
+@pytest.mark.broken(
+    "rowgrad.studio.widget:Widget._css", r"original.replace(':where(.studio,.studio *):not(#\\9 )', '')"
+)
+def test_styles_of_the_notebook_and_of_the_widget_stay_apart(
+    widget: Widget, window: Page, windows: BrowserWindows
+) -> None:
+    Notebook(window, widget, HERE)
+    expect(window.locator(".react-flow__edge")).to_have_count(2)
+    window.evaluate("document.body.classList.add('jp-ThemedContainer')")
+    window.evaluate(NAMES)  # elements of the notebook that happen to have Studio's classes
+    inside = window.evaluate(STYLES, ".rowgrad-widget .studio, .rowgrad-widget .studio *")
+    assert len(inside) > 100
+    window.add_style_tag(content=NOTEBOOK_STYLE)
+    assert window.evaluate(STYLES, ".rowgrad-widget .studio, .rowgrad-widget .studio *") == inside
+    outside = window.evaluate(STYLES, ".outside")
+    assert len(outside) > 50
+    window.evaluate("document.querySelector('link').remove()")
+    assert window.evaluate(STYLES, ".outside") == outside
