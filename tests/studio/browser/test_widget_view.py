@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import queue
 import re
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import launcher
+import numpy as np
 import pytest
 from browser_windows import BrowserWindows
 from mutations import Mutation
 from playwright.sync_api import Page, Route, expect
 
+import rowgrad as rg
 from rowgrad.graph import Const, Scope, ops
 from rowgrad.studio import Widget
 
@@ -41,7 +45,7 @@ setInterval(async () => {
 class Notebook:
     """A window that shows the widget."""
 
-    def __init__(self, window: Page, widget: Widget, address: str) -> None:
+    def __init__(self, window: Page, widget: Widget, address: str, block: str = "x") -> None:
         self.window, self.widget = window, widget
         self._sent: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         widget.send = lambda content, buffers=None: self._sent.put(content)  # type: ignore[method-assign]
@@ -53,11 +57,12 @@ class Notebook:
             route.fulfill(content_type=kind, body=text)
 
         window.route(f"{address}**", serve)
-        window.expose_function("traitsOf", lambda: {"height": widget.height, "page_name": widget.page_name})
+        names = ("height", "page_name", "panel", "shown")
+        window.expose_function("traitsOf", lambda: {name: getattr(widget, name) for name in names})
         window.expose_function("toKernel", self._receive)
         window.expose_function("fromKernel", self._pending_messages)
         window.goto(address)
-        self.block("x").wait_for(timeout=10_000)
+        self.block(block).wait_for(timeout=10_000)
 
     def _receive(self, message: dict[str, Any], buffers: list[list[int]]) -> None:
         self.widget._handle_custom_msg(message, [memoryview(bytes(one)) for one in buffers])
@@ -229,3 +234,19 @@ def test_styles_of_the_notebook_and_of_the_widget_stay_apart(
     assert len(outside) > 50
     window.evaluate("document.querySelector('link').remove()")
     assert window.evaluate(STYLES, ".outside") == outside
+
+
+@pytest.mark.broken("rowgrad.studio.widget:Widget.run", "lambda self: None")
+def test_a_call_is_shown_with_the_sum_of_a_row(
+    widget: Widget, window: Page, windows: BrowserWindows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
+    grad = np.array([[1, 2], [6, 8]], np.float32)
+    shown = rg.show(rg.raw_ops.SparseSegmentMeanGrad, grad, [0, 2, 2], [0, 0, 1], 4)
+    try:
+        Notebook(window, shown, HERE, "call")
+        expect(window.locator(".sum-pane .sum-equation")).to_have_text("½·[1, 2] + 1·[6, 8] = [6.5, 9]")
+        expect(window.get_by_test_id("trace-note")).to_be_visible()
+    finally:
+        shown.close()

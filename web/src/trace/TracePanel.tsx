@@ -1,6 +1,6 @@
 // Where rows come from: the rows behind a row with the sum written out, the scatter view, and the spy plot.
 
-import { useEffect, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import type { Doc } from "../app/store";
 import { set, useStudio } from "../app/store";
 import { staleReason } from "../results/stale";
@@ -10,6 +10,7 @@ import type { Chosen } from "./PairsView";
 import { PairsView, outputOf } from "./PairsView";
 import { ScatterView } from "./ScatterView";
 import { SpyView } from "./SpyView";
+import { busiestRow } from "./rows";
 import type { Place } from "./SumPane";
 import { COLUMNS, RowField, SumPane } from "./SumPane";
 import { hasPairs, useExplained, useTrace } from "./useRowTraces";
@@ -84,6 +85,13 @@ function RowsSheet({ open, result, results, jump, first }: SheetProps) {
   const [columns, setColumns] = useState(0);
   const listed = hasPairs(open, result);
   const { found: trace, failure } = useTrace(open, listed ? result : null);
+  const began = useRef(first !== null);
+  useEffect(() => {
+    if (began.current || !trace) return;
+    began.current = true;
+    const busiest = busiestRow(trace);
+    if (busiest !== null) setChosen({ side: "outputs", row: busiest });
+  }, [trace]);
   const row = trace ? outputOf(open, result, trace, chosen) : { pin: result.pin, row: chosen?.row ?? 0 };
   const wanted = useThrottled(JSON.stringify(row), result, 60);
   useEffect(() => {
