@@ -6,6 +6,7 @@ import { set, useStudio } from "../app/store";
 import { staleReason } from "../results/stale";
 import type { ExplainedResult, RowSum } from "../transport/protocol";
 import { useRequest, useThrottled, useThrottledDoc } from "../ui/useRequest";
+import { CompareView } from "./CompareView";
 import type { Chosen } from "./PairsView";
 import { PairsView, outputOf } from "./PairsView";
 import { ScatterView } from "./ScatterView";
@@ -15,11 +16,12 @@ import type { Place } from "./SumPane";
 import { COLUMNS, RowField, SumPane } from "./SumPane";
 import { hasPairs, useExplained, useTrace } from "./useRowTraces";
 
-type View = "rows" | "scatter" | "spy";
+type View = "rows" | "scatter" | "spy" | "compare";
 const VIEWS: [View, string, string][] = [
   ["rows", "Sums", "The rows behind a row, and the sum written out"],
   ["scatter", "Scatter", "Every id in the order of addition"],
   ["spy", "Spy plot", "All pairs of a large batch, and the rows that are named most"],
+  ["compare", "Compare", "The page under two engines or orders of addition, bit by bit"],
 ];
 
 export function TracePanel() {
@@ -45,7 +47,7 @@ export function TracePanel() {
     choose(one);
   };
   const stale = staleReason(open, result.block);
-  const Sheet = { rows: RowsSheet, scatter: ScatterView, spy: SpyView }[view];
+  const Sheet = { rows: RowsSheet, scatter: ScatterView, spy: SpyView, compare: CompareView }[view];
   return (
     <div className="trace-panel">
       <div className="look-bar">
