@@ -129,7 +129,7 @@ class Verb(NamedTuple):
 
 VERBS: dict[str, Verb] = {}
 # Modules that register their verbs when they are imported.
-_VERB_MODULES = ("project_verbs", "value_verbs", "row_verbs", "run_verbs", "import_export_verbs")
+_VERB_MODULES = ("project_verbs", "value_verbs", "row_verbs", "compare_verbs", "run_verbs", "import_export_verbs")
 
 
 class UnknownVerbError(LookupError):

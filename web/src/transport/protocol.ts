@@ -349,6 +349,23 @@ export interface Spy {
   most: number;
 }
 
+/** Results of one step in two ways, with the elements whose bits differ. */
+export interface Comparison {
+  differing: number; // results
+  results: {
+    block: string;
+    pin: string;
+    entry: number | null;
+    dtype: string;
+    shape: number[];
+    elements: number;
+    differing: number;
+    greatest: number | null;
+    cells: { at: number[]; a: string; b: string }[];
+    other: string | null; // dtype and shape of the second, if they are not those of the first
+  }[];
+}
+
 export interface Snapshot {
   id: string;
   label: string;
