@@ -125,7 +125,7 @@ def test_large_arrays_are_loaded_in_parts(ui: StudioWindow, tmp_path: Path) -> N
     saved = ui.server.folder / "made.json.arrays" / value["file"]
     assert np.load(saved).tobytes() == np.load(path).tobytes()
     ui.run_once()
-    assert ui.preview("const", "output").count(",") < 60
+    assert len(ui.block("const").locator("button.result").inner_text()) < 200
     ui.block("const").locator("button.result").click()
     table = ui.table("const", "output")
     table.focus()

@@ -140,7 +140,7 @@ def test_wires_are_drawn_and_removed(ui: StudioWindow) -> None:
     ui.open("work")
     ui.wire("c2.output", "session.fetch_outputs")
     assert ui.saved_block("session")["in"] == {"fetch_outputs": ["c0.output", "c1.output", "c2.output"]}
-    ui.wires("session.fetch_outputs").nth(1).locator(".react-flow__edge-interaction").click(force=True)
+    ui.click_wire(ui.wires("session.fetch_outputs").nth(1))
     expect(ui.window.locator(".wire.selected")).to_have_count(1)
     chosen = ui.window.locator(".react-flow__edge.selected").get_attribute("data-id")
     gone = json.loads(str(chosen))[2]
@@ -170,7 +170,7 @@ def test_wires_from_missing_list_entries_can_be_removed(ui: StudioWindow) -> Non
     ui.inspector.get_by_label("Cut the wire from y.output to all.outputlist", exact=True).click()
     ui.wait_saved()
     expect(ui.block("all").locator('[data-out="output[1]"]')).to_be_visible()
-    ui.wires("neg.x").locator("path").last.click(force=True)
+    ui.click_wire(ui.wires("neg.x"))
     ui.key("Delete")
     expect(ui.wires("neg.x")).to_have_count(0)
     assert "in" not in ui.saved_block("neg")

@@ -57,6 +57,22 @@ export type Dialog =
   | { kind: "note"; k: number }
   | { kind: "rename"; page: string };
 
+/** What a context menu is about. */
+export type MenuTarget =
+  | { kind: "canvas" }
+  | { kind: "block"; block: string }
+  | { kind: "note"; k: number }
+  | { kind: "wire"; wire: string }
+  | { kind: "pin"; block: string; pin: string; side: "from" | "to" };
+
+/** The search for a block to place at a point: any block, one that takes a wire, or one to insert on a wire. */
+export interface Finder {
+  at: readonly [number, number]; // in the window
+  place: readonly [number, number]; // on the page
+  drag: { end: End; side: "from" | "to" } | null;
+  wire: string | null;
+}
+
 export type BottomTab = "results" | "trend" | "map" | "trace" | "messages" | "history";
 export type Theme = "light" | "dark" | "system";
 
@@ -82,12 +98,15 @@ export interface StudioState {
   failure: string | null; // why the page cannot be shown at all
   drag: Drag | null;
   dialog: Dialog | null;
+  menu: { at: readonly [number, number]; place: readonly [number, number]; target: MenuTarget } | null;
+  finder: Finder | null;
   messages: Message[];
   toasts: Message[];
   bottom: BottomTab;
   bottomOpen: boolean;
   paletteOpen: boolean;
   inspectorOpen: boolean;
+  narrow: boolean; // too narrow for panels beside the canvas: they cover a part of it while they are open
   sizes: { bottom?: number; inspector?: number; palette?: number }; // of resized panels
   minimap: boolean;
   light: boolean; // a large page, zoomed out: blocks are boxes with a title, wires are strokes
@@ -114,12 +133,15 @@ export const useStudio = create<StudioState>(() => ({
   failure: null,
   drag: null,
   dialog: null,
+  menu: null,
+  finder: null,
   messages: [],
   toasts: [],
   bottom: "results",
   bottomOpen: true,
   paletteOpen: true,
   inspectorOpen: true,
+  narrow: false,
   sizes: {},
   minimap: true,
   light: false,

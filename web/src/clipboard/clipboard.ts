@@ -102,8 +102,20 @@ export async function copy(): Promise<void> {
   }
 }
 
-/** Paste into the centre of the view or at a position, never exactly on top of other blocks. */
-export function pasteText(text: string, wanted = viewport.centre()): boolean {
+/** Paste at a position of the page what was copied last; without permission to read the system's clipboard, what this
+ *  window copied. */
+export async function pasteAt(place: Place): Promise<void> {
+  let text = "";
+  try {
+    text = await navigator.clipboard.readText();
+  } catch {
+    // The window's own copy is the fallback.
+  }
+  if (!pasteText(parsePage(text) ? text : localClipboard.text, place)) notify("info", "There are no copied blocks to paste.");
+}
+
+/** Paste where the pointer is, else into the centre of the view, never exactly on top of other blocks. */
+export function pasteText(text: string, wanted = viewport.pointer() ?? viewport.centre()): boolean {
   const open = front();
   const found = parsePage(text);
   if (!open || !found || !FEATURES.copyPaste) return false;

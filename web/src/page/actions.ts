@@ -9,8 +9,8 @@ import { scheduleSave } from "../project/autosave";
 import { saveDraft } from "../project/drafts";
 import type { Block, Json, Page } from "../transport/protocol";
 import * as edit from "./edit";
-import type { End } from "./page";
-import { blockOf, endText, pinPath } from "./page";
+import type { End, Wire } from "./page";
+import { blockOf, endText, pinPath, wiresOf } from "./page";
 
 /** Edit a page: a step of its history with this label, which is then saved. Callers that waited for the server name the
  *  page, because another may be active by now. */
@@ -65,14 +65,15 @@ export function selectedBlocks(): Block[] {
 /** Select a block and scroll it into view. */
 export function showBlock(id: string, pin: string | null = null): void {
   select([id]);
-  set({ inspectorOpen: true });
+  if (!get().narrow) set({ inspectorOpen: true });
   window.dispatchEvent(new CustomEvent("rowgrad:show", { detail: { id, pin } }));
 }
 
 // -- blocks and wires -------------------------------------------------------------------------------------------------
 
-/** The centre of the visible part of the page, where new blocks go by default. The canvas sets it. */
-export const viewport = { centre: (): edit.Place => [100, 100] };
+/** The centre of the visible part of the page, where new blocks go by default, and the pointer while it is over the
+ *  page. The canvas sets them. */
+export const viewport = { centre: (): edit.Place => [100, 100], pointer: (): edit.Place | null => null };
 
 export function place(op: string, at?: edit.Place): string | null {
   const open = doc();
@@ -80,14 +81,30 @@ export function place(op: string, at?: edit.Place): string | null {
   const found = catalog.find(op);
   if (!open || !found) return null;
   const wanted = at ?? freePlace(open.page, catalog, viewport.centre(), found);
+  const position = snapping && FEATURES.gridSnap ? snap(wanted) : wanted;
   let id = "";
   change(`add ${found.name}`, (page) => {
-    const [next, made] = edit.addBlock(page, found.name, found.snake_name, snapping && FEATURES.gridSnap ? snap(wanted) : wanted);
+    const [next, made] = edit.addBlock(page, found.name, found.snake_name, position);
     id = made;
+    focusBlock(id);
     return next;
   });
   select([id]);
   return id;
+}
+
+let focused: string | null = null;
+
+/** Focus a block once it is rendered, and move the view so far that it is visible. */
+export function focusBlock(id: string): void {
+  focused = id;
+}
+
+/** Whether a block that has just been rendered is the one to focus. */
+export function takesFocus(id: string): boolean {
+  if (focused !== id) return false;
+  focused = null;
+  return true;
 }
 
 export async function fetchCandidates(end: End, side: "from" | "to"): Promise<Record<string, string | null> | null> {
@@ -120,7 +137,7 @@ export function removeSelected(): void {
   if (!open || !(open.blocks.size || open.notes.size || open.wires.size)) return;
   change("delete", (page) => {
     // Removing a wire shifts later places of its list pin, so the last one goes first.
-    const wires = [...open.wires].map(wireOf).sort((a, b) => b.place - a.place);
+    const wires = [...open.wires].map(placeOf).sort((a, b) => b.place - a.place);
     let next = page;
     for (const wire of wires) next = edit.disconnect(next, wire);
     return edit.remove(next, open.blocks, open.notes);
@@ -133,17 +150,28 @@ export function wireId(to: string, pin: string, place: number): string {
   return JSON.stringify([to, pin, place]);
 }
 
-function wireOf(id: string): { to: string; pin: string; place: number } {
+function placeOf(id: string): { to: string; pin: string; place: number } {
   const [to, pin, place] = JSON.parse(id) as [string, string, number];
   return { to, pin, place };
+}
+
+export function wireOf(page: Page, id: string): Wire | undefined {
+  const { to, pin, place } = placeOf(id);
+  return wiresOf(page).find((wire) => wire.to === to && wire.pin === pin && wire.place === place);
 }
 
 export function setValue(block: string, pin: string, value: Json | undefined, name = get().active): void {
   change(`${value === undefined ? "clear" : "type"} ${block}.${pin}`, (page) => edit.setValue(page, block, pin, value), false, name);
 }
 
-export function setAttr(block: string, attr: string, value: Json | undefined): void {
-  change(`set ${block}.${attr}`, (page) => edit.setAttr(page, block, attr, value));
+export function setAttr(blocks: readonly string[], attr: string, value: Json | undefined): void {
+  const what = blocks.length === 1 ? `${blocks[0]}.${attr}` : `${attr} of ${blocks.length} blocks`;
+  change(`set ${what}`, (page) => blocks.reduce((next, block) => edit.setAttr(next, block, attr, value), page));
+}
+
+/** Put the same value into a pin of several blocks. */
+export function setValues(blocks: readonly string[], pin: string, value: Json | undefined): void {
+  change(`type ${pin} of ${blocks.length} blocks`, (page) => blocks.reduce((next, block) => edit.setValue(next, block, pin, value), page));
 }
 
 export function renameBlock(id: string, name: string): void {

@@ -1,5 +1,6 @@
 // The project's pages: open, rename, remove; a page that cannot be opened shows why.
 
+import { Pencil, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { set, useStudio } from "../app/store";
 import { importStored } from "../import/import";
@@ -47,8 +48,8 @@ function PageRow({ page }: { page: Listed }) {
           </span>
         </div>
         {page.pages && <button onClick={() => void importStored(page.name)}>Import its pages</button>}
-        {!page.error && <button className="plain" aria-label={`Rename ${page.name}`} title="Rename" onClick={() => set({ dialog: { kind: "rename", page: page.name } })}>✎</button>}
-        {!confirming && <button className="plain" aria-label={`Remove ${page.name}`} title="Remove" onClick={() => setConfirming(true)}>✕</button>}
+        {!page.error && <button className="plain" aria-label={`Rename ${page.name}`} title="Rename" onClick={() => set({ dialog: { kind: "rename", page: page.name } })}><Pencil size={14} aria-hidden="true" /></button>}
+        {!confirming && <button className="plain" aria-label={`Remove ${page.name}`} title="Remove" onClick={() => setConfirming(true)}><Trash2 size={14} aria-hidden="true" /></button>}
       </div>
       {page.error && <p className="fault">{page.error}</p>}
       {confirming && (

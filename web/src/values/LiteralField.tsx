@@ -1,5 +1,6 @@
 // A value field of the inspector, with its dtype; long values open as a table.
 
+import { Table2, X } from "lucide-react";
 import { useRef, useState } from "react";
 import { set, useStudio } from "../app/store";
 import { setValue } from "../page/actions";
@@ -84,8 +85,8 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
           <option value="">as typed</option>
           {[...new Set(dtype ? [...dtypes, dtype] : dtypes)].map((name) => <option key={name}>{name}</option>)}
         </select>}
-        {(FEATURES.spreadsheet || FEATURES.upload) && <button className="plain" aria-label={`Edit ${label} as a table`} title="Edit as a table, paste, or import a file" onClick={() => set({ dialog: { kind: "value", block: block.id, pin: pin.name } })}>▦</button>}
-        {value !== undefined && <button className="plain" aria-label={`Clear ${label}`} onClick={() => setValue(block.id, pin.name, undefined)}>✕</button>}
+        {(FEATURES.spreadsheet || FEATURES.upload) && <button className="plain" aria-label={`Edit ${label} as a table`} title="Edit as a table, paste, or import a file" onClick={() => set({ dialog: { kind: "value", block: block.id, pin: pin.name } })}><Table2 size={14} aria-hidden="true" /></button>}
+        {value !== undefined && <button className="plain" aria-label={`Clear ${label}`} onClick={() => setValue(block.id, pin.name, undefined)}><X size={13} aria-hidden="true" /></button>}
       </div>
       {fault && <p className="fault" role="alert">{fault}</p>}
     </>
