@@ -7,24 +7,28 @@ import io
 import sys
 from functools import partial
 
-from ..graph.export import save_python, to_dot, to_python, to_svg
+from ..graph.export import save_python, to_dot, to_plain_python, to_python, to_svg
 from ..graph.io import write_atomically
 from ..graph.page_builder import build
+from .errors import UsageError
 from .pages import check_writable, files_of, read_page
 from .terminal import emit, printable, say
 
 
 def command(options: argparse.Namespace) -> int:
     """Write the page to a file or to stdout."""
+    if options.plain and options.format != "python":
+        raise UsageError("--plain is for --python")
     page = read_page(options.file, options.page, partial(say, "export"), options.follow_links)
     if options.out is not None:
         check_writable(options.out, files_of(options.file))
     if options.format == "python":
         build(page)  # reject an invalid page: its script would fail later; drawing it may help
+    script = to_plain_python if options.plain else to_python
     if options.format == "python" and options.out is not None:
-        save_python(page, options.out)
+        save_python(page, options.out, script)
     else:
-        text = {"python": to_python, "svg": to_svg, "dot": to_dot}[options.format](page)
+        text = {"python": script, "svg": to_svg, "dot": to_dot}[options.format](page)
         if options.out is not None:
             write_atomically(options.out, text.encode())
         elif options.json:

@@ -153,6 +153,8 @@ def _export_options(parser: Parser) -> None:
         ("dot", "a graph for Graphviz"),
     ):
         format_.add_argument(f"--{name}", dest="format", action="store_const", const=name, help=text)
+    text = "with --python: calls of rg.raw_ops and rg.dense_ops, without a graph and a session"
+    parser.add_argument("--plain", action="store_true", help=text)
     parser.add_argument("-o", "--out", metavar="FILE", help="output file (default: stdout)")
     parser.add_argument("--page", metavar="NAME", help="which page of a project")
     _add_links(parser)

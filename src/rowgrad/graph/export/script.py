@@ -10,7 +10,7 @@ import keyword
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,14 @@ _RESERVED = {
 }
 
 
-def save_python(page: Page, path: str | os.PathLike[str]) -> None:
-    """Write the script, and the files of its large arrays in the folder `<script>.arrays`."""
+def save_python(page: Page, path: str | os.PathLike[str], to_text: Callable[[Page, Any], str] | None = None) -> None:
+    """Write the script, and the files of its large arrays in the folder `<script>.arrays`.
+
+    Args:
+        page: The page.
+        path: The file to write.
+        to_text: `to_python`, the default, or `to_plain_python`.
+    """
     folder = Path(f"{os.fspath(path)}.arrays")
     if folder.is_symlink():
         raise PageError(str(folder), "this is a symbolic link, which is not followed")
@@ -73,7 +79,7 @@ def save_python(page: Page, path: str | os.PathLike[str]) -> None:
         view = f".view({_dtype_text(dtype)})" if dtype == "bfloat16" else ""
         return f'np.load(f"{{__file__}}.arrays/{contents[-1].name}"){view}'
 
-    text = to_python(page, outside)  # first, so that a faulty page leaves no files behind
+    text = (to_text or to_python)(page, outside)  # first, so that a faulty page leaves no files behind
     for content in contents:
         folder.mkdir(exist_ok=True)
         write_atomically(folder / content.name, lambda file, content=content: file.writelines(content.buffers))  # type: ignore[misc]
@@ -85,7 +91,7 @@ def to_python(page: Page, outside: Callable[[np.ndarray[Any, Any]], str] | None 
 
     Blocks of ops that the catalogue lacks, and those that depend on them, become comments.
     """
-    names = _names(page)
+    names = python_names(b.id for b in page.blocks)
     kept, lost = without_unknown_ops(page)
     body = [_statement(block, names, outside) for block in kept]
     sessions = [b.id for b in kept if b.op == "ClientSession"]
@@ -100,7 +106,7 @@ def to_python(page: Page, outside: Callable[[np.ndarray[Any, Any]], str] | None 
     ]
     if "ml_dtypes." in text:
         imports.insert(2, "import ml_dtypes")
-    notes = "".join(f"# {_comment(line)}\n" for n in page.notes for line in n.text.strip().splitlines())
+    notes = "".join(f"# {comment_line(line)}\n" for n in page.notes for line in n.text.strip().splitlines())
     head = _HEAD.format(name=page.name, count=len(page.blocks), imports="\n".join(imports))
     return head + notes + "\n" + text + "\n" + _MAIN.format(about=page.name.replace("%", "%%"), step=step)
 
@@ -132,24 +138,24 @@ def _as_comment(block: Block) -> str:
     """Write a block that cannot run, with its wires and attributes, and small values."""
     parts = [f"{pin}={'[' + ', '.join(map(str, ends)) + ']'}" for pin, ends in block.wires.items()]
     for pin, value in block.values.items():
-        large = f"{aval_of(value).dtype}{list(value.shape)}" if _is_large(value) else value_text(value)
+        large = f"{aval_of(value).dtype}{list(value.shape)}" if is_large(value) else value_text(value)
         parts.append(f"{pin}={large}")
-    parts += [f"{name}={_plain_text(value)}" for name, value in block.attrs.items()]
-    return "# " + _comment(f"{block.id} = {block.op}({', '.join(parts)})")
+    parts += [f"{name}={plain_text(value)}" for name, value in block.attrs.items()]
+    return "# " + comment_line(f"{block.id} = {block.op}({', '.join(parts)})")
 
 
-def _comment(line: str) -> str:
+def comment_line(line: str) -> str:
     """Replace unprintable characters, which could end the comment."""
     return "".join(c if c.isprintable() else " " for c in line)
 
 
-def _names(page: Page) -> dict[str, str]:
-    """Return a Python name for every block, similar to its id."""
+def python_names(ids: Iterable[str], reserved: Iterable[str] = ()) -> dict[str, str]:
+    """Return a Python name for every id, similar to it."""
     names: dict[str, str] = {}
-    used = set(_RESERVED)
+    used = {*_RESERVED, *reserved}
     numbers: dict[str, int] = {}  # the last suffix tried for each name
-    for block in page.blocks:
-        plain = re.sub(r"\W", "_", block.id)
+    for id_ in ids:
+        plain = re.sub(r"\W", "_", id_)
         name = plain if plain.isidentifier() and not plain.startswith("__") else f"block_{plain}"
         if name in used or keyword.iskeyword(name):
             wanted, name = name, f"{name}_"
@@ -157,7 +163,7 @@ def _names(page: Page) -> dict[str, str]:
                 numbers[wanted] = numbers.get(wanted, 1) + 1
                 name = f"{wanted}_{numbers[wanted]}"
         used.add(name)
-        names[block.id] = name
+        names[id_] = name
     return names
 
 
@@ -171,9 +177,9 @@ def _statement(block: Block, names: dict[str, str], outside: Any) -> str:
         elif arg.name in block.values:
             value = block.values[arg.name]
             value = canonical(value, arg.name) if isinstance(value, np.ndarray) else value
-            is_large = outside is not None and _is_large(value)
-            arguments.append(f"{arg.name}={outside(value) if is_large else value_text(value)}")
-    arguments += [f"{k}={_plain_text(v)}" for k, v in block.attrs.items()]
+            is_outside = outside is not None and is_large(value)
+            arguments.append(f"{arg.name}={outside(value) if is_outside else value_text(value)}")
+    arguments += [f"{k}={plain_text(v)}" for k, v in block.attrs.items()]
     call = f"ops.{block.op}({', '.join(arguments)})"
     if len(call) + len(names[block.id]) > 110:
         call = f"ops.{block.op}(\n    " + ",\n    ".join(arguments) + ",\n)"
@@ -216,20 +222,21 @@ def _attribute(pin: str) -> str:
 def value_text(value: Any) -> str:
     """Write a value as a Python expression that restores every bit."""
     if not isinstance(value, np.ndarray):
-        return _plain_text(value)
+        return plain_text(value)
     dtype = aval_of(value).dtype
     if dtype == "string":
-        return f"np.array({_plain_text(value.tolist())}, dtype=object).reshape({value.shape!r})"
+        return f"np.array({plain_text(value.tolist())}, dtype=object).reshape({value.shape!r})"
     if dtype in QUANTIZED or not _survives(value):
         spelled = f"np.dtype({value.dtype.descr!r})" if dtype in QUANTIZED else _dtype_text(dtype)
         return f"np.frombuffer(bytes.fromhex({value.tobytes().hex()!r}), {spelled}).reshape({value.shape!r})"
     plain = value.astype(np.float64) if dtype in ("bfloat16", "float16", "float32") else value
-    text = _plain_text(plain.tolist()) if dtype != "float32" else _short_floats(value)
+    text = plain_text(plain.tolist()) if dtype != "float32" else _short_floats(value)
     shaped = f".reshape({value.shape!r})" if value.size == 0 else ""
     return f"np.array({text}, {_dtype_text(dtype)}){shaped}"
 
 
-def _is_large(value: Any) -> bool:
+def is_large(value: Any) -> bool:
+    """Return whether an array is stored in a file beside the script."""
     return isinstance(value, np.ndarray) and value.nbytes > 1024 and aval_of(value).dtype not in ("string", *QUANTIZED)
 
 
@@ -237,14 +244,15 @@ def _dtype_text(dtype: str) -> str:
     return "ml_dtypes.bfloat16" if dtype == "bfloat16" else f"np.{dtype if dtype != 'bool' else 'bool_'}"
 
 
-def _plain_text(value: Any) -> str:
+def plain_text(value: Any) -> str:
+    """Write a number, a text or a list as a Python expression."""
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_plain_text, value))}]"
+        return f"[{', '.join(map(plain_text, value))}]"
     if isinstance(value, np.ndarray):  # an entry of a list
         return value_text(canonical(value, "value"))
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, complex):
-        return f"complex({_plain_text(value.real)}, {_plain_text(value.imag)})"
+        return f"complex({plain_text(value.real)}, {plain_text(value.imag)})"
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return repr(value)
