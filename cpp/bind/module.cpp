@@ -15,6 +15,7 @@
 #include "rowgrad/parallel.h"
 #include "rowgrad/rows.h"
 #include "rowgrad/sparse_segment.h"
+#include "cuda.h"
 #include "feature_bags.h"
 #include "torch_tensors.h"
 #include "without_gil.h"
@@ -275,6 +276,7 @@ NB_MODULE(_core, m) {
   bind_xla(m);
   bind_torch_tensors(m);
   bind_feature_bags(m);
+  bind_cuda(m);
   m.def("memory_limit", &memory_limit);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, nb::call_guard<WithoutGil>());
