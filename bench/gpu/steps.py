@@ -191,6 +191,7 @@ def measured(name: str, work: Work, captures: bool) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Measure the parts, print each row, and write all to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--parts", default="forwards,one_table,many_tables")
