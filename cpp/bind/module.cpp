@@ -280,10 +280,10 @@ NB_MODULE(_core, m) {
   m.def("memory_limit", &memory_limit);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, nb::call_guard<WithoutGil>());
-  // A daemon thread inside a call at interpreter exit never releases its Job, and modules that are still alive keep
-  // their layouts: do not report that as a leak.
+  // A daemon thread inside a call at interpreter exit never releases its Job, modules that are still alive keep their
+  // layouts, and devices live until the end: do not report that as a leak.
   Py_AtExit([] {
-    if (Job::alive.load() > 0 || feature_objects_alive() > 0) nb::set_leak_warnings(false);
+    if (Job::alive.load() > 0 || feature_objects_alive() > 0 || cuda_objects_alive() > 0) nb::set_leak_warnings(false);
   });
   // Initialize lazily created state now: a fork while another thread initializes it would leave the child waiting.
   num_threads();

@@ -127,6 +127,15 @@ std::optional<TensorView> read_tensor(PyObject* tensor, Place place) {
   return view;
 }
 
+std::uintptr_t address_of_tensor(PyObject* tensor) {
+  nb::dlpack::dltensor found;
+  if (!torch.table || torch.table->read(tensor, &found) != 0) {
+    PyErr_Clear();
+    return 0;
+  }
+  return reinterpret_cast<std::uintptr_t>(found.data) + found.byte_offset;
+}
+
 std::optional<void*> current_stream(std::int32_t device) {
   void* stream = nullptr;
   if (!torch.table || !torch.table->current_stream) return {};

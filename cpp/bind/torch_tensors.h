@@ -46,6 +46,9 @@ struct Place {
 // device, of another dtype than floats and int32 or int64, negated lazily, unaligned, or larger than its storage.
 std::optional<TensorView> read_tensor(PyObject* tensor, Place place = {});
 
+// Returns the address of a strided tensor's first element, of any dtype and device; 0 if it has none.
+std::uintptr_t address_of_tensor(PyObject* tensor);
+
 // Returns torch's current stream of a CUDA device; nothing if this version of torch has no function for it.
 std::optional<void*> current_stream(std::int32_t device);
 

@@ -11,6 +11,10 @@ constexpr unsigned kEventWithoutTiming = 2; // CU_EVENT_DISABLE_TIMING
 
 // Makes the device's primary context, which torch and XLA use, current in this thread.
 void Device::enter() {
+  if (!is_current()) driver_.check(driver_.cuCtxSetCurrent(context_));
+}
+
+bool Device::is_current() {
   void* current = nullptr;
   driver_.check(driver_.cuCtxGetCurrent(&current));
   const std::lock_guard guard(lock_);
@@ -19,7 +23,7 @@ void Device::enter() {
     driver_.check(driver_.cuDeviceGet(&handle, index_));
     driver_.check(driver_.cuDevicePrimaryCtxRetain(&context_, handle));
   }
-  if (current != context_) driver_.check(driver_.cuCtxSetCurrent(context_));
+  return current == context_;
 }
 
 Function& Device::function(std::string_view kernel, std::string_view variant) {

@@ -68,6 +68,8 @@ class Device {
   void join(Stream stream);
 
   bool is_capturing(Stream stream) const;
+  // Whether this device is the calling thread's current one.
+  bool is_current();
 
  private:
   void enter();

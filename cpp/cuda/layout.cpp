@@ -40,17 +40,6 @@ const char* type_name(DType dtype) {
   throw std::invalid_argument("dtype");
 }
 
-int itemsize(DType dtype) {
-  switch (dtype) {
-#define ROWGRAD_SIZE(name, type) \
-  case DType::name:              \
-    return sizeof(type);
-    ROWGRAD_DTYPES(ROWGRAD_SIZE)
-#undef ROWGRAD_SIZE
-  }
-  throw std::invalid_argument("dtype");
-}
-
 ColumnShape::ColumnShape(DType dtype, std::int64_t columns, std::initializer_list<Memory> memory) : columns(columns) {
   constexpr int kMaxWidth = 4, kMaxLanes = 32;
   constexpr std::int64_t kRowBytes = std::int64_t(1) << 32;

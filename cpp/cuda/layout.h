@@ -49,7 +49,7 @@ constexpr bool has_divisor(std::int64_t reduce) { return Reduction(reduce) != Re
 const char* type_name(DType dtype);
 
 // The bytes of one element.
-int itemsize(DType dtype);
+inline int itemsize(DType dtype) { return static_cast<int>(width_of(dtype)); }
 
 // The assignment of columns to lanes: each lane has `width` adjacent columns, `lanes` lanes a tile, tiles a row.
 struct ColumnShape {

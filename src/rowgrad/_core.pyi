@@ -300,3 +300,45 @@ class CudaUpdateFromBags:
         report: tuple[int, int, int],
         /,
     ) -> None: ...
+
+class CudaPreparedStep:
+    """A validated step of a table; its tensors must stay unchanged until it runs."""
+
+class CudaTorchCalls:
+    """Calls with torch tensors in one crossing; None or False where the ops have to do the job."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        ledger: CudaLedger,
+        kind: int,
+        index: int,
+        empty: Callable[..., Any],
+        place: Any,
+        int32: Any,
+        uint8: Any,
+        /,
+    ) -> None: ...
+    def sum_bags(
+        self, caller: Any, data: Any, ids: Any, bounds: Any, form: int, bags: int, reduce: int, keeps: bool, /
+    ) -> Any:
+        """Return the sums and, if `keeps`, the bag of each id. `form`: 0 segments, 1 offsets, 2 with their end."""
+    def prepare_step(
+        self,
+        caller: Any,
+        rule: int,
+        table: Any,
+        slots: list[Any],
+        grad: Any,
+        ids: Any,
+        segments: Any,
+        numbers: int,
+        lazy: bool,
+        random: bool,
+        seed: int,
+        step: int,
+        reduce: int,
+        order: int,
+        /,
+    ) -> CudaPreparedStep | None: ...
+    def run_step(self, step: CudaPreparedStep, /) -> bool: ...

@@ -23,6 +23,7 @@ from rowgrad.cuda.device import Device
 from rowgrad.cuda.kernel import KERNELS, Kernel, headers
 
 HERE = Path(__file__).parent
+_DLPACK_CPU = 1
 _OPTIONS = ("-std=c++20", "-Og", "-fPIC", "-shared", "-ffp-contract=off", "-w", "-DROWGRAD_EMULATION")
 
 
@@ -95,7 +96,8 @@ class HostDevice(Device):
         self.seed = seed
         self.launched: list[str] = []  # kernels with their template arguments
         self.driver = StandinDriver(self._run)
-        super().__init__(cuda_device(0, 3, 0, self._load, self.driver.functions()), 1 << 34, pinned=False)
+        launcher = cuda_device(0, 3, 0, self._load, self.driver.functions())
+        super().__init__(launcher, 1 << 34, False, (_DLPACK_CPU, 0, self._torch_empty, torch.device("cpu")))
 
     def _run(self, file: str, name: str, *launch: Any) -> None:
         self.launched.append(name)
@@ -106,6 +108,9 @@ class HostDevice(Device):
         kernel = KERNELS[name]
         signature = kernel.signature(kernel.variant_named(variant))
         return f"{kernel.file}|{signature}".encode() + b"\0", kernel.entry, kernel.threads
+
+    def _torch_empty(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return self.empty(shape, dtype)
 
     def stream(self) -> int:
         return 0

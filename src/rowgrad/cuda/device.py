@@ -15,10 +15,13 @@ import torch
 from torch import Tensor
 
 from .._core import CudaDevice as Launcher
-from .._core import cuda_device
+from .._core import CudaTorchCalls, cuda_device
+from . import faults
 from .compile import cubin_of
 from .faults import SLOTS, Ledger
 from .kernel import KERNELS, Kernel
+
+_DLPACK_CUDA = 2
 
 
 class Device:
@@ -28,9 +31,11 @@ class Device:
         launcher: The device in C++.
         memory: Its bytes of memory.
         pinned: Whether host memory that kernels write has to be pinned.
+        place: Where its tensors are: DLPack's numbers of the kind and of the device, and a function like torch.empty
+            with the device to pass to it.
     """
 
-    def __init__(self, launcher: Launcher, memory: int, pinned: bool) -> None:
+    def __init__(self, launcher: Launcher, memory: int, pinned: bool, place: tuple[int, int, Any, Any]) -> None:
         self.launcher = launcher
         self.processors = launcher.processors
         self.memory = memory
@@ -38,6 +43,7 @@ class Device:
         checks = self.empty((SLOTS + 1,), torch.int64)
         checks.zero_()
         self.ledger = Ledger(checks, pinned)
+        self.calls = CudaTorchCalls(launcher, self.ledger.slots, *place, torch.int32, torch.uint8)
 
     def stream(self) -> int:
         """Return the address of the current stream."""
@@ -73,6 +79,10 @@ class Device:
         """Make the current stream wait for the side stream."""
         self.launcher.join(self.stream())
 
+    def waits(self) -> bool:
+        """Return whether calls wait for their kernels, to raise their own faults."""
+        return faults.mode() == "sync"
+
     def workspace(self, size: int) -> Tensor:
         """Allocate bytes."""
         return self.empty((max(size, 1),), torch.uint8)
@@ -89,8 +99,9 @@ class CudaDevice(Device):
         self._side = torch.cuda.Stream(index)
         side = self._side.cuda_stream
         super().__init__(
-            cuda_device(index, facts.multi_processor_count, side, self._load, None), facts.total_memory, pinned=True
-        )
+            cuda_device(index, facts.multi_processor_count, side, self._load, None), facts.total_memory, True,
+            (_DLPACK_CUDA, index, torch.empty, self.torch_device),
+        )  # fmt: skip
 
     def _load(self, name: str, variant: str) -> tuple[bytes, str, int]:
         """Return a kernel's machine code, the name of its entry and its block size."""

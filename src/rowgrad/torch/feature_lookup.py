@@ -473,7 +473,7 @@ class _JointStep:
     def __init__(self) -> None:
         self.params: list[Any] = []
         self.states: list[dict[str, Any]] = []
-        self.numbers: list[tuple[Any, ...]] = []  # of each table; see `_numbers`
+        self.numbers: list[tuple[Any, ...]] = []  # of each table; see `step_numbers`
 
     def read(self, rule: str) -> bool:
         """Pass tables and slots to the kernel; return False if it cannot update them in place."""
@@ -586,7 +586,7 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
                     continue
                 found = numbers.get((count, dtype))
                 if found is None:
-                    found = numbers[count, dtype] = _numbers(optimizer, group, param, index, dtype, cache)
+                    found = numbers[count, dtype] = step_numbers(optimizer, group, param, index, dtype, cache)
                 if found[2]:  # stochastic rounding: parameters of one shape are rounded differently
                     found = (*found[:3], (group["seed"] + index) % 2**63, found[4])
                 own.params.append(param)
@@ -619,7 +619,7 @@ def _are_rows(grad: Tensor, param: Tensor) -> bool:
     )
 
 
-def _numbers(
+def step_numbers(
     optimizer: Any, group: Mapping[str, Any], param: Any, index: int, dtype: torch.dtype, cache: dict[Any, Any]
 ) -> tuple[Any, ...]:
     """Return a step's hyperparameters as the kernel reads them; the array at the front keeps their memory alive."""
