@@ -19,7 +19,7 @@ from standin_driver import StandinDriver
 from torch import Tensor
 
 from rowgrad._core import cuda_device
-from rowgrad.cuda.device import Device
+from rowgrad.cuda.device import Device, kernel_named
 from rowgrad.cuda.kernel import KERNELS, Kernel, headers
 
 HERE = Path(__file__).parent
@@ -105,7 +105,7 @@ class HostDevice(Device):
 
     @staticmethod
     def _load(name: str, variant: str) -> tuple[bytes, str, int]:
-        kernel = KERNELS[name]
+        kernel = kernel_named(name)
         signature = kernel.signature(kernel.variant_named(variant))
         return f"{kernel.file}|{signature}".encode() + b"\0", kernel.entry, kernel.threads
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,6 +204,20 @@ def test_a_driver_that_fails_is_an_internal_error() -> None:
             module(ids, offsets)
         device.driver.failing.clear()
         module(ids, offsets)
+
+
+def test_the_first_call_of_a_process_finds_its_kernels() -> None:
+    """Calls of one crossing do not import the families of kernels, which register them."""
+    program = (
+        "from emulated_device import HostDevice\nimport torch\nfrom rowgrad.torch import gpu_calls\n"
+        "ids, offsets = torch.tensor([1, 0]), torch.tensor([0, 2])\n"
+        "calls = HostDevice().calls\n"
+        "print(calls.sum_bags(gpu_calls._LOOKUP, torch.eye(2), ids, offsets, 1, 0, 0, False) is not None)\n"
+        "print(calls.sum_bags(gpu_calls._LOOKUP, torch.eye(2), ids, torch.tensor([0]), 1, 0, 0, False).tolist())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.stdout.splitlines() == ["True", "[[1.0, 1.0]]"], done.stderr
 
 
 def test_captured_calls_keep_their_slots() -> None:

@@ -105,7 +105,7 @@ class CudaDevice(Device):
 
     def _load(self, name: str, variant: str) -> tuple[bytes, str, int]:
         """Return a kernel's machine code, the name of its entry and its block size."""
-        kernel = KERNELS[name]
+        kernel = kernel_named(name)
         return cubin_of(kernel, kernel.variant_named(variant), self.architecture), kernel.entry, kernel.threads
 
     def stream(self) -> int:
@@ -119,6 +119,13 @@ class CudaDevice(Device):
     def wait(self) -> None:
         """Synchronize the current stream."""
         torch.cuda.current_stream(self.index).synchronize()
+
+
+def kernel_named(name: str) -> Kernel:
+    """Return a kernel of any family; the launcher's calls do not import the families."""
+    if name not in KERNELS:
+        from . import run  # noqa: F401  (registers every kernel)
+    return KERNELS[name]
 
 
 @cache
