@@ -105,7 +105,7 @@ def look_up_features(
     """Return the combined rows of the bags of one feature for each table, from (ids, offsets) by feature."""
     if has_end is None or len(features) != len(tables) or not devices.is_on_gpu(tables[0]):
         return None
-    rows, found = module.grad == "rows", []
+    rows, found = module.grad == "rows", list[Tensor]()
     for weight, own, value in zip(tables, facts, features.values(), strict=True):
         if own.padding >= 0 or type(value) is not tuple or len(value) != 2:
             return None
@@ -121,7 +121,9 @@ class _FusedLookup(_Fused):
     """A lookup of a fused table whose output is computed."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Any, weights: None, bags: Bags, kind: str, plan: None, out: Tensor) -> Tensor:
+    def forward(  # type: ignore[override]
+        ctx: Any, weight: Any, weights: None, bags: Bags, kind: str, plan: None, out: Tensor
+    ) -> Tensor:
         ctx.weight, ctx.kind, ctx.plan, ctx.num_bags = weight, kind, plan, bags.num_bags
         ctx.version = weight._version
         ctx.save_for_backward(bags.indices, bags.segment_ids, weights)

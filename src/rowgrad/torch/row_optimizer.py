@@ -225,8 +225,12 @@ class RowOptimizer(torch.optim.Optimizer):
     def _iter_step(self, index: int, group: dict[str, Any], param: Tensor) -> Iterator[None]:
         """Step one parameter; yield before it is written."""
         fused = isinstance(param, FusedWeight)
-        if fused and devices.is_on_gpu(param) and (step := gpu_calls.fused_step(self, group, param, index)) is not None:
-            yield from step
+        if (
+            fused
+            and devices.is_on_gpu(param)
+            and (queued := gpu_calls.fused_step(self, group, param, index)) is not None
+        ):
+            yield from queued
             return
         if fused and (update := fused_step(param, self)) is not None:
             yield from update
