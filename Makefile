@@ -2,7 +2,7 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard cpp/include/rowgrad/*.h cpp/kernels/* cpp/bind/* cpp/third_party/xla/ffi/api/*)
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard cpp/include/rowgrad/*.h cpp/kernels/* cpp/bind/* cpp/cuda/* cpp/third_party/xla/ffi/api/*)
 
 STATIC := src/rowgrad/studio/static
 TOOLS := build/tools

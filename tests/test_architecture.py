@@ -53,7 +53,7 @@ def test_cpp_readme_names_every_source() -> None:
     folder = ROOT / "cpp"
     sources = [
         str(p.relative_to(folder))
-        for part in ("include/rowgrad", "kernels", "bind")
+        for part in ("include/rowgrad", "kernels", "cuda", "bind")
         for p in folder.glob(f"{part}/*.*")
     ]
     assert sorted(table_names(section(readme(folder), "Modules"))) == sorted(sources)

@@ -1,6 +1,7 @@
 """Write the C++ headers derived from the catalogue: enums, rules, and the numbers that each kernel reads.
 
-`--check` compares instead. CUDA sources read the same records when they are compiled (`rowgrad.cuda.kernel`).
+The structs of CUDA kernels are derived from their sources. `--check` compares instead. CUDA sources read the same
+records when they are compiled (`rowgrad.cuda.kernel`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import rowgrad.raw_ops  # noqa: F401  fills the catalogue
 from rowgrad._catalog.enums import Fault, Order, Reduction, Rounding
 from rowgrad._catalog.kernels import KERNELS, PARAMETERS, UPDATE_KERNELS
 from rowgrad._catalog.rules import NUMBERS, RULES, RuleSpec
+from rowgrad.cuda.kernel import SOURCE, kernel_structs
 
 CPP = Path(__file__).parent.parent / "cpp"
 WIDTH = 120
@@ -74,6 +76,7 @@ def rules() -> str:
                 values(lambda s: literal(s.decay == "coupled")),
                 "Whether weight_decay is a part of the gradient.",
             ),
+            fact("const char*", "class_of", values(lambda s: f'"{s.class_name}"'), "Its class in CUDA sources."),
             "// The numbers of a step, in the order in which kernels read them.",
             each("ROWGRAD_STEP_NUMBERS", list(NUMBERS)),
         )
@@ -109,10 +112,22 @@ def parameters() -> str:
     )
 
 
-def page(what: str, *parts: str) -> str:
-    note = f"// {what}, written by tools/gen_headers.py from src/rowgrad/_catalog. Do not edit.\n"
-    head = "#pragma once\n#include <cstdint>\n#include <initializer_list>\n\nnamespace rowgrad {\n"
-    return "\n".join((note + head, *parts, "}  // namespace rowgrad\n"))
+def cuda_parameters() -> str:
+    """Return the structs of CUDA kernels as the launcher fills them: every field has eight bytes."""
+    structs = []
+    for file in sorted(p.name for p in SOURCE.glob("*.cuh")):
+        for name, (struct, fields) in kernel_structs(file).items():
+            kinds = {f: "double" if k == "double" else "Address" if k.endswith("*") else "std::int64_t"
+                     for f, k in fields.items()}  # fmt: skip
+            lines = "".join(f"  {kind} {field} = 0;\n" for field, kind in kinds.items())
+            structs.append(f'struct {struct} {{\n  static constexpr const char* kernel = "{name}";\n{lines}}};\n')
+    return "\n".join(("using Address = std::uint64_t;  // of device memory\n", *structs))
+
+
+def page(what: str, *parts: str, source: str = "src/rowgrad/_catalog", namespace: str = "rowgrad") -> str:
+    note = f"// {what}, written by tools/gen_headers.py from {source}. Do not edit.\n"
+    head = f"#pragma once\n#include <cstdint>\n#include <initializer_list>\n\nnamespace {namespace} {{\n"
+    return "\n".join((note + head, *parts, f"}}  // namespace {namespace}\n"))
 
 
 def texts() -> dict[Path, str]:
@@ -129,6 +144,9 @@ def texts() -> dict[Path, str]:
     return {
         CPP / "include" / "rowgrad" / "enums.h": enums,
         CPP / "kernels" / "kernel_parameters.h": page("Kernel parameters", parameters()),
+        CPP / "cuda" / "kernel_structs.h": page(
+            "Parameters of CUDA kernels", cuda_parameters(), source="src/rowgrad/cuda/source", namespace="rowgrad::cuda"
+        ),
     }
 
 

@@ -68,7 +68,7 @@ def fetch() -> None:
 def sources() -> Iterator[Path]:
     """Yield the sources of the extension."""
     yield ROOT / "CMakeLists.txt"
-    for folder in ("cpp/bind", "cpp/include", "cpp/kernels", "cpp/third_party"):
+    for folder in ("cpp/bind", "cpp/cuda", "cpp/include", "cpp/kernels", "cpp/third_party"):
         yield from sorted(p for p in (ROOT / folder).rglob("*") if p.is_file())
 
 

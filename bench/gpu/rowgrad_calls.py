@@ -67,12 +67,12 @@ def _gradient(batch: Batch, unique: bool, out: Any) -> Work:
     return work
 
 
-def _slot(device: Any) -> dict[str, int]:
-    """Return the slot for faults."""
+def _slot(device: Any) -> tuple[int, int, int]:
+    """Return where kernels report faults."""
     from rowgrad._catalog.spec import CATALOG
 
-    fault = device.ledger.take(CATALOG["SparseSegmentMeanGrad"], True)
-    return {"fault": fault, "alarm": device.ledger.alarm}
+    slot = device.ledger.take(CATALOG["SparseSegmentMeanGrad"], True)
+    return slot, device.ledger.alarm, device.ledger.checks_of(slot)
 
 
 def forward(batch: Batch) -> Work:
@@ -80,10 +80,9 @@ def forward(batch: Batch) -> Work:
     from rowgrad.cuda.sparse_segment import Forward
 
     device, out = _device(batch), torch.empty_like(batch.grad)
-    slot = _slot(device)
-    slot["checks"] = device.ledger.checks_of(slot["fault"], device.empty)
     made = Forward(
-        device, batch.table, batch.indices, batch.segment_ids, batch.case.bags, reduce=MEAN, out=out, report=slot
+        device, batch.table, batch.indices, batch.segment_ids, batch.case.bags, reduce=MEAN, out=out,
+        report=_slot(device),
     )  # fmt: skip
 
     def work() -> Any:

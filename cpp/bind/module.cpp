@@ -15,6 +15,7 @@
 #include "rowgrad/parallel.h"
 #include "rowgrad/rows.h"
 #include "rowgrad/sparse_segment.h"
+#include "cuda.h"
 #include "feature_bags.h"
 #include "torch_tensors.h"
 #include "without_gil.h"
@@ -275,13 +276,14 @@ NB_MODULE(_core, m) {
   bind_xla(m);
   bind_torch_tensors(m);
   bind_feature_bags(m);
+  bind_cuda(m);
   m.def("memory_limit", &memory_limit);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, nb::call_guard<WithoutGil>());
-  // A daemon thread inside a call at interpreter exit never releases its Job, and modules that are still alive keep
-  // their layouts: do not report that as a leak.
+  // A daemon thread inside a call at interpreter exit never releases its Job, modules that are still alive keep their
+  // layouts, and devices live until the end: do not report that as a leak.
   Py_AtExit([] {
-    if (Job::alive.load() > 0 || feature_objects_alive() > 0) nb::set_leak_warnings(false);
+    if (Job::alive.load() > 0 || feature_objects_alive() > 0 || cuda_objects_alive() > 0) nb::set_leak_warnings(false);
   });
   // Initialize lazily created state now: a fork while another thread initializes it would leave the child waiting.
   num_threads();

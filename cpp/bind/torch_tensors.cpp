@@ -18,10 +18,9 @@ struct ExchangeTable {
   const ExchangeTable* previous;
   void *allocate, *managed_from_object, *managed_to_object;
   int (*read)(void* object, nb::dlpack::dltensor* out);  // -1 with a Python error if it fails
-  void* current_stream;
+  int (*current_stream)(std::int32_t kind, std::int32_t index, void** out);  // -1 with a Python error if it fails
 };
 
-constexpr std::int32_t kCpu = 1;
 constexpr std::uint32_t kVersion = 1;
 
 // Set once, while rowgrad.torch is imported; objects are never released, since tensors may be read until the end.
@@ -106,7 +105,7 @@ void set_classes(nb::object table, nb::list classes) {
 
 }  // namespace
 
-std::optional<TensorView> read_tensor(PyObject* tensor) {
+std::optional<TensorView> read_tensor(PyObject* tensor, Place place) {
   PyTypeObject* const type = Py_TYPE(tensor);
   if (!torch.table || std::find(torch.classes.begin(), torch.classes.end(), type) == torch.classes.end()) return {};
   nb::dlpack::dltensor found;
@@ -115,7 +114,9 @@ std::optional<TensorView> read_tensor(PyObject* tensor) {
     return {};
   }
   const auto dtype = dtype_from(found.dtype);
-  if (found.device.device_type != kCpu || !dtype || (found.ndim > 0 && (!found.shape || !found.strides))) return {};
+  if (found.device.device_type != place.kind || (place.kind != Place{}.kind && found.device.device_id != place.index))
+    return {};
+  if (!dtype || (found.ndim > 0 && (!found.shape || !found.strides))) return {};
   const TensorView view{static_cast<char*>(found.data) + found.byte_offset, *dtype, found.ndim, found.shape,
                         found.strides};
   if (reinterpret_cast<std::uintptr_t>(view.data) % static_cast<std::uintptr_t>(width_of(*dtype))) return {};
@@ -124,6 +125,25 @@ std::optional<TensorView> read_tensor(PyObject* tensor) {
   Py_XDECREF(negated);
   if (negated != Py_False || !is_stored(tensor, view)) return {};
   return view;
+}
+
+std::uintptr_t address_of_tensor(PyObject* tensor) {
+  nb::dlpack::dltensor found;
+  if (!torch.table || torch.table->read(tensor, &found) != 0) {
+    PyErr_Clear();
+    return 0;
+  }
+  return reinterpret_cast<std::uintptr_t>(found.data) + found.byte_offset;
+}
+
+std::optional<void*> current_stream(std::int32_t device) {
+  void* stream = nullptr;
+  if (!torch.table || !torch.table->current_stream) return {};
+  if (torch.table->current_stream(Place::kCuda, device, &stream) != 0) {
+    PyErr_Clear();
+    return {};
+  }
+  return stream;
 }
 
 void bind_torch_tensors(nb::module_& m) { m.def("set_torch_classes", &set_classes, nb::arg("table"), nb::arg("classes")); }

@@ -12,7 +12,7 @@
 
 namespace rowgrad {
 
-// A tensor that a kernel may access: on the CPU, aligned, and within its storage. Valid while the tensor is unchanged.
+// A tensor that a kernel may access: aligned, and within its storage. Valid while the tensor is unchanged.
 struct TensorView {
   void* data;
   DType dtype;
@@ -35,9 +35,22 @@ struct TensorView {
   }
 };
 
+// Where tensors have to be: DLPack's number of a kind of device, and the device's index.
+struct Place {
+  std::int32_t kind = 1;  // the CPU
+  std::int32_t index = 0;
+  static constexpr std::int32_t kCuda = 2;
+};
+
 // Returns how to access a tensor; nothing if it is of another class than torch's own and the registered ones, on another
 // device, of another dtype than floats and int32 or int64, negated lazily, unaligned, or larger than its storage.
-std::optional<TensorView> read_tensor(PyObject* tensor);
+std::optional<TensorView> read_tensor(PyObject* tensor, Place place = {});
+
+// Returns the address of a strided tensor's first element, of any dtype and device; 0 if it has none.
+std::uintptr_t address_of_tensor(PyObject* tensor);
+
+// Returns torch's current stream of a CUDA device; nothing if this version of torch has no function for it.
+std::optional<void*> current_stream(std::int32_t device);
 
 void bind_torch_tensors(nanobind::module_& m);
 

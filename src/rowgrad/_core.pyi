@@ -114,3 +114,260 @@ class TableSteps:
     ) -> bool: ...
     def add_rows(self, ids: list[Any], rows: list[Any]) -> bool: ...
     def run_rows(self) -> bool: ...
+
+# The CUDA launcher (cpp/cuda): addresses, a stream, and memory that the caller allocated. Matrices are (address, dtype,
+# rows, columns), ids (address, whether they have 64 bits), reports (slot, alarm, check state).
+
+class CudaLedger:
+    """Host memory for the fault reports of a device."""
+
+    def __init__(self, memory: int, slots: int, checks: int) -> None: ...
+    @property
+    def alarm(self) -> int: ...
+    @property
+    def is_raised(self) -> bool: ...
+    @property
+    def captured(self) -> int:
+        """How many slots belong to captured calls."""
+    def take(self, caller: Any, captured: bool) -> int:
+        """Return the slot of a call; 0 if captured calls hold too many."""
+    def checks_of(self, slot: int) -> int: ...
+    def reported(self) -> list[tuple[int, Any, int, int, int, int]]:
+        """Return the reports, oldest first, as (slot, caller, code, position, value, bound); clear them."""
+
+class CudaDevice:
+    """One device: compiled kernels and launches."""
+
+    @property
+    def processors(self) -> int: ...
+    def launch(self, kernel: str, variant: str, x: int, y: int, shared: int, stream: int, packed: bytes, /) -> None: ...
+    def zero(self, stream: int, memory: int, bytes: int, /) -> None: ...
+    def zero_on_side_stream(self, stream: int, memory: int, bytes: int, /) -> None: ...
+    def join(self, stream: int, /) -> None: ...
+    def sum_segments(
+        self,
+        stream: int,
+        data: tuple[int, int, int, int],
+        ids: tuple[int, bool],
+        segments: tuple[int, bool],
+        size: int,
+        bags: int,
+        out: int,
+        reduce: int,
+        report: tuple[int, int, int],
+        earlier: int,
+        /,
+    ) -> None: ...
+    def sum_entries(
+        self,
+        stream: int,
+        at: dict[str, int],
+        size: int,
+        grad: tuple[int, int, int, int],
+        out: int,
+        mode: int,
+        order: int,
+        unique: bool,
+        /,
+    ) -> None: ...
+
+def cuda_device(
+    index: int,
+    processors: int,
+    side: int,
+    load: Callable[[str, str], tuple[bytes, str, int]],
+    functions: dict[str, int] | None,
+) -> CudaDevice:
+    """Open a device. `load` returns a kernel's code, entry and block size; `functions` replace the driver."""
+
+def cuda_join_bytes(size: int, grad: tuple[int, int, int, int], out: int, order: int, /) -> tuple[int, int]:
+    """Return the workspace of partial sums in bytes: those that start as zeros, and others."""
+
+def cuda_padded(size: int, /) -> int: ...
+def cuda_check_limits(size: int, rows: int, sources: int, /) -> None: ...
+def cuda_step_all(device: CudaDevice, stream: int, update: tuple[Any, ...], grad: int, /) -> None: ...
+
+class CudaIdSort:
+    """A sort by row."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        size: int,
+        rows: int,
+        sources: int,
+        counted: bool,
+        scale_bytes: int,
+        zeroed: int,
+        workspace: int,
+        /,
+    ) -> None: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def passes(self) -> int: ...
+    @property
+    def bits(self) -> int: ...
+    def entries(self, memory: int, /) -> dict[str, int]: ...
+    def run(
+        self,
+        device: CudaDevice,
+        stream: int,
+        memory: int,
+        ids: tuple[int, bool],
+        segments: tuple[int, bool],
+        by_segment: bool,
+        order: int,
+        id_fault: int,
+        segment_fault: int,
+        reduce: int,
+        report: tuple[int, int, int],
+        rows: tuple[int, bool],
+        starts: int,
+        /,
+    ) -> None: ...
+
+class CudaGradient:
+    """A gradient of sum, mean or sqrtn bags."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        grad: tuple[int, int, int, int],
+        out: int,
+        size: int,
+        num_rows: int,
+        reduce: int,
+        order: int,
+        unique: bool,
+        /,
+    ) -> None: ...
+    @property
+    def bytes(self) -> int: ...
+    def run(
+        self,
+        device: CudaDevice,
+        stream: int,
+        memory: int,
+        ids: tuple[int, bool],
+        segments: tuple[int, bool],
+        rows: tuple[int, bool],
+        report: tuple[int, int, int],
+        /,
+    ) -> int:
+        """Queue it; return the address of the number of rows."""
+
+class CudaUpdateFromRows:
+    """A step with gradient rows of distinct ids."""
+
+    def __init__(self, update: tuple[Any, ...], /) -> None: ...
+    @property
+    def bytes(self) -> int: ...
+    def run(
+        self,
+        device: CudaDevice,
+        stream: int,
+        memory: int,
+        grad: int,
+        ids: tuple[int, bool],
+        size: int,
+        report: tuple[int, int, int],
+        /,
+    ) -> None: ...
+
+class CudaUpdateFromEntries:
+    """A step with entries that are sorted by row."""
+
+    def __init__(
+        self,
+        update: tuple[Any, ...],
+        grad: tuple[int, int, int, int],
+        entries: int,
+        listed: int,
+        mode: int,
+        order: int,
+        /,
+    ) -> None: ...
+    @property
+    def bytes(self) -> int: ...
+    def run(
+        self,
+        device: CudaDevice,
+        stream: int,
+        memory: int,
+        at: dict[str, int],
+        size: int,
+        rows: tuple[int, bool],
+        starts: int,
+        count: int,
+        /,
+    ) -> None: ...
+
+class CudaUpdateFromBags:
+    """A step fused with the gradient of sum, mean or sqrtn bags."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        update: tuple[Any, ...],
+        grad: tuple[int, int, int, int],
+        size: int,
+        wide_ids: bool,
+        reduce: int,
+        order: int,
+        /,
+    ) -> None: ...
+    @property
+    def bytes(self) -> int: ...
+    def run(
+        self,
+        device: CudaDevice,
+        stream: int,
+        memory: int,
+        ids: tuple[int, bool],
+        segments: tuple[int, bool],
+        report: tuple[int, int, int],
+        /,
+    ) -> None: ...
+
+class CudaPreparedStep:
+    """A validated step of a table; its tensors must stay unchanged until it runs."""
+
+class CudaTorchCalls:
+    """Calls with torch tensors in one crossing; None or False where the ops have to do the job."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        ledger: CudaLedger,
+        kind: int,
+        index: int,
+        empty: Callable[..., Any],
+        place: Any,
+        int32: Any,
+        uint8: Any,
+        /,
+    ) -> None: ...
+    def sum_bags(
+        self, caller: Any, data: Any, ids: Any, bounds: Any, form: int, bags: int, reduce: int, keeps: bool, /
+    ) -> Any:
+        """Return the sums and, if `keeps`, the bag of each id. `form`: 0 segments, 1 offsets, 2 with their end."""
+    def prepare_step(
+        self,
+        caller: Any,
+        rule: int,
+        table: Any,
+        slots: list[Any],
+        grad: Any,
+        ids: Any,
+        segments: Any,
+        numbers: int,
+        lazy: bool,
+        random: bool,
+        seed: int,
+        step: int,
+        reduce: int,
+        order: int,
+        /,
+    ) -> CudaPreparedStep | None: ...
+    def run_step(self, step: CudaPreparedStep, /) -> bool: ...

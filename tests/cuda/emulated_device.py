@@ -12,15 +12,18 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
+from standin_driver import StandinDriver
 from torch import Tensor
 
-from rowgrad.cuda.chains import Chain, struct_bytes
-from rowgrad.cuda.faults import Ledger
+from rowgrad._core import cuda_device
+from rowgrad.cuda.device import Device, kernel_named
 from rowgrad.cuda.kernel import KERNELS, Kernel, headers
 
 HERE = Path(__file__).parent
+_DLPACK_CPU = 1
 _OPTIONS = ("-std=c++20", "-Og", "-fPIC", "-shared", "-ffp-contract=off", "-w", "-DROWGRAD_EMULATION")
 
 
@@ -76,35 +79,41 @@ def compile_all() -> None:
         list(pool.map(library_of, files))
 
 
-class HostDevice:
-    """A device whose memory is the host's. Launches run at once; `seed` shuffles the order of threads."""
+def run_kernel(
+    file: str, name: str, blocks: tuple[int, int], threads: int, shared: int, struct: int, seed: int
+) -> None:  # fmt: skip
+    """Run a kernel; `struct` is the address of its parameters."""
+    status = library_of(file).run(
+        name.encode(), *blocks, threads, ctypes.c_long(shared), ctypes.c_long(seed), ctypes.c_void_p(struct)
+    )
+    assert status == 0, name
 
-    processors = 3
-    memory = 1 << 34
+
+class HostDevice(Device):
+    """A device whose memory is the host's. Launches run at once; `seed` shuffles the order of threads."""
 
     def __init__(self, seed: int = 1) -> None:
         self.seed = seed
-        self.ledger = Ledger(pinned=False)
-        self.launched: list[str] = []
+        self.launched: list[str] = []  # kernels with their template arguments
+        self.driver = StandinDriver(self._run)
+        launcher = cuda_device(0, 3, 0, self._load, self.driver.functions())
+        super().__init__(launcher, 1 << 34, False, (_DLPACK_CPU, 0, self._torch_empty, torch.device("cpu")))
 
-    def launch(
-        self, kernel: Kernel, variant: tuple[str, ...], blocks: tuple[int, int], shared: int, packed: bytes
-    ) -> None:
-        assert variant in kernel.variants, (kernel.name, variant)
-        name = kernel.signature(variant)
+    def _run(self, file: str, name: str, *launch: Any) -> None:
         self.launched.append(name)
-        status = library_of(kernel.file).run(
-            name.encode(), blocks[0], blocks[1], kernel.threads, ctypes.c_long(shared), ctypes.c_long(self.seed), packed
-        )
-        assert status == 0, name
+        run_kernel(file, name, *launch, self.seed)
 
-    def replay(self, chain: Chain) -> None:
-        for launch in chain.launches:
-            if launch.kernel is None:
-                ctypes.memset(int(chain.arguments[launch.first]), 0, launch.blocks[0])
-            else:
-                packed = struct_bytes(launch, chain.arguments)
-                self.launch(launch.kernel, launch.variant, launch.blocks, launch.shared, packed)
+    @staticmethod
+    def _load(name: str, variant: str) -> tuple[bytes, str, int]:
+        kernel = kernel_named(name)
+        signature = kernel.signature(kernel.variant_named(variant))
+        return f"{kernel.file}|{signature}".encode() + b"\0", kernel.entry, kernel.threads
+
+    def _torch_empty(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return self.empty(shape, dtype)
+
+    def stream(self) -> int:
+        return 0
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         tensor = torch.empty(tuple(shape), dtype=dtype)
@@ -114,14 +123,5 @@ class HostDevice:
             )  # so that no kernel relies on zeros
         return tensor
 
-    def zero(self, tensor: Tensor) -> None:
-        tensor.zero_()
-
     def wait(self) -> None:
-        pass
-
-    def zero_on_side_stream(self, tensor: Tensor) -> None:
-        tensor.zero_()
-
-    def join(self) -> None:
         pass

@@ -10,8 +10,7 @@ from cpu_comparison import agree
 from emulated_call import emulate, on_cpu, same_bits
 from emulated_device import HostDevice
 
-from rowgrad.cuda.chains import record
-from rowgrad.cuda.sorting import Digits
+from rowgrad._core import CudaIdSort
 from rowgrad.cuda.sparse_segment import Gradient
 from rowgrad.errors import OpError
 
@@ -143,7 +142,8 @@ def test_repeated_launches_use_the_new_memory() -> None:
         inputs = batch(12, 900, 40, 60, 4, torch.float32, 0.3)
         inputs["grad"] = inputs["grad"] + number
         for unique in (False, True):
-            report = {"fault": device.ledger.take(_FakeOp(), False), "alarm": device.ledger.alarm}
+            slot = device.ledger.take(_FakeOp(), False)
+            report = slot, device.ledger.alarm, device.ledger.checks_of(slot)
             arrays = (inputs[k] for k in ("grad", "indices", "segment_ids"))
             built = Gradient(device, *arrays, 40, reduce=1, unique=unique, report=report)
             built.run()
@@ -157,15 +157,6 @@ def test_repeated_launches_use_the_new_memory() -> None:
     device.ledger.raise_reported()
 
 
-def test_recording_rejects_unknown_memory() -> None:
-    device = HostDevice()
-    hidden = torch.zeros(8)
-    with pytest.raises(NotImplementedError, match="zero_on_side_stream"):
-        record(device, [], 0, lambda d: d.zero_on_side_stream(hidden))
-    with pytest.raises(AssertionError, match="outside of `tensors`"):
-        record(device, [torch.zeros(3)], 0, lambda d: d.zero(hidden))
-
-
 class _FakeOp:
     name = "Named"
     input_names = ("grad",)
@@ -175,6 +166,6 @@ class _FakeOp:
     ("rows", "digits"), [(0, (1, 1)), (1, (1, 1)), (2, (1, 1)), (1024, (1, 10)), (1025, (2, 6)), (2**31, (4, 8))]
 )
 def test_radix_sort_passes_and_bits(rows: int, digits: tuple[int, int]) -> None:
-    found = Digits.of(rows)
-    assert (found.passes, found.bits) == digits
-    assert 2 ** (found.passes * found.bits) >= rows
+    sort = CudaIdSort(HostDevice().launcher, 10, rows, 1, False, 0, 0, 0)
+    assert (sort.passes, sort.bits) == digits
+    assert 2 ** (sort.passes * sort.bits) >= rows

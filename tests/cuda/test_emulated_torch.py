@@ -580,13 +580,13 @@ def test_second_order_gradients() -> None:
 def test_a_captured_call_keeps_its_fault_slot(table: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     with on_gpu() as device:
         rg.raw_ops.GatherRows(table, [1])
-        assert not device.ledger._captured
+        assert not device.ledger.slots.captured
         monkeypatch.setattr(devices, "is_captured", lambda: True)
         rg.raw_ops.GatherRows(table, torch.tensor([1]))
         rg.raw_ops.GatherRows(table, torch.tensor([2]))
-        assert len(device.ledger._captured) == 2
+        assert device.ledger.slots.captured == 2
         with pytest.raises(UnimplementedError, match="cannot capture this call"):
             rg.raw_ops.SparseSegmentSumGradV2(table, torch.tensor([1]), torch.tensor([0]), 4)
         monkeypatch.setattr(devices, "is_captured", lambda: False)
         rg.raw_ops.GatherRows(table, [1])
-        assert len(device.ledger._captured) == 3
+        assert device.ledger.slots.captured == 3

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from rowgrad.cuda import run  # noqa: F401  (registers every kernel)
-from rowgrad.cuda.driver import compile_unit, nvrtc, unit_of
+from rowgrad.cuda.compile import compile_unit, nvrtc, unit_of
 from rowgrad.cuda.kernel import KERNELS
 from rowgrad.errors import UnimplementedError
 

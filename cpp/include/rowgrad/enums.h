@@ -204,6 +204,29 @@ static constexpr bool decays_in_gradient(Rule rule) {
   __builtin_unreachable();  // kernels reject other numbers
 }
 
+// Its class in CUDA sources.
+static constexpr const char* class_of(Rule rule) {
+  switch (rule) {
+    case Rule::sgd:
+      return "SGD";
+    case Rule::adagrad:
+      return "Adagrad";
+    case Rule::row_wise_adagrad:
+      return "RowWiseAdagrad";
+    case Rule::adam:
+      return "Adam";
+    case Rule::adamw:
+      return "AdamW";
+    case Rule::momentum:
+      return "Momentum";
+    case Rule::lion:
+      return "Lion";
+    case Rule::ftrl:
+      return "Ftrl";
+  }
+  __builtin_unreachable();  // kernels reject other numbers
+}
+
 // The numbers of a step, in the order in which kernels read them.
 #define ROWGRAD_STEP_NUMBERS(X) \
   X(lr) \

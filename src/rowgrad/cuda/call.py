@@ -70,9 +70,10 @@ class Call:
         """Return the struct fields with the addresses to which a checking kernel reports faults."""
         return {"fault": self.fault, "alarm": self.device.ledger.alarm}
 
-    def report_and_check_fields(self) -> dict[str, int]:
-        """Return `report_fields` and the check state of a kernel that shares it with no other and resets it itself."""
-        return {"checks": self.device.ledger.checks_of(self.fault, self.device.empty), **self.report_fields()}
+    def report(self) -> tuple[int, int, int]:
+        """Return the addresses to which the launcher's kernels report: slot, alarm, check state of the slot."""
+        ledger = self.device.ledger
+        return self.fault, ledger.alarm, ledger.checks_of(self.fault)
 
     def number(self, tensor: Tensor) -> int:
         """Copy one number to the host: synchronize, and raise a reported fault."""

@@ -1,143 +1,160 @@
-"""One CUDA device: memory allocation, kernel launches and fault reports."""
+"""One CUDA device: memory allocation, kernel launches and fault reports.
+
+The launcher is C++ (`cpp/cuda`): it puts calls together and queues them. Here are what it needs from Python, compiled
+kernels and torch's memory and streams, and the methods by which kernel families call it.
+"""
 
 from __future__ import annotations
 
-import ctypes
-import threading
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Protocol
+from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import driver
-from .driver import cubin_of
-from .faults import Ledger
-from .kernel import Kernel
+from .._core import CudaDevice as Launcher
+from .._core import CudaTorchCalls, cuda_device
+from . import faults
+from .compile import cubin_of
+from .faults import SLOTS, Ledger
+from .kernel import KERNELS, Kernel
+
+_DLPACK_CUDA = 2
 
 
-class Device(Protocol):
-    """The device interface that kernel families use. The tests implement one that runs on the host."""
+class Device:
+    """The device interface that kernel families use; work is queued on torch's current stream.
 
-    processors: int
-    memory: int  # bytes
-    ledger: Ledger
+    Args:
+        launcher: The device in C++.
+        memory: Its bytes of memory.
+        pinned: Whether host memory that kernels write has to be pinned.
+        place: Where its tensors are: DLPack's numbers of the kind and of the device, and a function like torch.empty
+            with the device to pass to it.
+    """
+
+    def __init__(self, launcher: Launcher, memory: int, pinned: bool, place: tuple[int, int, Any, Any]) -> None:
+        self.launcher = launcher
+        self.processors = launcher.processors
+        self.memory = memory
+        # The check states are allocated here, so that no CUDA graph capture owns them.
+        checks = self.empty((SLOTS + 1,), torch.int64)
+        checks.zero_()
+        self.ledger = Ledger(checks, pinned)
+        self.calls = CudaTorchCalls(launcher, self.ledger.slots, *place, torch.int32, torch.uint8)
+
+    def stream(self) -> int:
+        """Return the address of the current stream."""
+        raise NotImplementedError
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Allocate uninitialized memory."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Wait until all queued work is done."""
+        raise NotImplementedError
 
     def launch(
         self, kernel: Kernel, variant: tuple[str, ...], blocks: tuple[int, int], shared: int, packed: bytes
     ) -> None:
-        """Queue a kernel on the current stream."""
-
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Allocate uninitialized memory."""
+        """Queue a kernel; compile and load it on first use."""
+        self.launcher.launch(kernel.name, ", ".join(variant), *blocks, shared, self.stream(), packed)
 
     def zero(self, tensor: Tensor) -> None:
-        """Queue filling with zeros."""
-
-    def wait(self) -> None:
-        """Wait until all queued work is done."""
+        """Queue zeros on the current stream."""
+        if tensor.is_contiguous():
+            self.launcher.zero(self.stream(), tensor.data_ptr(), tensor.numel() * tensor.element_size())
+        else:
+            tensor.zero_()
 
     def zero_on_side_stream(self, tensor: Tensor) -> None:
-        """Fill with zeros on a side stream that first waits for the current stream; `join` waits for it."""
+        """Queue zeros on a side stream, after the current stream's work. `join` waits for it on the current stream."""
+        size = tensor.numel() * tensor.element_size()
+        self.launcher.zero_on_side_stream(self.stream(), tensor.data_ptr(), size)
 
     def join(self) -> None:
         """Make the current stream wait for the side stream."""
+        self.launcher.join(self.stream())
+
+    def waits(self) -> bool:
+        """Return whether calls wait for their kernels, to raise their own faults."""
+        return faults.mode() == "sync"
+
+    def workspace(self, size: int) -> Tensor:
+        """Allocate bytes."""
+        return self.empty((max(size, 1),), torch.uint8)
 
 
-class CudaDevice:
-    """A CUDA device; work is queued on torch's current stream."""
+class CudaDevice(Device):
+    """A CUDA device with torch's memory and streams."""
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.torch_device = torch.device("cuda", index)
         facts = torch.cuda.get_device_properties(index)
         self.architecture = f"sm_{facts.major}{facts.minor}"
-        self.processors: int = facts.multi_processor_count
-        self.memory: int = facts.total_memory
-        self.ledger = Ledger(pinned=True)
-        self.ledger.checks_of(self.ledger.alarm, self.empty)  # allocated here, so that no CUDA graph capture owns it
-        self._functions: dict[tuple[str, tuple[str, ...]], driver.Function] = {}
         self._side = torch.cuda.Stream(index)
-        self._threads = threading.local()
+        side = self._side.cuda_stream
+        super().__init__(
+            cuda_device(index, facts.multi_processor_count, side, self._load, None), facts.total_memory, True,
+            (_DLPACK_CUDA, index, torch.empty, self.torch_device),
+        )  # fmt: skip
 
-    def launch(
-        self, kernel: Kernel, variant: tuple[str, ...], blocks: tuple[int, int], shared: int, packed: bytes
-    ) -> None:
-        """Queue a kernel; compile and load it on first use."""
-        self._enter()
-        self._function(kernel, variant).launch(blocks, kernel.threads, shared, self._stream(), packed)
+    def _load(self, name: str, variant: str) -> tuple[bytes, str, int]:
+        """Return a kernel's machine code, the name of its entry and its block size."""
+        kernel = kernel_named(name)
+        return cubin_of(kernel, kernel.variant_named(variant), self.architecture), kernel.entry, kernel.threads
 
-    def _enter(self) -> None:
-        """On a thread's first call, make the context current and create events; threads do not share events."""
-        if not getattr(self._threads, "events", None):
-            driver.enter(self.index)
-            self._threads.events = (driver.new_event(), driver.new_event())
-
-    def _function(self, kernel: Kernel, variant: tuple[str, ...]) -> driver.Function:
-        function = self._functions.get((kernel.name, variant))
-        if function is None:
-            function = driver.Function(cubin_of(kernel, variant, self.architecture), kernel.entry)
-            self._functions[kernel.name, variant] = function
-        return function
-
-    def replay(self, chain: Any) -> None:
-        """Queue a chain whose arguments have been computed."""
-        self._enter()
-        if chain.prepared is None:
-            chain.prepared = [self._prepared(launch, chain.arguments) for launch in chain.launches]
-        driver.queue(chain.prepared, self._stream())
-
-    def _prepared(self, launch: Any, arguments: Any) -> tuple[Any, ...]:
-        at = arguments.ctypes.data + 8 * launch.first
-        if launch.kernel is None:
-            return None, launch.blocks[0], 0, 0, 0, ctypes.c_uint64.from_address(at)
-        function = self._function(launch.kernel, launch.variant)
-        function.allow(launch.shared)
-        extra = driver.extra_at(at, 8 * launch.size)
-        return function.handle, *launch.blocks, launch.kernel.threads, launch.shared, extra
-
-    def _stream(self) -> int:
+    def stream(self) -> int:
+        """Return the address of torch's current stream."""
         return int(torch._C._cuda_getCurrentRawStream(self.index))
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Allocate with torch."""
         return torch.empty(shape, dtype=dtype, device=self.torch_device)
 
-    def zero(self, tensor: Tensor) -> None:
-        """Queue zeros on the current stream."""
-        size = tensor.numel() * tensor.element_size()
-        if size % 4 or not tensor.is_contiguous():
-            tensor.zero_()
-        elif size:
-            self._enter()
-            driver.set_zero(tensor.data_ptr(), size, self._stream())
-
     def wait(self) -> None:
         """Synchronize the current stream."""
         torch.cuda.current_stream(self.index).synchronize()
 
-    def zero_on_side_stream(self, tensor: Tensor) -> None:
-        """Queue zeros on the side stream. The current stream may use the memory after `join`."""
-        size = tensor.numel() * tensor.element_size()
-        if size % 4 or not tensor.is_contiguous():
-            tensor.zero_()
-            return
-        self._enter()
-        side, (begun, _) = self._side.cuda_stream, self._threads.events
-        driver.record_event(begun, self._stream())
-        driver.wait_event(side, begun)
-        driver.set_zero(tensor.data_ptr(), size, side)
 
-    def join(self) -> None:
-        """Make the current stream wait for the side stream."""
-        self._enter()
-        done = self._threads.events[1]
-        driver.record_event(done, self._side.cuda_stream)
-        driver.wait_event(self._stream(), done)
+def kernel_named(name: str) -> Kernel:
+    """Return a kernel of any family; the launcher's calls do not import the families."""
+    if name not in KERNELS:
+        from . import run  # noqa: F401  (registers every kernel)
+    return KERNELS[name]
 
 
 @cache
 def device_of(index: int) -> CudaDevice:
     """Return the device with this index."""
     return CudaDevice(index)
+
+
+# -- Arguments of the launcher ----------------------------------------------------------------------------------------
+
+Matrix = tuple[int, int, int, int]  # address, dtype code, rows, columns
+Ids = tuple[int, bool]  # address, whether they have 64 bits
+NO_IDS: Ids = (0, False)
+
+
+def matrix(tensor: Tensor) -> Matrix:
+    """Describe rows of a tensor."""
+    return tensor.data_ptr(), CODE[tensor.dtype], tensor.shape[0], prod(tensor.shape[1:])
+
+
+def id_list(ids: Tensor | None) -> Ids:
+    """Describe a list of ids."""
+    return NO_IDS if ids is None else (ids.data_ptr(), ids.dtype == torch.int64)
+
+
+def _codes() -> dict[Any, int]:
+    from .._core import dtypes
+
+    return {getattr(torch, name.rstrip("_"), None): code for code, name in enumerate(dtypes()) if name[0] != "q"}
+
+
+CODE = _codes()

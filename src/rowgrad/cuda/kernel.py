@@ -42,10 +42,10 @@ class Kernel:
         self.threads = threads
         self.blocks = blocks
         self.variants = tuple(variants)
+        self._named = {", ".join(variant): variant for variant in self.variants}
         self.struct = "".join(part.capitalize() for part in name.split("_"))
         fields = _fields(file, self.struct)
         self.fields = tuple(fields)
-        self.is_address = [kind.endswith("*") for kind in fields.values()]
         self._packing = Struct("".join("d" if kind == "double" else "q" for kind in fields.values()))
         assert name not in KERNELS, name
         KERNELS[name] = self
@@ -68,6 +68,10 @@ class Kernel:
     def blocks_of(self, variant: tuple[str, ...]) -> int:
         """Return the minimum number of resident blocks of a variant per multiprocessor."""
         return self.blocks if isinstance(self.blocks, int) else self.blocks[variant]
+
+    def variant_named(self, text: str) -> tuple[str, ...]:
+        """Return the variant whose template arguments, separated by commas, are this text."""
+        return self._named[text]
 
     def signature(self, variant: tuple[str, ...]) -> str:
         """Return the function name with its template arguments."""
@@ -121,6 +125,16 @@ _FIELD = re.compile(r"^  ([\w:<>, ]+?[\w>]\*?(?: const)?\*?) ?\b(\w+);", re.MULT
 @cache
 def _structs(file: str) -> dict[str, dict[str, str]]:
     return {m[1]: {f[2]: f[1].strip() for f in _FIELD.finditer(m[2])} for m in _STRUCT.finditer(text_of(file))}
+
+
+def kernel_structs(file: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """Return the struct of each kernel of a file, and the types of its fields by name."""
+    names = {re.sub(r"(?<!^)(?=[A-Z])", "_", struct).lower(): struct for struct in _structs(file)}
+    return {
+        name: (struct, _fields(file, struct))
+        for name, struct in names.items()
+        if re.search(rf"^DEVICE void {name}\(const {struct}& p\) {{", text_of(file), re.MULTILINE)
+    }
 
 
 def _fields(file: str, struct: str) -> dict[str, str]:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from contextlib import nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .._core import cuda_check_limits, cuda_padded
 from ..errors import make_error
 from .call import Call, blocks_for, is_wide, runs
-from .chains import Chain, key_of, queue_again, record
 from .device import Device
 from .kernel import Kernel
-from .sorting import CHUNK, MemoryLayout, SortedIds, check_limits, padded
-from .sparse_segment import (
-    HAS_DIVISOR,
-    SCALE,
-    Entries,
-    Joins,
-    Shape,
-    accumulator,
-    run_shift_of,
-    sum_sorted,
-    zero_output,
-)
+from .sorting import SortedIds
+from .sparse_segment import HAS_DIVISOR, SCALE, Entries, Joins, accumulator, sum_sorted, zero_output
 from .weighted_segment import Reserve, Weighting, weigh
 
 # -- RowPlan ----------------------------------------------------------------------------------------------------------
@@ -45,7 +35,7 @@ def row_plan(call: Call) -> tuple[Tensor, ...]:
     entries = SortedIds(device, size, num_rows, num_segments, counted=True)
     rows, starts = call.empty(size, dtype=indices.dtype), call.empty(size, dtype=torch.int64)
     entries.run(
-        indices, segment_ids, call.report_fields(), by_segment=False, order=0, rows_out=rows, starts_out=starts
+        indices, segment_ids, call.report(), by_segment=False, order=0, rows_out=rows, starts_out=starts
     )  # fmt: skip
     _WRITE.launch(
         device, min(blocks_for(max(size, num_segments), _THREADS), device.processors * 16),
@@ -59,13 +49,28 @@ def row_plan(call: Call) -> tuple[Tensor, ...]:
 
 # -- Gradients with a plan --------------------------------------------------------------------------------------------
 
-_TILE = 1024  # entries per block; `padded` returns a multiple
+_CHUNK = 32  # entries of a worker of the sums
+_TILE = 1024  # entries per block; `cuda_padded` returns a multiple
 _EXPAND = Kernel("planned.cuh", "expand_plan", _THREADS, [("float",), ("double",)])
 _PLACE = Kernel("planned.cuh", "place_segments", _THREADS)
 _TAKE = Kernel("planned.cuh", "take_segments", _THREADS)
 
 
-Queue = Callable[[Device], None]
+class MemoryLayout:
+    """Named parts of one allocation, each aligned to 256 bytes."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, tuple[int, int]] = {}
+        self.size = 0
+
+    def add(self, name: str, size: int) -> None:
+        """Add a part of `size` bytes."""
+        self._sizes[name] = (self.size, size)
+        self.size += -(-size // 256) * 256
+
+    def addresses(self, base: int) -> dict[str, int]:
+        """Return the address of each part; 0 for empty parts."""
+        return {name: base + at if size else 0 for name, (at, size) in self._sizes.items()}
 
 
 class PlanArrays(NamedTuple):
@@ -97,8 +102,8 @@ class PlanEntries:
             raise make_error(
                 "plan_segments_not_in_grad", has=call.op.input_names, position=-1, value=num_segments, bound=grad_rows
             )
-        check_limits(size, plan.num_rows, grad_rows)
-        self.capacity, self.total = padded(size), accumulator(grad.dtype)
+        cuda_check_limits(size, plan.num_rows, grad_rows)
+        self.capacity, self.total = cuda_padded(size), accumulator(grad.dtype)
         zeros, rest = MemoryLayout(), MemoryLayout()
         zeros.add("checks", 8)
         zeros.add("zeroed", reserve.zeroed)
@@ -106,8 +111,8 @@ class PlanEntries:
         rest.add("values", self.capacity * 4)
         rest.add("scales", self.capacity * self.total.itemsize if HAS_DIVISOR[reduce] and not weighted else 0)
         rest.add("heads", self.capacity // 8)
-        rest.add("firsts", self.capacity // CHUNK * 4)
-        rest.add("begins", self.capacity // CHUNK * 4)
+        rest.add("firsts", self.capacity // _CHUNK * 4)
+        rest.add("begins", self.capacity // _CHUNK * 4)
         rest.add("workspace", reserve.workspace)
         self.memory = call.empty(zeros.size + rest.size, dtype=torch.uint8)
         self._zeros = self.memory[: zeros.size]
@@ -153,72 +158,31 @@ def plan_entries(
     return weigh(call, planned, grad, segments, weights, how.reduce), how.mode(grad.dtype)
 
 
-class _Recording(NamedTuple):
-    """The recorded launches of gradients with one key, and the size of their workspace."""
-
-    memory: int
-    expand: Chain
-    sum: Chain
-
-
-_RECORDINGS: dict[Any, _Recording] = {}
-_MAX_RECORDINGS = 1024
-
-
 @runs("planned_segment_grad")
 def planned_segment_grad(call: Call) -> tuple[Tensor, ...]:
     """Run PlannedSparseSegment{Sum,Mean,SqrtN}Grad and GradV2: one kernel validates and expands the plan, one sums."""
     (grad, *parts), (reduce, unique, order) = call.inputs, call.attrs
     plan, device, outputs = PlanArrays(*parts), call.device, tuple(call.output(i) for i in range(len(call.outputs)))
-    arrays = (grad, plan.rows, plan.starts, plan.segments, plan.counts, *outputs)
-    key = (device, plan.num_rows, reduce, order, unique, key_of(arrays))
-    recording = _RECORDINGS.get(key)
-    if recording is None:
-        how = Weighting(reduce, 1, order)
-        memory, expand, add_up = _launches(call, plan, grad, how, outputs)
-        tensors = (memory, *arrays)
-        with zero_output(device, None if unique else outputs[0]):
-            expands = record(device, tensors, call.fault, expand)
-        if len(_RECORDINGS) >= _MAX_RECORDINGS:
-            _RECORDINGS.clear()
-        _RECORDINGS[key] = _Recording(memory.numel(), expands, record(device, tensors, call.fault, add_up))
-        return outputs
-    tensors = (device.empty((recording.memory,), torch.uint8), *arrays)
-    with zero_output(device, None if unique else outputs[0]):
-        queue_again(device, recording.expand, tensors, call.fault)
-    queue_again(device, recording.sum, tensors, call.fault)
-    return outputs
-
-
-def _launches(
-    call: Call, plan: PlanArrays, grad: Tensor, how: Weighting, outputs: Sequence[Tensor]
-) -> tuple[Tensor, Queue, Queue]:
-    """Return the workspace of a gradient, and functions that queue its launches before and after zeroing."""
-    unique, shape, run_shift = len(outputs) > 1, Shape(grad, outputs[0]), run_shift_of(how.order)
-    joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)
-    entries = PlanEntries(call, plan, grad, joins, reduce=how.reduce, weighted=False, unique=unique)
-
-    def expand(device: Device) -> None:
+    joins = Joins(plan.size, grad, outputs[0], order)
+    entries = PlanEntries(call, plan, grad, joins, reduce=reduce, weighted=False, unique=bool(unique))
+    with nullcontext() if unique else zero_output(device, outputs[0]):
         entries.run(device, outputs[1] if unique else None)
-
-    def add_up(device: Device) -> None:
-        if plan.size:
-            mode = SCALE if HAS_DIVISOR[how.reduce] else 0
-            sum_sorted(device, entries, grad, outputs[0], shape, mode, run_shift, unique=unique)
-
-    return entries.memory, expand, add_up
+    if plan.size:
+        mode = SCALE if HAS_DIVISOR[reduce] else 0
+        sum_sorted(device, entries, grad, outputs[0], mode, order, unique=bool(unique))
+    return outputs
 
 
 @runs("planned_weighted_grad")
 def planned_weighted_grad(call: Call) -> tuple[Tensor, ...]:
     """Run PlannedWeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
     (grad, weights, *parts), how, out = call.inputs, Weighting(*call.attrs), call.output(0)
-    plan, device, shape, run_shift = PlanArrays(*parts), call.device, Shape(grad, out), run_shift_of(how.order)
-    joins = Joins(plan.size, shape, accumulator(grad.dtype), run_shift)
+    plan, device = PlanArrays(*parts), call.device
+    joins = Joins(plan.size, grad, out, how.order)
     with zero_output(device, out):
         entries, mode = plan_entries(call, plan, grad, weights, how, joins, unique=False)
     if plan.size:
-        sum_sorted(device, entries, grad, out, shape, mode, run_shift, unique=False)
+        sum_sorted(device, entries, grad, out, mode, how.order, unique=False)
     return (out,)
 
 

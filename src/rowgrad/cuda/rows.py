@@ -6,11 +6,11 @@ from math import gcd
 
 from torch import Tensor
 
-from .._catalog.enums import Fault
+from .._catalog.enums import Fault, Order
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
 from .kernel import FLOATS, Kernel
 from .sorting import SortedIds
-from .sparse_segment import Shape, run_shift_of, sum_sorted, zero_output
+from .sparse_segment import sum_sorted, zero_output
 
 # -- RowDot, SparseSegmentDot, RowPositions ---------------------------------------------------------------------------
 
@@ -110,8 +110,8 @@ def scatter_rows(call: Call) -> tuple[Tensor, ...]:
         return (out,)
     entries = SortedIds(device, size, num_rows, 1)
     with zero_output(device, out):
-        entries.run(indices, None, call.report_fields(), by_segment=False, order=0)
-    sum_sorted(device, entries, grad, out, Shape(grad, out), 0, run_shift_of(0), unique=False)
+        entries.run(indices, None, call.report(), by_segment=False, order=0)
+    sum_sorted(device, entries, grad, out, 0, Order.sequential, unique=False)
     return (out,)
 
 

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from .._catalog.enums import Reduction, Rounding
+from .._core import cuda_padded
 from ..errors import make_error
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
 from .kernel import COMPLEX, FLOATS, Kernel
-from .sorting import SortedIds, padded
+from .sorting import SortedIds
 from .sparse_segment import (
     DIVIDE,
     HAS_DIVISOR,
@@ -20,9 +21,7 @@ from .sparse_segment import (
     SCALE,
     Entries,
     Joins,
-    Shape,
     accumulator,
-    run_shift_of,
     sum_sorted,
     zero_output,
 )
@@ -290,7 +289,8 @@ def _sort_segments(call: Call, checked: Tensor, segments: Tensor, rows: int) -> 
         return SortedSegments(segments)
     size = segments.numel()
     entries = SortedIds(call.device, size, rows, 1)
-    entries.run(segments, None, _discarded_report(call), by_segment=False, order=0)
+    report = _discarded_report(call)
+    entries.run(segments, None, (report["fault"], report["alarm"], 0), by_segment=False, order=0)
     return SortedSegments(entries.part("ids", size, torch.int32), entries.part("values", size, torch.int32))
 
 
@@ -387,7 +387,7 @@ def weigh(
 
     `segments` and `weights` are in the order of the batch.
     """
-    size, total, capacity = entries.size, accumulator(grad.dtype), padded(entries.size)
+    size, total, capacity = entries.size, accumulator(grad.dtype), cuda_padded(entries.size)
     totals = segment_totals(call, segments, weights, total, grad.shape[0], reduce)
     scales = call.empty(2 if HAS_DIVISOR[reduce] else 1, capacity, dtype=total)
     divisors = scales[1].data_ptr() if HAS_DIVISOR[reduce] else 0
@@ -417,7 +417,7 @@ def weighted_entries(
     entries = SortedIds(
         call.device, indices.numel(), num_rows, grad.shape[0], zeroed=reserve.zeroed, workspace=reserve.workspace
     )  # fmt: skip
-    entries.run(indices, segment_ids, call.report_fields(), by_segment=False, rows_out=rows, starts_out=starts)
+    entries.run(indices, segment_ids, call.report(), by_segment=False, rows_out=rows, starts_out=starts)
     return weigh(call, entries, grad, segment_ids, weights, how.reduce)
 
 
@@ -425,13 +425,12 @@ def weighted_entries(
 def weighted_segment_grad(call: Call) -> tuple[Tensor, ...]:
     """Run WeightedSparseSegment{Sum,Mean,SqrtN}Grad."""
     (grad, indices, segment_ids, weights, num_rows), how = call.inputs, Weighting(*call.attrs)
-    out, device, run_shift = call.output(0), call.device, run_shift_of(how.order)
+    out, device = call.output(0), call.device
     if indices.numel() == 0 or num_rows == 0:  # as TensorFlow: nothing else is validated
         device.zero(out)
         return (out,)
-    shape = Shape(grad, out)
-    joins = Joins(indices.numel(), shape, accumulator(grad.dtype), run_shift)
+    joins = Joins(indices.numel(), grad, out, how.order)
     with zero_output(device, out):
         entries = weighted_entries(call, grad, indices, segment_ids, weights, num_rows, how, joins)
-    sum_sorted(device, entries, grad, out, shape, how.mode(grad.dtype), run_shift, unique=False)
+    sum_sorted(device, entries, grad, out, how.mode(grad.dtype), how.order, unique=False)
     return (out,)

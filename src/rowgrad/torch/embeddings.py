@@ -16,7 +16,7 @@ from .._runtime.results import check_size
 from ..errors import OpError, make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
-from . import functional
+from . import devices, functional, gpu_calls
 from .bags import Bags, as_weights, check_storages, check_vector, drop_padding, read_bags
 from .feature_lookup import Batch, TableFacts, TableSet, look_up
 from .fused import FusedWeight, TableModule, fused_lookup, needs_fused_lookup
@@ -237,7 +237,10 @@ class Embeddings(torch.nn.Module):
         except KeyError:  # wrappers replace parameters by attributes
             tables = [modules[name].weight for name in self._names]
         ids, offsets, per_sample_weights = self._unpack(ids, offsets, per_sample_weights, lengths)
-        result = self._fast_lookup(tables, ids, offsets, per_sample_weights)
+        if devices.is_on_gpu(tables[0]):
+            result = self._lookup_on_gpu(tables, ids, offsets, per_sample_weights)
+        else:
+            result = self._fast_lookup(tables, ids, offsets, per_sample_weights)
         if result is not None:
             return result
         bags = read_groups(self._groups, ids, offsets, per_sample_weights, self.include_last_offset)
@@ -246,6 +249,18 @@ class Embeddings(torch.nn.Module):
             read = own if facts.padding < 0 else drop_padding(own, facts.padding)
             rows.append(self._lookup(group, weight, read))
         return _by_feature(self._groups, rows, self.output)
+
+    def _lookup_on_gpu(self, tables: list[Any], ids: Any, offsets: Any, weights: Any) -> Any:
+        """Look up each table's feature on a GPU; None if the ops have to do it."""
+        if offsets is not None or weights is not None or not isinstance(ids, Mapping):
+            return None
+        if self._table_set.is_shared or ids.keys() != set(self._features):
+            return None
+        features = {f: ids[f] for f in self._features}
+        found = gpu_calls.look_up_features(self, tables, self._table_set.facts, features, self.include_last_offset)
+        if found is None:
+            return None
+        return torch.stack(found, 1) if self.output == "stacked" else dict(zip(self._features, found, strict=True))
 
     def _unpack(self, ids: Any, offsets: Any, weights: Any, lengths: Any) -> tuple[Any, Any, Any]:
         """Return ids, offsets with their end, and weights; those of a KeyedJaggedTensor if one is passed."""

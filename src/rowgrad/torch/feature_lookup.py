@@ -531,7 +531,7 @@ class _JointStep:
     def __init__(self) -> None:
         self.params: list[Any] = []
         self.states: list[dict[str, Any]] = []
-        self.numbers: list[tuple[Any, ...]] = []  # of each table; see `_numbers`
+        self.numbers: list[tuple[Any, ...]] = []  # of each table; see `step_numbers`
 
     def read(self, rule: str) -> bool:
         """Pass tables and slots to the kernel; return False if it cannot update them in place."""
@@ -650,7 +650,7 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
                     continue
                 found = numbers.get((count, dtype))
                 if found is None:
-                    found = numbers[count, dtype] = _numbers(optimizer, group, param, index, dtype, cache)
+                    found = numbers[count, dtype] = step_numbers(optimizer, group, param, index, dtype, cache)
                 if found[2]:  # stochastic rounding: parameters of one shape are rounded differently
                     found = (*found[:3], (group["seed"] + index) % 2**63, found[4])
                 own.params.append(param)
@@ -691,7 +691,7 @@ def _step_of_group(optimizer: Any, group: Mapping[str, Any], index: int, cache: 
     steps = [state.get("step") for state in own.states]
     if type(steps[0]) is not int or steps.count(steps[0]) < count:
         return None
-    numbers = _numbers(optimizer, group, params[0], index, pending.gradients.call.dtype, cache)
+    numbers = step_numbers(optimizer, group, params[0], index, pending.gradients.call.dtype, cache)
     if numbers[2]:  # stochastic rounding: tables are rounded differently
         return None
     own.numbers = [numbers] * count
@@ -711,7 +711,7 @@ def _are_rows(grad: Tensor, param: Tensor) -> bool:
     )
 
 
-def _numbers(
+def step_numbers(
     optimizer: Any, group: Mapping[str, Any], param: Any, index: int, dtype: torch.dtype, cache: dict[Any, Any]
 ) -> tuple[Any, ...]:
     """Return a step's hyperparameters as the kernel reads them; the array at the front keeps their memory alive."""

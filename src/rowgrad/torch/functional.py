@@ -14,7 +14,7 @@ from ..lookup import COMBINERS, clip_rows, combiner_suffix
 from ..lookup import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
-from . import devices, feature_lookup
+from . import devices, feature_lookup, gpu_calls
 from .bag_lookup import check_bags, gather_unique, reject_replicated
 from .bag_lookup import lookup as lookup
 from .bags import LIBRARY, Bags, check_storages, drop_padding, fill_empty_bags, read_bags, reject_batched
@@ -202,6 +202,7 @@ def look_up_bags(
         and not scale_grad_by_freq
         and type(input) is Tensor
         and isinstance(weight, Tensor)
+        and weight.is_cpu
         and weight.ndim == 2
     ):
         found = feature_lookup.look_up_bags(
@@ -252,6 +253,10 @@ def _look_up_bags(
         raise make_error("dtype_expected", argument="per_sample_weights", value=weights.dtype, bound=weight.dtype,
                          why=", the dtype of the table")  # fmt: skip
     if options == _NO_OPTIONS and kind != "Max":
+        if weights is None and plan is None and devices.is_on_gpu(weight):
+            found = gpu_calls.look_up(weight, inputs, kind, rows, run is not None, sparse_in_ddp)
+            if found is not None:
+                return found
         bags = prepare(*inputs, None, None, plan)
         return run(weight, bags, kind, plan) if run else lookup(weight, bags, kind, rows, plan, sparse_in_ddp)
     return _look_up_with_options(weight, inputs, options, kind, rows, plan, run, sparse_in_ddp)

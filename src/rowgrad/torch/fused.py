@@ -45,6 +45,7 @@ class Pending(NamedTuple):
     tensors: Sequence[Tensor]
     versions: Sequence[int]
     stream: Any
+    batch: tuple[Tensor, Bags, str] | None = None  # (gradient of the bags, bags, kind) if that is all there is
 
     def check(self) -> None:
         """Raise if a tensor was overwritten after backward; make the current stream wait for the one that wrote it."""
@@ -189,10 +190,11 @@ def defer(
     update: Callable[[Any, Any], Iterator[None]],
     rows: Callable[[Any], Tensor],
     tensors: Sequence[Tensor],
+    batch: tuple[Tensor, Bags, str] | None = None,
 ) -> None:
     """Store a gradient until the next step of the table's optimizer."""
     stream = torch.cuda.current_stream(weight.device) if weight.is_cuda else None
-    add_pending([weight], Pending(update, rows, tensors, [t._version for t in tensors], stream))
+    add_pending([weight], Pending(update, rows, tensors, [t._version for t in tensors], stream, batch))
 
 
 def add_pending(weights: Sequence[FusedWeight], pending: Any) -> None:
@@ -359,7 +361,8 @@ def defer_bags(weight: FusedWeight, y: Tensor, bags: Bags, kind: str, plan: Plan
         gradient: Tensor = bag_gradients(frozenset({"data"}), weight, y, bags, kind)["data"]
         return gradient
 
-    defer(weight, update, rows, [t for t in (y, bags.indices, bags.segment_ids, bags.weights) if t is not None])
+    tensors = [t for t in (y, bags.indices, bags.segment_ids, bags.weights) if t is not None]
+    defer(weight, update, rows, tensors, (y, bags, kind) if bags.weights is None and plan is None else None)
 
 
 def bag_gradients(

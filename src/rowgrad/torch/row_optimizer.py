@@ -13,6 +13,7 @@ import torch
 
 from .._catalog.rules import RULES, RuleSpec, Step, check_count, check_hyperparameter, slot_shapes
 from ..errors import OpError, make_error
+from . import devices, gpu_calls
 from .devices import default_order, is_captured
 from .feature_lookup import joint_steps
 from .fused import LAYOUT, FusedWeight, fused_step, is_only_optimizer, register_optimizer
@@ -226,6 +227,13 @@ class RowOptimizer(torch.optim.Optimizer):
     def _iter_step(self, index: int, group: dict[str, Any], param: Tensor) -> Iterator[None]:
         """Step one parameter; yield before it is written."""
         fused = isinstance(param, FusedWeight)
+        if (
+            fused
+            and devices.is_on_gpu(param)
+            and (queued := gpu_calls.fused_step(self, group, param, index)) is not None
+        ):
+            yield from queued
+            return
         if fused and (update := fused_step(param, self)) is not None:
             yield from update
             return

@@ -1,5 +1,6 @@
 // Sums of a table's rows by bag, in TensorFlow's order: a first block of n mod 8 rows, then blocks of eight.
 #pragma once
+#include "bag_ids.cuh"
 #include "packs.cuh"
 
 namespace rowgrad {
@@ -156,14 +157,15 @@ DEVICE_CALL Pack<A, W> divided(Pack<A, W> sum, int n, int reduce) {
   return sum;
 }
 
-// One lane's columns of the sums of bags. I is the type of ids, which are already validated.
+// One lane's columns of the sums of bags. I is the type of ids, which are already validated; P is the kernel's struct.
 template <class T, int W, class I>
 struct BagLane {
   typedef Accumulator<T> A;
   LaneOfRows<T> data;  // lanes beyond the last column read the first columns
   bool is_column;
 
-  DEVICE BagLane(const SumBags& p, int64_t column)
+  template <class P>
+  DEVICE BagLane(const P& p, int64_t column)
       : data(p.data, p.columns, column < p.columns ? column : 0), is_column(column < p.columns) {}
 
   DEVICE Pack<T, W> row(I id) const { return fetch<T, W>(data[id]); }
@@ -222,8 +224,8 @@ struct BagLane {
 
 // Each group of lanes sums one bag at a time; all groups of the block sum long bags together. `ids` are those of the
 // whole block.
-template <class T, int W, class I>
-DEVICE void sum_bags_of(const SumBags& p, int64_t first_bag, const BlockOfBags& block, const I* ids, void* memory) {
+template <class T, int W, class I, class P>
+DEVICE void sum_bags_of(const P& p, int64_t first_bag, const BlockOfBags& block, const I* ids, void* memory) {
   typedef Accumulator<T> A;
   A* parts = static_cast<A*>(memory);
   const int lanes = int(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = blockDim.x / lanes;
@@ -289,9 +291,9 @@ DEVICE void sum_bags_of(const SumBags& p, int64_t first_bag, const BlockOfBags& 
   }
 }
 
-template <class T, int W>
-DEVICE void sum_bags(const SumBags& p) {
-  if (p.earlier && is_raised(p.earlier)) return;
+// Finds and validates the bags of this block with `find(first, block)`, then sums them. Returns whether one is bad.
+template <class T, int W, class P, class Find>
+DEVICE bool sum_block_of_bags(const P& p, const Find& find) {
   SHARED;
   // Layout: partial sums of long bags | starts | list
   unsigned char* memory = shared_memory + sizeof(Accumulator<T>) * W * blockDim.x;
@@ -300,19 +302,114 @@ DEVICE void sum_bags(const SumBags& p) {
   block.list = reinterpret_cast<uint32_t*>(block.starts + p.block_bags + 2);
   const int64_t first = int64_t(blockIdx.x) * p.block_bags, rest = p.bags - first;
   block.bags = int(rest < p.block_bags ? rest : p.block_bags);
-  const bool wide = p.ids_wide != 0;
-  const bool bad = p.segments_wide
-                       ? (wide ? find_bags<int64_t, int64_t>(p, first, block) : find_bags<int64_t, int32_t>(p, first, block))
-                       : (wide ? find_bags<int32_t, int64_t>(p, first, block) : find_bags<int32_t, int32_t>(p, first, block));
+  const bool bad = find(first, block);
   if (!bad && p.columns > 0) {
     if (block.is_listed)
       sum_bags_of<T, W, uint32_t>(p, first, block, block.list, shared_memory);
-    else if (wide)
+    else if (p.ids_wide)
       sum_bags_of<T, W, int64_t>(p, first, block, static_cast<const int64_t*>(p.ids) + block.starts[0], shared_memory);
     else
       sum_bags_of<T, W, int32_t>(p, first, block, static_cast<const int32_t*>(p.ids) + block.starts[0], shared_memory);
   }
+  return bad;
+}
+
+template <class T, int W>
+DEVICE void sum_bags(const SumBags& p) {
+  if (p.earlier && is_raised(p.earlier)) return;
+  const bool bad = sum_block_of_bags<T, W>(p, [&](int64_t first, BlockOfBags& block) {
+    if (p.segments_wide)
+      return p.ids_wide ? find_bags<int64_t, int64_t>(p, first, block) : find_bags<int64_t, int32_t>(p, first, block);
+    return p.ids_wide ? find_bags<int32_t, int64_t>(p, first, block) : find_bags<int32_t, int32_t>(p, first, block);
+  });
   if (must_report_and_reset(p.checks, bad)) report_bad_bag(p);
+}
+
+// -- Bags by offsets --------------------------------------------------------------------------------------------------
+
+struct SumOffsetBags {
+  const void* data;
+  void* out;
+  int64_t columns;
+  int64_t lanes;
+  const void* ids;
+  int64_t ids_wide;
+  const void* offsets;
+  int64_t offsets_wide;
+  int64_t has_end;
+  int64_t size;
+  int64_t rows;
+  int64_t bags;
+  int64_t block_bags;
+  int64_t capacity;
+  int64_t reduce;
+  int32_t* segments;
+  Checks* checks;
+  Fault* fault;
+  int64_t* alarm;
+};
+
+// Reports the first fault: of the offsets, as `check_offsets` does, then of the ids.
+DEVICE void report_bad_offset_bag(const SumOffsetBags& p) {
+  const OffsetChecks offset_checks{{p.offsets, p.offsets_wide != 0}, p.bags + (p.has_end != 0), p.size, p.has_end != 0};
+  if (offset_checks.report_first(p.fault, p.alarm)) return;
+  const Ids ids{p.ids, p.ids_wide != 0};
+  for (int64_t i = 0; i < p.size; ++i)
+    if (!is_below(ids[i], p.rows)) return report(p.fault, p.alarm, fault_index_not_in_data, i, ids[i], p.rows);
+}
+
+// Reads the bags of a block from offsets, and validates the offsets and ids. Stores the bag of each id in `segments`, if
+// a gradient will read it. Returns whether an offset or an id is bad.
+template <class O, class I>
+DEVICE bool read_bags(const SumOffsetBags& p, int64_t first, BlockOfBags& block) {
+  const O* offsets = static_cast<const O*>(p.offsets);
+  const I* ids = static_cast<const I*>(p.ids);
+  const int count = block.bags;
+  int64_t* starts = block.starts;
+  for (int k = threadIdx.x; k <= count; k += blockDim.x)
+    starts[k] = first + k < p.bags || p.has_end ? int64_t(offsets[first + k]) : p.size;
+  __syncthreads();
+  bool bad = (first == 0 && starts[0] != 0) || (first + count == p.bags && starts[count] != p.size);
+  for (int k = threadIdx.x; k < count; k += blockDim.x)
+    bad |= starts[k] < 0 || starts[k] > starts[k + 1] || starts[k + 1] > p.size;
+  if (any_thread(bad)) return true;  // the starts delimit no ids
+  const int64_t begin = starts[0], end = starts[count];
+  block.is_listed = end - begin <= p.capacity && p.rows <= (int64_t(1) << 32);
+  constexpr int kAtOnce = 4;
+  for (int64_t from = begin + threadIdx.x; from < end; from += kAtOnce * blockDim.x) {
+    I id[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j)
+      if (from + j * blockDim.x < end) id[j] = ids[from + j * blockDim.x];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int64_t i = from + j * blockDim.x;
+      if (i >= end) continue;
+      bad |= !is_valid_id(id[j], p.rows);
+      if (!block.is_listed && !p.segments) continue;
+      int bag = 0;  // the last one that begins at or before i
+      for (int high = count; high - bag > 1;) {
+        const int middle = (bag + high) / 2;
+        if (starts[middle] <= i)
+          bag = middle;
+        else
+          high = middle;
+      }
+      if (block.is_listed) block.list[i - begin + bag] = uint32_t(id[j]);
+      if (p.segments && blockIdx.y == 0) p.segments[i] = int32_t(first + bag);
+    }
+  }
+  return any_thread(bad);
+}
+
+template <class T, int W>
+DEVICE void sum_offset_bags(const SumOffsetBags& p) {
+  const bool bad = sum_block_of_bags<T, W>(p, [&](int64_t first, BlockOfBags& block) {
+    if (p.offsets_wide)
+      return p.ids_wide ? read_bags<int64_t, int64_t>(p, first, block) : read_bags<int64_t, int32_t>(p, first, block);
+    return p.ids_wide ? read_bags<int32_t, int64_t>(p, first, block) : read_bags<int32_t, int32_t>(p, first, block);
+  });
+  if (must_report_and_reset(p.checks, bad)) report_bad_offset_bag(p);
 }
 
 }  // namespace rowgrad

@@ -1,0 +1,223 @@
+"""Whole calls and training steps beside torch: what a user writes, eager, and captured into a CUDA graph.
+
+    PYTHONPATH=src python3 bench/gpu/steps.py --out bench/results/h200-steps.json
+
+Every row is measured in one process. `eager` times single calls on an idle device between two events, `graph` replays a
+captured step. `host` is the time until the host has queued the call. Medians, in microseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from timing import eager, graph
+
+import rowgrad as rg
+import rowgrad.torch as rgt
+
+Work = Callable[[], Any]
+DEVICE = "cuda"
+ROWS, COLUMNS = 1_000_000, 64
+
+
+def on_host(work: Work, runs: int = 200) -> float:
+    """Return the host's median time to queue a call."""
+    for _ in range(10):
+        work()
+    times = []
+    for i in range(runs):
+        if i % 20 == 0:
+            torch.cuda.synchronize()
+        begun = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begun)
+    torch.cuda.synchronize()
+    return statistics.median(times) * 1e6
+
+
+def bags_of(bags: int, mean: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return ids, offsets with their end, and segment ids."""
+    draw = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(max(mean // 2, 1), mean + mean // 2 + 1, (bags,), generator=draw)
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    ids = torch.randint(0, ROWS, (int(offsets[-1]),), generator=draw)
+    segments = torch.repeat_interleave(torch.arange(bags), lengths)
+    return ids.to(DEVICE), offsets.to(DEVICE), segments.to(DEVICE)
+
+
+def forwards() -> dict[str, Work]:
+    """Return forward calls of growing batches."""
+    found: dict[str, Work] = {}
+    table = torch.randn(ROWS, COLUMNS, device=DEVICE)
+    ours = rgt.nn.EmbeddingBag(ROWS, COLUMNS, mode="mean", include_last_offset=True, _weight=table)
+    theirs = torch.nn.EmbeddingBag(ROWS, COLUMNS, mode="mean", include_last_offset=True, _weight=table)
+    for bags, mean in ((1, 10), (32, 10), (512, 10), (16384, 20)):
+        ids, offsets, segments = bags_of(bags, mean)
+
+        def raw(ids: Any = ids, segments: Any = segments, bags: int = bags) -> Any:
+            return rg.raw_ops.SparseSegmentMeanWithNumSegments(table, ids, segments, bags)
+
+        def function(ids: Any = ids, offsets: Any = offsets) -> Any:
+            return torch.nn.functional.embedding_bag(ids, table, offsets, mode="mean", include_last_offset=True)
+
+        def without_grad(module: Any, ids: Any = ids, offsets: Any = offsets) -> Any:
+            with torch.no_grad():
+                return module(ids, offsets)
+
+        def with_backward(module: Any, ids: Any = ids, offsets: Any = offsets) -> None:
+            module.weight.grad = None
+            module(ids, offsets).sum().backward()
+
+        found[f"forward raw op, {bags} bags"] = raw
+        found[f"torch F.embedding_bag, {bags} bags"] = function
+        found[f"forward module, {bags} bags"] = lambda f=without_grad: f(ours)
+        found[f"torch module, {bags} bags"] = lambda f=without_grad: f(theirs)
+        if bags == 16384:
+            found[f"dense backward, {bags} bags"] = lambda f=with_backward: f(ours)
+            found[f"torch dense backward, {bags} bags"] = lambda f=with_backward: f(theirs)
+    ids, _, segments = bags_of(16384, 20)
+    y = torch.randn(16384, COLUMNS, device=DEVICE)
+    found["GradV2"] = lambda: rg.raw_ops.SparseSegmentMeanGradV2(y, ids, segments, ROWS)
+    return found
+
+
+def one_table() -> dict[str, tuple[Work, bool]]:
+    """Return training steps of one table, and whether they can be captured."""
+    ids, offsets, _ = bags_of(16384, 20)
+    y = torch.randn(16384, COLUMNS, device=DEVICE)
+
+    def step_of(module: Any, optimizer: Any) -> Work:
+        def step() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            module(ids, offsets).backward(y)
+            optimizer.step()
+
+        return step
+
+    found: dict[str, tuple[Work, bool]] = {}
+    for name, options, rule in (
+        ("fused, RowWiseAdagrad", {"fused": True}, "RowWiseAdagrad"),
+        ("rows, RowWiseAdagrad", {"grad": "rows"}, "RowWiseAdagrad"),
+        ("fused, SGD", {"fused": True}, "SGD"),
+        ("rows, SGD", {"grad": "rows"}, "SGD"),
+    ):
+        module = rgt.nn.EmbeddingBag(
+            ROWS, COLUMNS, mode="mean", include_last_offset=True, device=DEVICE, **options
+        )  # fmt: skip
+        optimizer = getattr(rgt.optim, rule)(module.parameters(), lr=1e-3)
+        found[f"step {name}"] = step_of(module, optimizer), True
+    for name, rule in (("SGD", torch.optim.SGD), ("Adagrad", torch.optim.Adagrad)):
+        theirs = torch.nn.EmbeddingBag(
+            ROWS, COLUMNS, mode="mean", include_last_offset=True, sparse=True, device=DEVICE
+        )  # fmt: skip
+        found[f"torch step sparse, {name}"] = step_of(theirs, rule(theirs.parameters(), lr=1e-3)), False
+    return found
+
+
+def many_tables(count: int = 26, rows: int = 200_000, bags: int = 4096, mean: int = 8) -> dict[str, tuple[Work, bool]]:
+    """Return training steps of many tables."""
+    draw = torch.Generator().manual_seed(1)
+    batches = []
+    for _ in range(count):
+        lengths = torch.randint(1, 2 * mean, (bags,), generator=draw)
+        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+        ids = torch.randint(0, rows, (int(offsets[-1]),), generator=draw)
+        batches.append((ids.to(DEVICE), offsets.to(DEVICE)))
+    begins = [0]
+    for ids, _ in batches[:-1]:
+        begins.append(begins[-1] + len(ids))
+    vector = torch.cat([ids for ids, _ in batches])
+    all_offsets = torch.cat(
+        [o[:-1] + b for (_, o), b in zip(batches, begins, strict=True)]
+        + [torch.tensor([len(vector)], device=DEVICE)]
+    )  # fmt: skip
+    y = torch.randn(bags, COLUMNS, device=DEVICE)
+
+    tables = [rgt.nn.Table(f"t{i}", rows, COLUMNS, combiner="mean") for i in range(count)]
+    ours = rgt.nn.Embeddings(tables, fused=True, include_last_offset=True, device=DEVICE)
+    optimizer = rgt.optim.SGD(ours.parameters(), lr=1e-3)
+
+    def ours_step(ids: Any, offsets: Any = None) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        outputs = list(ours(ids, offsets).values())
+        torch.autograd.backward(outputs, [y] * len(outputs))
+        optimizer.step()
+
+    theirs = torch.nn.ModuleList(
+        torch.nn.EmbeddingBag(rows, COLUMNS, mode="mean", include_last_offset=True, sparse=True, device=DEVICE)
+        for _ in range(count)
+    )  # fmt: skip
+    their_optimizer = torch.optim.SGD(theirs.parameters(), lr=1e-3)
+
+    def their_step() -> None:
+        their_optimizer.zero_grad(set_to_none=True)
+        outputs = [m(ids, offsets) for m, (ids, offsets) in zip(theirs, batches, strict=True)]
+        torch.autograd.backward(outputs, [y] * len(outputs))
+        their_optimizer.step()
+
+    by_feature = {t.name: batch for t, batch in zip(tables, batches, strict=True)}
+    return {
+        f"{count} tables fused, by feature": (lambda: ours_step(by_feature), True),
+        f"{count} tables fused, one vector": (lambda: ours_step(vector, all_offsets), True),
+        f"torch {count} tables sparse SGD": (their_step, False),
+    }
+
+
+def measured(name: str, work: Work, captures: bool) -> dict[str, Any]:
+    """Return the times of a call in microseconds."""
+    found: dict[str, Any] = {"name": name}
+    try:
+        found["eager"] = round(eager(work, 60).median * 1e3, 1)
+        found["host"] = round(on_host(work), 1)
+    except Exception as error:  # one failing row must not lose the others
+        found["error"] = repr(error)[:200]
+        return found
+    if captures:
+        try:
+            found["graph"] = round(graph(work, 40).median * 1e3, 1)
+        except Exception as error:
+            found["graph_error"] = repr(error)[:160]
+    print(json.dumps(found), flush=True)
+    return found
+
+
+def main() -> None:
+    """Measure the parts, print each row, and write all to a file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--parts", default="forwards,one_table,many_tables")
+    args = parser.parse_args()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rows = []
+        for part in args.parts.split(","):
+            try:
+                cases = getattr(sys.modules[__name__], part)()
+            except Exception as error:
+                rows.append({"name": part, "error": repr(error)[:300]})
+                print(json.dumps(rows[-1]), flush=True)
+                continue
+            for name, case in cases.items():
+                work, captures = case if isinstance(case, tuple) else (case, True)
+                rows.append(measured(name, work, captures))
+            torch.cuda.empty_cache()
+    facts = {
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows,
+        "warnings": sorted({str(w.message)[:120] for w in caught}),
+    }  # fmt: skip
+    if args.out:
+        args.out.write_text(json.dumps(facts, indent=1) + "\n")
+    print(json.dumps(facts["warnings"]))
+
+
+if __name__ == "__main__":
+    main()

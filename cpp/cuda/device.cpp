@@ -1,0 +1,104 @@
+#include "device.h"
+
+namespace rowgrad::cuda {
+namespace {
+
+constexpr int kMaxDynamicShared = 8;        // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr int kPlainShared = 48 * 1024;     // available to a block without opting in
+constexpr unsigned kEventWithoutTiming = 2; // CU_EVENT_DISABLE_TIMING
+
+}  // namespace
+
+// Makes the device's primary context, which torch and XLA use, current in this thread.
+void Device::enter() {
+  if (!is_current()) driver_.check(driver_.cuCtxSetCurrent(context_));
+}
+
+bool Device::is_current() {
+  void* current = nullptr;
+  driver_.check(driver_.cuCtxGetCurrent(&current));
+  const std::lock_guard guard(lock_);
+  if (!context_) {
+    int handle = 0;
+    driver_.check(driver_.cuDeviceGet(&handle, index_));
+    driver_.check(driver_.cuDevicePrimaryCtxRetain(&context_, handle));
+  }
+  return current == context_;
+}
+
+Function& Device::function(std::string_view kernel, std::string_view variant) {
+  std::string key;
+  key.reserve(kernel.size() + variant.size() + 1);
+  key.append(kernel).append("<").append(variant);
+  {
+    const std::lock_guard guard(lock_);
+    if (const auto found = functions_.find(key); found != functions_.end()) return found->second;
+  }
+  const Code code = loader_(kernel, variant);  // not locked: the loader may wait for Python's lock
+  enter();
+  Function loaded{nullptr, code.threads, kPlainShared};
+  void* module = nullptr;
+  driver_.check(driver_.cuModuleLoadData(&module, code.cubin.data()));
+  driver_.check(driver_.cuModuleGetFunction(&loaded.handle, module, code.entry.c_str()));
+  const std::lock_guard guard(lock_);
+  return functions_.emplace(std::move(key), loaded).first->second;
+}
+
+void Device::launch(Stream stream, Function& function, Grid grid, std::int64_t shared, const void* params,
+                    std::size_t size) {
+  if (grid.x <= 0 || grid.y <= 0) return;
+  enter();
+  if (shared > kPlainShared) {
+    const std::lock_guard guard(lock_);  // a smaller limit must not overwrite a larger one
+    if (shared > function.shared) {
+      driver_.check(driver_.cuFuncSetAttribute(function.handle, kMaxDynamicShared, static_cast<int>(shared)));
+      function.shared = static_cast<int>(shared);
+    }
+  }
+  // Tags of the parts of `extra`: 1 the arguments, 2 their size, 0 the end.
+  void* extra[] = {reinterpret_cast<void*>(1), const_cast<void*>(params), reinterpret_cast<void*>(2), &size, nullptr};
+  driver_.check(driver_.cuLaunchKernel(function.handle, static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), 1,
+                                       static_cast<unsigned>(function.threads), 1, 1, static_cast<unsigned>(shared),
+                                       stream, nullptr, extra));
+}
+
+void Device::zero(Stream stream, Address memory, std::int64_t bytes) {
+  if (bytes <= 0) return;
+  enter();
+  const auto size = static_cast<std::size_t>(bytes);
+  if (bytes % 4 == 0 && memory % 4 == 0)
+    driver_.check(driver_.cuMemsetD32Async(memory, 0, size / 4, stream));
+  else
+    driver_.check(driver_.cuMemsetD8Async(memory, 0, size, stream));
+}
+
+// Events of this thread and device: threads do not share events.
+void* Device::event(int which) {
+  thread_local std::unordered_map<const Device*, void*> events[2];
+  void*& event = events[which][this];
+  if (!event) driver_.check(driver_.cuEventCreate(&event, kEventWithoutTiming));
+  return event;
+}
+
+void Device::zero_on_side_stream(Stream stream, Address memory, std::int64_t bytes) {
+  enter();
+  void* const begun = event(0);
+  driver_.check(driver_.cuEventRecord(begun, stream));
+  driver_.check(driver_.cuStreamWaitEvent(side_, begun, 0));
+  zero(side_, memory, bytes);
+}
+
+void Device::join(Stream stream) {
+  enter();
+  void* const done = event(1);
+  driver_.check(driver_.cuEventRecord(done, side_));
+  driver_.check(driver_.cuStreamWaitEvent(stream, done, 0));
+}
+
+bool Device::is_capturing(Stream stream) const {
+  int status = 0;
+  driver_.check(driver_.cuStreamIsCapturing(stream, &status));
+  return status != 0;
+}
+
+}  // namespace rowgrad::cuda

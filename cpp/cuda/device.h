@@ -1,0 +1,87 @@
+// One CUDA device: compiled kernels, launches and memsets on a stream.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "driver.h"
+
+namespace rowgrad::cuda {
+
+struct Grid {
+  std::int64_t x = 1, y = 1;
+};
+
+constexpr std::int64_t ceil_div(std::int64_t items, std::int64_t per_block) {
+  return (items + per_block - 1) / per_block;
+}
+
+// A loaded kernel.
+struct Function {
+  void* handle = nullptr;
+  int threads = 0;  // per block
+  int shared = 0;   // bytes that a block may use
+};
+
+// What the loader returns: machine code, the name of its entry and the block size.
+struct Code {
+  std::string cubin, entry;
+  int threads;
+};
+using Loader = std::function<Code(std::string_view kernel, std::string_view variant)>;
+
+class Device {
+ public:
+  // `side`: a second stream of this device. `loader` compiles kernels, at their first use.
+  Device(const Driver& driver, int index, int processors, Stream side, Loader loader)
+      : processors(processors), driver_(driver), index_(index), side_(side), loader_(std::move(loader)) {}
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const int processors;
+
+  // Returns a kernel; `variant` is its template arguments, separated by ", ".
+  Function& function(std::string_view kernel, std::string_view variant);
+
+  // Queues a kernel; a grid without blocks is not launched.
+  template <class Params>
+  void launch(Stream stream, std::string_view variant, Grid grid, std::int64_t shared, const Params& params) {
+    static_assert(sizeof(Params) % 8 == 0);
+    launch(stream, function(Params::kernel, variant), grid, shared, &params, sizeof(Params));
+  }
+  void launch(Stream stream, Function& function, Grid grid, std::int64_t shared, const void* params, std::size_t size);
+
+  template <class Params>
+  int threads_of(std::string_view variant) {
+    return function(Params::kernel, variant).threads;
+  }
+
+  // Queues zeros.
+  void zero(Stream stream, Address memory, std::int64_t bytes);
+  // Queues zeros on the side stream after the work queued so far; `join` makes the stream wait for it.
+  void zero_on_side_stream(Stream stream, Address memory, std::int64_t bytes);
+  void join(Stream stream);
+
+  bool is_capturing(Stream stream) const;
+  // Whether this device is the calling thread's current one.
+  bool is_current();
+
+ private:
+  void enter();
+  void* event(int which);
+
+  const Driver driver_;
+  const int index_;
+  const Stream side_;
+  const Loader loader_;
+  std::mutex lock_;
+  void* context_ = nullptr;
+  std::unordered_map<std::string, Function> functions_;  // references to elements stay valid
+};
+
+}  // namespace rowgrad::cuda

@@ -1,0 +1,282 @@
+#include "row_sums.h"
+
+#include <exception>
+#include <string>
+
+namespace rowgrad::cuda {
+namespace {
+
+constexpr int kTileThreads = 512;
+constexpr std::int64_t kRowsTile = 2048, kPast = 96;  // entries that kernels read past the end
+constexpr std::int64_t kMaxIds = std::int64_t(1) << 30, kMaxRows = std::int64_t(1) << 31;
+
+int digit_bits(std::int64_t rows) {
+  return rows > 1 ? static_cast<int>(std::bit_width(static_cast<std::uint64_t>(rows - 1))) : 1;
+}
+
+}  // namespace
+
+std::int64_t padded(std::int64_t size) { return ceil_div(size + kPast, kRowsTile) * kRowsTile; }
+
+void check_limits(std::int64_t size, std::int64_t rows, std::int64_t sources) {
+  if (size >= kMaxIds || rows > kMaxRows || sources > kMaxRows)
+    throw TooLarge("a CUDA call supports at most " + std::to_string(kMaxIds - 1) + " ids of " +
+                   std::to_string(kMaxRows) + " rows");
+}
+
+// Adds a part, aligned to 256 bytes.
+std::int64_t IdSort::part(std::int64_t bytes) {
+  if (bytes == 0) return -1;
+  const std::int64_t at = bytes_;
+  bytes_ += ceil_div(bytes, 256) * 256;
+  return at;
+}
+
+IdSort::IdSort(const Device& device, std::int64_t size, std::int64_t rows, std::int64_t sources,
+               const Options& options)
+    : size_(size), rows_(rows), sources_(sources), scale_bytes_(options.scale_bytes) {
+  check_limits(size, rows, sources);
+  // As few passes as digits of at most ten bits allow.
+  const int total_bits = digit_bits(rows);
+  passes_ = static_cast<int>(ceil_div(total_bits, 10));
+  bits_ = static_cast<int>(ceil_div(total_bits, passes_));
+  items_ = 16;
+  for (const int items : {4, 8})
+    if (ceil_div(size, kTileThreads * items) <= device.processors) {
+      items_ = items;
+      break;
+    }
+  tiles_ = ceil_div(size, kTileThreads * items_);
+  doubled_ = tiles_ > 2 * device.processors;
+  row_tiles_ = ceil_div(size + kPast, kRowsTile);
+  const std::int64_t bins = std::int64_t(1) << bits_, capacity = padded(size);
+  checks_ = part(8);
+  total_ = part(8);
+  histograms_ = part(passes_ * bins * 4);
+  states_ = part(passes_ * tiles_ * bins * 4);
+  row_states_ = part(row_tiles_ * 8);
+  counts_ = part(options.counted ? sources * 4 : 0);
+  zeroed_ = part(options.zeroed);
+  zeros_ = bytes_;
+  ids_ = part(capacity * 4);
+  values_ = part(capacity * 4);
+  pairs_ = part(passes_ > 1 ? capacity * 8 : 0);
+  pairs2_ = part(passes_ > 1 ? capacity * 8 : 0);
+  heads_ = part(capacity / 8);
+  firsts_ = part(capacity / kSortedChunk * 4);
+  begins_ = part(capacity / kSortedChunk * 4);
+  scales_ = part(capacity * scale_bytes_);
+  segment_scales_ = part(sources * scale_bytes_);
+  workspace_ = part(options.workspace);
+}
+
+SortedEntries IdSort::entries(Address memory) const {
+  const auto at = [&](std::int64_t offset) { return offset < 0 ? Address(0) : memory + static_cast<Address>(offset); };
+  SortedEntries found;
+  found.size = size_;
+  found.checks = at(checks_);
+  found.total = at(total_);
+  found.counts = at(counts_);
+  found.zeroed = at(zeroed_);
+  found.workspace = at(workspace_);
+  found.ids = at(ids_);
+  found.values = at(values_);
+  found.heads = at(heads_);
+  found.firsts = at(firsts_);
+  found.begins = at(begins_);
+  found.scales = at(scales_);
+  return found;
+}
+
+SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+                          bool by_segment, const IdFaults& faults, std::int64_t reduce, const Report& report,
+                          const IdList& rows_out, Address starts_out) const {
+  constexpr std::int64_t kCheckBlocks = 2;  // per processor
+  const auto at = [&](std::int64_t offset) { return offset < 0 ? Address(0) : memory + static_cast<Address>(offset); };
+  const SortedEntries found = entries(memory);
+  const std::int64_t bins = std::int64_t(1) << bits_;
+  device.zero(stream, memory, zeros_);
+
+  ScanIds scan;
+  scan.ids = ids.data;
+  scan.ids_wide = ids.wide;
+  scan.segments = segments.data;
+  scan.segments_wide = segments.wide;
+  scan.size = size_;
+  scan.rows = rows_;
+  scan.sources = sources_;
+  scan.passes = passes_;
+  scan.bits = bits_;
+  scan.histograms = at(histograms_);
+  scan.counts = found.counts;
+  scan.order = faults.order;
+  scan.id_code = static_cast<std::int64_t>(faults.id);
+  scan.segment_code = static_cast<std::int64_t>(faults.segment);
+  scan.checks = found.checks;
+  scan.fault = report.fault;
+  scan.alarm = report.alarm;
+  device.launch(stream, "", {std::min(ceil_div(size_, 2048), device.processors * kCheckBlocks)}, passes_ * bins * 16,
+                scan);
+
+  const char* const scale_type = scale_bytes_ == 8 ? "double" : "float";
+  const std::string variant = std::to_string(items_) + ", " + scale_type + ", " + (doubled_ && items_ == 16 ? "2" : "1");
+  const std::int64_t shared = 34 * 8 + std::int64_t(kTileThreads) * items_ * 8 + bins * 8 + kTileThreads / 32 * bins * 2;
+  Address source = 0, target = at(pairs_);
+  for (int number = 0; number < passes_; ++number) {
+    SortPass pass;
+    pass.ids = ids.data;
+    pass.ids_wide = ids.wide;
+    pass.values = by_segment ? segments.data : 0;
+    pass.values_wide = segments.wide;
+    pass.pairs = source;
+    pass.sorted = number == passes_ - 1 ? 0 : target;
+    pass.sorted_ids = found.ids;
+    pass.sorted_values = found.values;
+    pass.size = size_;
+    pass.shift = number * bits_;
+    pass.bits = bits_;
+    pass.histogram = at(histograms_) + static_cast<Address>(number * bins * 4);
+    pass.states = at(states_) + static_cast<Address>(number * tiles_ * bins * 4);
+    pass.counts = found.counts;
+    pass.segment_scales = number ? 0 : at(segment_scales_);
+    pass.sources = sources_;
+    pass.reduce = reduce;
+    pass.checks = found.checks;
+    device.launch(stream, variant, {tiles_}, shared, pass);
+    source = target;
+    target = target == at(pairs_) ? at(pairs2_) : at(pairs_);
+  }
+
+  FindRows find;
+  find.ids = found.ids;
+  find.size = size_;
+  find.heads = found.heads;
+  find.firsts = found.firsts;
+  find.begins = found.begins;
+  find.states = at(row_states_);
+  find.total = found.total;
+  find.rows = rows_out.data;
+  find.rows_wide = rows_out.wide;
+  find.starts = starts_out;
+  find.segments = found.values;
+  find.segment_scales = at(segment_scales_);
+  find.scales = found.scales;
+  find.checks = found.checks;
+  device.launch(stream, scale_type, {row_tiles_}, 9 * 8, find);
+  return found;
+}
+
+int run_shift_of(Order order) {
+  switch (order) {
+    case Order::sequential:
+      return 30;
+    case Order::blocked:
+      return 6;
+  }
+  throw std::invalid_argument("order");
+}
+
+Joins::Joins(std::int64_t size, const ColumnShape& shape, DType dtype, int run_shift) {
+  slots = run_shift == run_shift_of(Order::blocked) ? 2 * (size / 64 + 1) : 0;
+  sums = ceil_div(slots * shape.columns * itemsize(accumulator_of(dtype)), 16) * 16;
+  zeroed = slots ? 16 + slots * shape.tiles * 8 : 0;
+  workspace = sums + slots * 16;
+}
+
+void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, Address grad, DType dtype, Address out,
+                const ColumnShape& shape, int mode, int run_shift, bool unique) {
+  const Joins joins(entries.size, shape, dtype, run_shift);
+  const std::string columns = std::string(type_name(dtype)) + ", " + std::to_string(shape.width);
+  const std::string variant = columns + ", " + std::to_string(mode);
+  const std::int64_t workers = device.threads_of<SumRows>(variant) / shape.lanes;
+  SumRows sum;
+  sum.grad = grad;
+  sum.out = out;
+  sum.cols = shape.columns;
+  sum.lanes = shape.lanes;
+  sum.ids = entries.ids;
+  sum.segments = entries.values;
+  sum.scales = entries.scales;
+  sum.divisors = entries.divisors;
+  sum.heads = entries.heads;
+  sum.firsts = entries.firsts;
+  sum.begins = entries.begins;
+  sum.size = entries.size;
+  sum.run_shift = run_shift;
+  sum.unique = unique;
+  sum.partials = entries.workspace;
+  sum.lefts = entries.workspace + static_cast<Address>(joins.sums);
+  sum.left_count = entries.zeroed;
+  sum.checks = entries.checks;
+  device.launch(stream, variant, {ceil_div(ceil_div(entries.size, kSortedChunk), workers), shape.tiles}, 0, sum);
+  if (!joins.slots || entries.size <= 64) return;
+  JoinRuns join;
+  join.out = out;
+  join.cols = shape.columns;
+  join.lanes = shape.lanes;
+  join.lefts = sum.lefts;
+  join.left_count = sum.left_count;
+  join.partials = sum.partials;
+  join.arrivals = entries.zeroed + 16;
+  join.checks = entries.checks;
+  device.launch(stream, columns + (mode & kRound ? ", true" : ", false"),
+                {std::min<std::int64_t>(ceil_div(joins.slots, workers), 2 * device.processors), shape.tiles}, 0, join);
+}
+
+Gradient::Gradient(const Device& device, const Matrix& grad, Address out, std::int64_t size, std::int64_t num_rows,
+                   std::int64_t reduce, Order order, bool unique)
+    : Gradient(device, grad, out, size, num_rows, reduce, order, unique,
+               ColumnShape(grad.dtype, grad.columns, {{grad.data, itemsize(grad.dtype)}, {out, itemsize(grad.dtype)}})) {}
+
+Gradient::Gradient(const Device& device, const Matrix& grad, Address out, std::int64_t size, std::int64_t num_rows,
+                   std::int64_t reduce, Order order, bool unique, const ColumnShape& shape)
+    : grad_(grad),
+      out_(out),
+      num_rows_(num_rows),
+      reduce_(reduce),
+      unique_(unique),
+      run_shift_(run_shift_of(order)),
+      shape_(shape),
+      sort_(device, size, num_rows, grad.rows, options_of(grad, size, reduce, shape, run_shift_of(order))) {}
+
+IdSort::Options Gradient::options_of(const Matrix& grad, std::int64_t size, std::int64_t reduce,
+                                     const ColumnShape& shape, int run_shift) {
+  const Joins joins(size, shape, grad.dtype, run_shift);
+  return {has_divisor(reduce), has_divisor(reduce) ? itemsize(accumulator_of(grad.dtype)) : 0, joins.zeroed,
+          joins.workspace};
+}
+
+Address Gradient::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+                      const IdList& rows, const Report& report) const {
+  const std::int64_t out_bytes = num_rows_ * grad_.columns * itemsize(grad_.dtype);
+  const bool is_large = !unique_ && out_bytes > kSideStreamBytes;
+  // Joins also if a launch fails: the output must not be released while it is being zeroed.
+  struct SideStream {
+    Device& device;
+    Stream stream;
+    bool is_used;
+    ~SideStream() noexcept(false) {
+      if (!is_used) return;
+      try {
+        device.join(stream);
+      } catch (const DriverError&) {
+        if (std::uncaught_exceptions() == 0) throw;
+      }
+    }
+  };
+  if (is_large)
+    device.zero_on_side_stream(stream, out_, out_bytes);
+  else if (!unique_)
+    device.zero(stream, out_, out_bytes);
+  const bool segments_first = !unique_ && has_divisor(reduce_);
+  const SortedEntries entries = [&] {
+    const SideStream side{device, stream, is_large};
+    return sort_.run(device, stream, memory, ids, segments, true, {segments_first ? 2 : 1}, reduce_, report,
+                     unique_ ? rows : IdList{});
+  }();
+  sum_sorted(device, stream, entries, grad_.data, grad_.dtype, out_, shape_, has_divisor(reduce_) ? kScale : 0,
+             run_shift_, unique_);
+  return entries.total;
+}
+
+}  // namespace rowgrad::cuda

@@ -1,0 +1,201 @@
+#include "row_updates.h"
+
+namespace rowgrad::cuda {
+namespace {
+
+constexpr int kThreads = 256;       // of kernels that update one row at a time
+constexpr int kRowsAtOnce = 8;      // rows of a group of lanes and iteration in step_rows
+constexpr int kResident = 4;        // blocks of step_rows per multiprocessor; each loops over rows and prefetches
+constexpr int kLanesOfSum = 8;      // a sum over columns has eight lanes
+
+std::int64_t aligned(std::int64_t bytes) { return ceil_div(bytes, 256) * 256; }
+
+int slot_itemsize(const RowUpdate& update) { return itemsize(accumulator_of(update.table.dtype)); }
+
+std::string variant_of(const RowUpdate& update, int width) {
+  return std::string(type_name(update.table.dtype)) + ", " + class_of(update.rule) + ", " + std::to_string(width);
+}
+
+// Fills the fields that all kernels that update rows have.
+template <class Params>
+void fill(Params& params, const RowUpdate& update, std::int64_t lanes) {
+  params.table = update.table.data;
+  params.slot0 = update.slots[0];
+  params.slot1 = update.slots[1];
+  params.cols = update.table.columns;
+  params.lanes = lanes;
+  params.random = update.random;
+  params.seed = update.seed;
+  params.step = update.step;
+  std::size_t i = 0;
+#define ROWGRAD_NUMBER(name) params.name = update.numbers[i++];
+  ROWGRAD_STEP_NUMBERS(ROWGRAD_NUMBER)
+#undef ROWGRAD_NUMBER
+}
+
+// The assignment of columns to lanes of step_rows, which also reads `grad` and perhaps `bags`.
+ColumnShape step_shape(const RowUpdate& update, Address grad, Address bags) {
+  const int bytes = itemsize(update.table.dtype), slot_bytes = slot_itemsize(update);
+  return ColumnShape(update.table.dtype, update.table.columns,
+                     {{update.table.data, bytes},
+                      {update.slots[0], slot_bytes},
+                      {update.slots[1], slot_bytes},
+                      {grad, bytes},
+                      {bags, bytes}});
+}
+
+// Whether the rule needs whole rows and a row is wider than a group of lanes.
+bool is_too_wide(const RowUpdate& update, const ColumnShape& shape) { return is_per_row(update.rule) && shape.tiles > 1; }
+
+// The launch of a kernel that updates one row at a time with a group of lanes.
+struct RowLanes {
+  int width;  // columns read at once: sixteen bytes if all memory is aligned, else one
+  std::int64_t lanes;
+
+  RowLanes(const RowUpdate& update, Address grad) {
+    const int widest = 16 / itemsize(update.table.dtype);
+    const bool aligned = (update.table.data | update.slots[0] | update.slots[1] | grad) % 16 == 0;
+    width = aligned && update.table.columns % widest == 0 ? widest : 1;
+    // The most lanes of which at least three quarters have work.
+    const std::int64_t units = update.table.columns / width;
+    lanes = 1;
+    for (const std::int64_t n : {32, 16, 8, 4, 2})
+      if (4 * units >= 3 * n * ceil_div(units, n)) {
+        lanes = n;
+        break;
+      }
+    if (is_per_row(update.rule)) lanes = std::max<std::int64_t>(lanes, kLanesOfSum);
+  }
+  Grid grid(const Device& device, std::int64_t rows) const {
+    return {std::min<std::int64_t>(ceil_div(rows, kThreads / lanes), device.processors * 32)};
+  }
+};
+
+}  // namespace
+
+void step_rows(Device& device, Stream stream, const RowUpdate& update, Address grad, const IdList& ids,
+               std::int64_t size, Address checks, Address count, const Singles* singles) {
+  if (update.table.columns == 0) return;  // no weights
+  const auto list = [&](auto& params) {
+    params.grad = grad;
+    params.ids = ids.data;
+    params.wide = ids.wide;
+    params.size = size;
+    params.count = count;
+    params.checks = checks;
+  };
+  const ColumnShape shape = step_shape(update, grad, singles ? singles->bags : 0);
+  if (is_too_wide(update, shape)) {
+    const RowLanes how(update, grad);
+    UpdateRows params;
+    list(params);
+    fill(params, update, how.lanes);
+    const int square = is_per_row(update.rule) ? (update.table.dtype == DType::float64 ? 8 : 4) : 0;
+    device.launch(stream, variant_of(update, how.width), how.grid(device, size), kThreads * how.width * square, params);
+    return;
+  }
+  const std::string variant = variant_of(update, shape.width);
+  const std::int64_t groups = device.threads_of<StepRows>(variant) / shape.lanes, bytes = slot_itemsize(update);
+  const std::int64_t stride = (shape.lanes + (shape.lanes < 8 ? 1 : 8 / shape.width)) * shape.width;
+  const std::int64_t shared = groups * kRowsAtOnce * (stride * bytes + bytes + 16);  // the layout in row_steps.cuh
+  StepRows params;
+  list(params);
+  fill(params, update, shape.lanes);
+  if (singles) {
+    params.starts = singles->starts;
+    params.entries = singles->entries.size;
+    params.bags = singles->bags;
+    params.segments = singles->entries.values;
+    params.scales = singles->entries.scales;
+  }
+  const std::int64_t blocks = std::min<std::int64_t>(ceil_div(size, groups * kRowsAtOnce), device.processors * kResident);
+  device.launch(stream, variant, {blocks, shape.tiles}, shared, params);
+}
+
+void fade_other_rows(Device& device, Stream stream, const RowUpdate& update, Address marks, const IdList& listed,
+                     std::int64_t size, Address checks, Address count) {
+  if (!update.fades_others()) return;
+  device.zero(stream, marks, update.mark_bytes());
+  MarkRows mark;
+  mark.marks = marks;
+  mark.ids = listed.data;
+  mark.wide = listed.wide;
+  mark.size = size;
+  mark.count = count;
+  mark.checks = checks;
+  device.launch(stream, "", {std::min<std::int64_t>(ceil_div(size, kThreads), device.processors * 8)}, 0, mark);
+  const RowLanes how(update, 0);
+  FadeRows fade;
+  fill(fade, update, how.lanes);
+  fade.marks = marks;
+  fade.rows = update.table.rows;
+  fade.checks = checks;
+  device.launch(stream, variant_of(update, how.width), how.grid(device, update.table.rows), 0, fade);
+}
+
+void UpdateFromRows::run(Device& device, Stream stream, Address memory, Address grad, const IdList& ids,
+                         std::int64_t size, const Report& report) const {
+  device.zero(stream, memory, 8);
+  CheckRowIds check;
+  check.ids = ids.data;
+  check.wide = ids.wide;
+  check.size = size;
+  check.bound = update_.table.rows;
+  check.code = static_cast<std::int64_t>(Fault::row_ids);
+  check.checks = memory;
+  check.fault = report.fault;
+  check.alarm = report.alarm;
+  device.launch(stream, "", {std::min<std::int64_t>(ceil_div(size, kThreads), device.processors * 8)}, 0, check);
+  step_rows(device, stream, update_, grad, ids, size, memory);
+  fade_other_rows(device, stream, update_, memory + 256, ids, size, memory);
+}
+
+UpdateFromEntries::UpdateFromEntries(const RowUpdate& update, const Matrix& grad, std::int64_t entries,
+                                     std::int64_t listed, int mode, Order order)
+    : update_(update), grad_(grad), listed_(std::min(listed, update.table.rows)), mode_(mode), order_(order) {
+  sum_bytes_ = entries ? aligned(listed_ * grad.columns * itemsize(grad.dtype)) : 0;
+}
+
+void UpdateFromEntries::run(Device& device, Stream stream, Address memory, const SortedEntries& entries,
+                            const IdList& rows, Address starts, Address count) const {
+  if (grad_.columns && entries.size) {
+    // Sums are stored in consecutive rows; rows with a single entry need no sum.
+    const bool is_plain = (mode_ == 0 || mode_ == kScale) && !is_too_wide(update_, step_shape(update_, memory, grad_.data));
+    const Singles singles{starts, grad_.data, entries};
+    const int bytes = itemsize(grad_.dtype);
+    const ColumnShape shape(grad_.dtype, grad_.columns, {{grad_.data, bytes}});
+    sum_sorted(device, stream, entries, grad_.data, grad_.dtype, memory, shape, is_plain ? mode_ | kSeveral : mode_,
+               run_shift_of(order_), true);
+    step_rows(device, stream, update_, memory, rows, listed_, entries.checks, count, is_plain ? &singles : nullptr);
+  }
+  fade_other_rows(device, stream, update_, memory + static_cast<Address>(sum_bytes_), rows, listed_, entries.checks,
+                  count);
+}
+
+UpdateFromBags::UpdateFromBags(const Device& device, const RowUpdate& update, const Matrix& grad, std::int64_t size,
+                               bool wide_ids, std::int64_t reduce, Order order)
+    : reduce_(reduce),
+      wide_ids_(wide_ids),
+      shape_(grad.dtype, grad.columns, {{grad.data, itemsize(grad.dtype)}}),
+      sort_(device, size, update.table.rows, grad.rows,
+            [&]() -> IdSort::Options {
+              const Joins joins(size, shape_, grad.dtype, run_shift_of(order));
+              const int scale = has_divisor(reduce) ? itemsize(accumulator_of(grad.dtype)) : 0;
+              return {has_divisor(reduce), scale, joins.zeroed, joins.workspace};
+            }()),
+      rest_(update, grad, size, size, has_divisor(reduce) ? kScale : 0, order) {
+  rows_at_ = sort_.bytes();
+  starts_at_ = rows_at_ + aligned(size * (wide_ids ? 8 : 4));
+  rest_at_ = starts_at_ + aligned(size * 8);
+  bytes_ = rest_at_ + rest_.bytes();
+}
+
+void UpdateFromBags::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+                         const Report& report) const {
+  const IdList rows{memory + static_cast<Address>(rows_at_), wide_ids_};
+  const Address starts = memory + static_cast<Address>(starts_at_);
+  const SortedEntries entries = sort_.run(device, stream, memory, ids, segments, true, {}, reduce_, report, rows, starts);
+  rest_.run(device, stream, memory + static_cast<Address>(rest_at_), entries, rows, starts, entries.total);
+}
+
+}  // namespace rowgrad::cuda

@@ -1,0 +1,92 @@
+// Optimizer steps of tables in place: by rows, of all rows, and fused with the gradient of bags.
+#pragma once
+#include <array>
+
+#include "row_sums.h"
+
+namespace rowgrad::cuda {
+
+// One step of one table.
+struct RowUpdate {
+  Rule rule;
+  Matrix table;
+  std::array<Address, kMostSlots> slots{};  // in the dtype of the arithmetic; one number per row, or as the table
+  std::array<double, 12> numbers{};         // in the order of ROWGRAD_STEP_NUMBERS
+  bool lazy = false;                        // rows without a gradient stay unchanged
+  bool random = false;                      // stochastic rounding
+  std::int64_t seed = 0, step = 0;
+
+  // Whether rows without a gradient change too.
+  bool fades_others() const { return fades(rule) && !lazy && table.rows > 0 && table.columns > 0; }
+  // The bytes of workspace of `fade_other_rows`.
+  std::int64_t mark_bytes() const { return fades_others() ? ceil_div(table.rows, 32) * 4 : 0; }
+};
+
+// Sorted entries from which rows with a single entry read their gradient; other rows read a stored sum.
+struct Singles {
+  Address starts, bags;
+  const SortedEntries& entries;
+};
+
+// Queues the steps of the rows in `ids`, or of all rows if there is no list; row k of `grad` is the gradient of the k-th.
+// `count`: the address of the number of rows, at most `size`, or 0 for `size`. `checks`: state of checks that have to
+// pass, or 0.
+void step_rows(Device& device, Stream stream, const RowUpdate& update, Address grad, const IdList& ids,
+               std::int64_t size, Address checks, Address count = 0, const Singles* singles = nullptr);
+
+// Queues the decay of moments for the rows that `listed` does not name. `marks`: `mark_bytes()` of memory.
+void fade_other_rows(Device& device, Stream stream, const RowUpdate& update, Address marks, const IdList& listed,
+                     std::int64_t size, Address checks, Address count = 0);
+
+// A step with gradient rows of distinct ids, which are validated first.
+class UpdateFromRows {
+ public:
+  explicit UpdateFromRows(const RowUpdate& update) : update_(update) {}
+  std::int64_t bytes() const { return 256 + update_.mark_bytes(); }
+  void run(Device& device, Stream stream, Address memory, Address grad, const IdList& ids, std::int64_t size,
+           const Report& report) const;
+
+ private:
+  const RowUpdate update_;
+};
+
+// The part of a step after entries were sorted by row: sums, then steps. `mode` is that of the sums.
+class UpdateFromEntries {
+ public:
+  // `listed`: the most rows that entries have. `grad`: a row per bag.
+  UpdateFromEntries(const RowUpdate& update, const Matrix& grad, std::int64_t entries, std::int64_t listed, int mode,
+                    Order order);
+  std::int64_t bytes() const { return sum_bytes_ + update_.mark_bytes(); }
+  // `rows` and `starts`: the distinct rows and their first entries; `count`: as in step_rows.
+  void run(Device& device, Stream stream, Address memory, const SortedEntries& entries, const IdList& rows,
+           Address starts, Address count) const;
+
+ private:
+  const RowUpdate update_;
+  const Matrix grad_;
+  const std::int64_t listed_;
+  const int mode_;
+  const Order order_;
+  std::int64_t sum_bytes_;
+};
+
+// A step fused with the gradient of sum, mean or sqrtn bags.
+class UpdateFromBags {
+ public:
+  UpdateFromBags(const Device& device, const RowUpdate& update, const Matrix& grad, std::int64_t size, bool wide_ids,
+                 std::int64_t reduce, Order order);
+  std::int64_t bytes() const { return bytes_; }
+  void run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+           const Report& report) const;
+
+ private:
+  const std::int64_t reduce_;
+  const bool wide_ids_;
+  const ColumnShape shape_;
+  const IdSort sort_;
+  const UpdateFromEntries rest_;
+  std::int64_t starts_at_, rest_at_, bytes_;
+  std::int64_t rows_at_;
+};
+
+}  // namespace rowgrad::cuda
