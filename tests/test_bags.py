@@ -59,18 +59,22 @@ CASES: dict[str, dict[str, Any]] = {
         "ids": ints(1, 2, 1), "offsets": ints(0, 1, 1, 3), "default_id": -1, "per_sample_weights": ONES * 2,
     },
 }  # fmt: skip
-EITHER = "expected either offsets or segment_ids for ids of one dimension"
+NEITHER = (
+    "a vector of ids needs offsets or segment_ids, got neither. Pass offsets (where each bag begins) or segment_ids"
+    " (the bag of each id), or a matrix of ids with one bag in each row."
+)
+BOTH = "offsets and segment_ids both say where bags begin. Pass one of them."
 OTHER_ROWS = "per_sample_weights: got a SparseTensor of other rows, expected the same bags as ids"
 OTHER_INDICES = "per_sample_weights: got a SparseTensor of other indices, expected the indices of ids"
 ERRORS: list[tuple[dict[str, Any], str, str]] = [
-    ({"ids": ints(1)}, "offsets", f"offsets: got neither, {EITHER}"),
+    ({"ids": ints(1)}, "offsets", NEITHER),
     (
         {"ids": ints(1), "offsets": ints(0), "segment_ids": ints(0)},
         "offsets",
-        f"offsets: got both, {EITHER}",
+        BOTH,
     ),
-    ({"ids": np.array(1)}, "ids", "ids: got 0 dimensions, expected 1 or 2"),
-    ({"ids": ints([[1]])}, "ids", "ids: got 3 dimensions, expected 1 or 2"),
+    ({"ids": np.array(1)}, "ids", "ids must have 1 or 2 dimensions, got 0"),
+    ({"ids": ints([[1]])}, "ids", "ids must have 1 or 2 dimensions, got 3"),
     ({"ids": ONES, "offsets": ints(0)}, "ids", "ids must be one of int32, int64; got float32"),
     ({"ids": ints(1), "offsets": ints([0])}, "offsets", "offsets: got 2 dimensions, expected 1"),
     ({"ids": ints(1), "offsets": np.array(0)}, "offsets", "offsets: got 0 dimensions, expected 1"),
@@ -97,12 +101,13 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"ids": ints([1]), "offsets": ints(0)},
         "offsets",
-        "offsets: got a value, expected None, because a matrix of ids defines its own bags",
+        "offsets must be None, because a matrix of ids defines its own bags. Drop offsets, or pass a vector of ids.",
     ),
     (
         {"ids": sparse((0, 1), [1, 2]), "segment_ids": ints(0)},
         "segment_ids",
-        "segment_ids: got a value, expected None, because a SparseTensor defines its own bags",
+        "segment_ids must be None, because a SparseTensor defines its own bags. Drop segment_ids, or pass a vector of"
+        " ids.",
     ),
     ({"ids": rg.SparseTensor(np.zeros((1, 0), int), [1], [])}, "dense_shape", "Dense shape cannot be empty."),
     (

@@ -23,7 +23,7 @@ GRAD = np.ones((2, 3), np.float32)
 FACTS: dict[str, Any] = {
     "position": 3, "value": 987, "bound": 654, "result": 7, "shape": "[2,1]", "shapes": "[1] and [2]", "part": "values",
     "rows": "indices", "why": " because", "attr": "T", "column": 1, "file": "a.index", "what": "rank", "begin": 2,
-    "function": "scale", "dtype": "float",
+    "function": "scale", "dtype": "float", "other": "weight",
 }  # fmt: skip
 RETIRED = re.compile(
     r"\b(told|anew|refused?|refuses|lies?|judged?|asked|asks|words|(?<!there )is no|are none|of none|had|gives?"
@@ -59,14 +59,18 @@ def test_text_and_note() -> None:
     ("call", "text"),
     [
         (lambda: rg.raw_ops.SparseSegmentMean(GRAD, [0, 1], [0, -1]),
-         "SparseSegmentMean: segment ids must be >= 0, got segment_ids[1] = -1"),
+         "SparseSegmentMean: segment ids must be >= 0, got segment_ids[1] = -1. A segment id is the number of a row of"
+         " the result."),
         (lambda: rg.raw_ops.SparseSegmentMean(GRAD, [0, 1, 1], [0, 2, 1]),
-         "SparseSegmentMean: segment ids are not increasing, got segment_ids[2] = 1 after 2"),
+         "SparseSegmentMean: segment ids are not increasing, got segment_ids[2] = 1 after 2. Sort ids and segment ids"
+         " together by segment, with np.argsort(segment_ids, kind='stable')."),
         (lambda: rg.raw_ops.SparseSegmentMeanWithNumSegments(GRAD, [0, 1], [0, 7], 5),
          "SparseSegmentMeanWithNumSegments: segment ids must be < num_segments, got segment_ids[1] = 7,"
-         " num_segments = 5"),
+         " num_segments = 5. num_segments is the number of rows of the result: pass more than the largest segment"
+         " id."),
         (lambda: rg.raw_ops.SparseSegmentMean(GRAD, [[0]], [0]),
-         "SparseSegmentMean: indices should be a vector. Got shape [1,1]."),
+         "SparseSegmentMean: indices should be a vector. Got shape [1,1]. For a matrix of ids, one bag in each row,"
+         " pass ids.reshape(-1) and segment_ids=np.repeat(np.arange(rows), columns)."),
         (lambda: rg.raw_ops.SparseSegmentMean(np.float32(1), [0], [0]),
          "SparseSegmentMean: Shape must be at least rank 1 (data)"),
         (lambda: rg.raw_ops.SparseSegmentMeanGrad(GRAD, [0, 1], [0, 1], -1),
@@ -121,7 +125,8 @@ def test_context_is_part_of_the_text() -> None:
     error = make_error("segment_negative", position=0, value=-1, bound=0).in_call(
         "SegmentSum", None, "", context="later"
     )
-    assert str(error) == "SegmentSum: segment ids must be >= 0, got segment_ids[0] = -1 (later)"
+    text = "SegmentSum: segment ids must be >= 0, got segment_ids[0] = -1 (later). A segment id is the number of a row"
+    assert str(error) == f"{text} of the result."
 
 
 def every_error() -> list[OpError]:
@@ -154,7 +159,8 @@ def test_errors_from_other_processes_keep_everything() -> None:
     ):
         pool.submit(fail).result()
     error = caught.value
-    assert str(error) == "SparseSegmentMean: segment ids must be >= 0, got segment_ids[1] = -1"
+    text = "SparseSegmentMean: segment ids must be >= 0, got segment_ids[1] = -1"
+    assert str(error) == f"{text}. A segment id is the number of a row of the result."
     assert (error.position, error.value, error.call) == (
         1,
         -1,
@@ -189,10 +195,11 @@ def fields_of(key: str) -> set[str]:
 
 @pytest.mark.parametrize("key", MESSAGES)
 def test_every_message_states_its_facts(key: str) -> None:
-    """The text contains every fact, without a list of attributes and without placeholders."""
+    """The text begins with the message, contains every fact, has no list of attributes, and ends with the advice."""
     error = make_error(key, **FACTS, **({"argument": "ids"} if "argument" in fields_of(key) else {}))
     text = str(error)
-    assert text.startswith(error.message)
+    assert text.startswith(error.message.removesuffix("."))
+    assert text.endswith(MESSAGES[key].advice)
     assert not re.search(r"[{}]|\[(argument|position|value|bound) ", text)
     states = MESSAGES[key].states
     for fact in ("value", "bound"):
@@ -212,7 +219,7 @@ def test_a_message_that_states_all_its_facts_is_the_text(key: str) -> None:
         or re.search(rf"\b{error.argument}\b", error.message)
         or "argument" in MESSAGES[key].states
     ):
-        assert str(error) == error.message
+        assert error.explanation == error.message
 
 
 @pytest.mark.parametrize("key", OWN_MESSAGES)
@@ -225,6 +232,14 @@ def test_own_messages_are_one_or_two_plain_sentences(key: str) -> None:
     assert "  " not in text
     assert not RETIRED.search(text)
     assert not sentences[0][0].isupper() or sentences[0].startswith("OOM")
+
+
+@pytest.mark.parametrize("key", [key for key, message in MESSAGES.items() if message.advice])
+def test_advice_is_one_plain_sentence(key: str) -> None:
+    advice = MESSAGES[key].advice
+    assert re.fullmatch(r"[^ ].*[^.]\.", advice)
+    assert not re.search(r"[^.]\. [A-Z]|  |[{}]", advice)
+    assert not RETIRED.search(advice)
 
 
 def test_message_tables_are_disjoint() -> None:
@@ -253,7 +268,7 @@ def test_arguments_of_different_types_raise() -> None:
     [
         ((GRAD,), {}, "SparseSegmentMeanGrad needs indices, segment_ids, output_dim0"),
         ((GRAD, [0], [0], 1), {"indices": [0]}, "got argument 'indices' twice"),
-        ((GRAD, [0], [0], 1), {"axis": 0}, "has no argument 'axis'; it takes grad, indices, segment_ids, output_dim0"),
+        ((GRAD, [0], [0], 1), {"axis": 0}, "has no argument 'axis'. It takes grad, indices, segment_ids, output_dim0"),
         ((GRAD, [0], [0], 1, "blocked", 2), {}, "takes 5 arguments, got 6"),
     ],
 )
@@ -274,7 +289,10 @@ def test_arrays_of_other_frameworks_raise(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(
         "rowgrad._runtime.dispatch.entry_points", lambda group: ()
     )  # an installation that predates this function
-    with pytest.raises(rg.errors.UnimplementedError, match="jax arrays are not supported here: pip install"):
+    with pytest.raises(
+        rg.errors.UnimplementedError,
+        match="which has no runner named 'jax'",
+    ):
         rg.raw_ops.SparseSegmentSum(Tensor(), [0], [0])
 
 

@@ -86,7 +86,12 @@ def licences(packages: dict[str, dict[str, Any]]) -> str:
     )
 
 
+# Packages without a licence file, and a package of the same author and licence that has one.
+LICENCE_OF = {"react-remove-scroll-bar": "react-remove-scroll"}
+
+
 def licence_file(folder: Path) -> Path:
+    folder = folder.with_name(LICENCE_OF.get(folder.name, folder.name))
     found = sorted(p for p in folder.iterdir() if re.match(r"licen[cs]e", p.name, re.IGNORECASE))
     if not found:
         raise SystemExit(f"{folder} has no licence file: add its text by hand")

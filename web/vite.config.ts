@@ -1,5 +1,7 @@
+import { fileURLToPath } from "node:url";
 import react from "@vitejs/plugin-react";
-import { defineConfig } from "vite";
+import { defineConfig } from "vitest/config";
+import { scopeToStudio } from "./scope";
 import { featureConstants } from "./switches";
 
 // One script and one style sheet under fixed names: the server serves exactly these files, and a build of the same
@@ -8,10 +10,16 @@ export default defineConfig(({ mode }) => ({
   base: "./",
   plugins: [react()],
   define: featureConstants(mode),
+  // Radix's dialogs and menus can lock the page's scroll bars with this package. Ours never do: the studio does not
+  // scroll, and the package inserts style elements, which the content security policy forbids.
+  resolve: { alias: { "react-remove-scroll": fileURLToPath(new URL("src/ui/noScrollLock.ts", import.meta.url)) } },
+  test: { css: { include: [/theme/] } }, // a test reads the design tokens
+  css: { postcss: { plugins: [scopeToStudio()] } },
   build: {
     outDir: mode === "switches" ? "../build/web-switches" : "../src/rowgrad/studio/static",
     emptyOutDir: true,
     target: "es2022",
+    cssTarget: ["chrome123", "firefox128", "safari17.5"], // the first with light-dark() and nested rules
     modulePreload: false,
     cssCodeSplit: false,
     chunkSizeWarningLimit: 2000,

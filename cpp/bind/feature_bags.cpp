@@ -263,7 +263,14 @@ class Lookup {
     return counts;
   }
 
-  // Writes the gradient of a table: its distinct rows and their ids, or without ids all rows, to a tensor of zeros.
+  // Whether the dense gradient of a table needs no tensor of zeros.
+  bool writes_whole(std::int64_t table) const {
+    check_tables({table});
+    return batch_.writes_whole(table);
+  }
+
+  // Writes the gradient of a table: its distinct rows, and their ids to a matrix with one row; or without ids all rows,
+  // to a tensor of zeros unless `writes_whole`.
   // Returns False if memory is not available.
   bool gradient(std::int64_t table, const GradientRows& gradients, int order, int rounding, nb::handle out, nb::handle ids) {
     check_tables({table});
@@ -271,7 +278,7 @@ class Lookup {
     const auto rounds = checked<Rounding>(rounding, 2, "rounding");
     const FeatureTable& facts = layout_->tables[static_cast<std::size_t>(table)];
     const auto rows = read_contiguous(out.ptr(), 2);
-    const auto list = ids.is_none() ? std::optional(IdList{nullptr, facts.rows, true}) : read_ids(ids.ptr());
+    const auto list = ids.is_none() ? std::optional(IdList{nullptr, facts.rows, true}) : read_ids(ids.ptr(), 2);
     if (!rows || rows->dtype != layout_->dtype || rows->shape[1] != facts.cols || !list || !list->wide ||
         list->size != rows->shape[0])
       throw std::invalid_argument("out and ids must fit the table");
@@ -575,6 +582,7 @@ void bind_feature_bags(nb::module_& m) {
       .def("forward", &Lookup::forward, nb::arg("out"))
       .def("gradients", &Lookup::gradients, nb::arg("ys"))
       .def("sort", &Lookup::sort, nb::arg("tables"))
+      .def("writes_whole", &Lookup::writes_whole, nb::arg("table"))
       .def("gradient", &Lookup::gradient, nb::arg("table"), nb::arg("gradients"), nb::arg("order"), nb::arg("rounding"),
            nb::arg("out"), nb::arg("ids").none());
   nb::class_<TableSet>(m, "TableSet")

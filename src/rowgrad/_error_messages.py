@@ -39,6 +39,7 @@ class Message(NamedTuple):
         states: facts that the text states without a placeholder.
         detail: a template over `place`, `value` and `bound` for what `str(error)` adds where the text leaves out facts;
             by default "got place = value, limit bound", as far as the text leaves them out.
+        advice: a sentence that says what to do, which `str(error)` adds; for TensorFlow's texts, which must not change.
     """
 
     text: str
@@ -46,6 +47,7 @@ class Message(NamedTuple):
     kind: Kind = "InvalidArgumentError"
     states: tuple[str, ...] = ()
     detail: str = ""
+    advice: str = ""
 
     def stated(self, message: str, facts: Mapping[str, str]) -> set[str]:
         """Return the facts that the message, which is `text` with its facts filled in, states."""
@@ -60,14 +62,26 @@ _ROWS = ("value_rowids", "indices")
 TENSORFLOW_MESSAGES: dict[str, Message] = {
     # segment ids and ids, which kernels check
     "last_segment_too_big": Message("Last segment id must be < kintmax, got {value} limit {bound}", ("segment_ids",)),
-    "segment_negative": Message("segment ids must be >= 0", ("segment_ids",)),
-    "num_segments_too_small": Message(
-        "segment ids must be < num_segments", ("segment_ids",), detail="got {place} = {value}, num_segments = {bound}"
+    "segment_negative": Message(
+        "segment ids must be >= 0", ("segment_ids",), advice="A segment id is the number of a row of the result."
     ),
-    "num_segments_negative": Message("segment ids must be >= 0", ("num_segments",)),
+    "num_segments_too_small": Message(
+        "segment ids must be < num_segments",
+        ("segment_ids",),
+        detail="got {place} = {value}, num_segments = {bound}",
+        advice="num_segments is the number of rows of the result: pass more than the largest segment id.",
+    ),
+    "num_segments_negative": Message(
+        "segment ids must be >= 0",
+        ("num_segments",),
+        advice="num_segments is the number of rows of the result: pass 0 or more.",
+    ),
     "last_segment_overflows": Message("Expected a non-negative size, got {bound}", ("segment_ids",)),
     "segments_not_increasing": Message(
-        "segment ids are not increasing", ("segment_ids",), detail="got {place} = {value} after {bound}"
+        "segment ids are not increasing",
+        ("segment_ids",),
+        detail="got {place} = {value} after {bound}",
+        advice="Sort ids and segment ids together by segment, with np.argsort(segment_ids, kind='stable').",
     ),
     "segment_not_in_output": Message(
         "Segment id {value} out of range [0, {bound}), possibly because 'segment_ids' input is not sorted.",
@@ -110,6 +124,15 @@ TENSORFLOW_MESSAGES: dict[str, Message] = {
     ),
     # SparseSegment ops
     "should_be_vector": Message("{argument} should be a vector."),
+    "ids_should_be_vector": Message(
+        "{argument} should be a vector.",
+        advice="For a matrix of ids, one bag in each row, pass ids.reshape(-1) and"
+        " segment_ids=np.repeat(np.arange(rows), columns).",
+    ),
+    "gathered_should_be_vector": Message(
+        "{argument} should be a vector.",
+        advice="For a matrix of ids, pass ids.reshape(-1) and reshape the result to (*ids.shape, …).",
+    ),
     "should_be_scalar": Message("{argument} should be a scalar."),
     "should_be_scalar_not": Message("{argument} should be a scalar, not shape {shape}"),
     "segments_match_indices": Message("segment_ids and indices should have same size.", ("segment_ids",)),
@@ -206,6 +229,20 @@ TENSORFLOW_MESSAGES: dict[str, Message] = {
     "one_hot_axis": Message("Expected axis to be -1 or between [0, {bound}).  But received: {value}", ("axis",)),
     "division_by_zero": Message("Integer division by zero: {argument}[{position}] = 0", states=("value",)),
     "negative_power": Message("Integers to negative integer powers are not allowed: {argument}[{position}] = {value}"),
+    "scalar_to_matrix": Message("{argument} should be a scalar, vector, or matrix, got shape {shape}"),
+    "sparse_dims": Message("{argument} has incorrect number of elements: {value} should be: {bound}"),
+    "sparse_values_shape": Message("{argument} has incorrect shape {value}, should be [] or [{bound}]"),
+    "rank_1_shape": Message("{argument} must be rank 1, got shape {shape}"),
+    "index_out_of_bounds": Message(
+        "indices[{position}] = [{value}] is out of bounds: need 0 <= index < [{bound}]", ("sparse_indices",)
+    ),
+    "index_disordered": Message(
+        "indices[{position}] = [{value}] is out of order. Many sparse ops require sorted indices.\n    Use "
+        "`tf.sparse.reorder` to create a correctly ordered copy.",
+        ("sparse_indices",),
+    ),
+    "index_repeated": Message("indices[{position}] = [{value}] is repeated", ("sparse_indices",)),
+    "windows_negative": Message("Computed output size would be negative: {value} [{bound}]", ("padding",)),
 }
 
 # Messages for what TensorFlow does not check or does not have. The first sentence says what is wrong, with the value
@@ -238,6 +275,27 @@ OWN_MESSAGES: dict[str, Message] = {
     ),
     "offsets_end": Message(
         "offsets must end with the number of ids, {bound}, got {value}", ("offsets",), states=("position",)
+    ),
+    "offsets_missing": Message(
+        "a vector of ids needs offsets or segment_ids, got neither. Pass offsets (where each bag begins) or segment_ids"
+        " (the bag of each id), or a matrix of ids with one bag in each row.",
+        ("offsets",),
+    ),
+    "offsets_and_segments": Message(
+        "offsets and segment_ids both say where bags begin. Pass one of them.", ("offsets",)
+    ),
+    "bags_twice": Message(
+        "{argument} must be None, because {value} defines its own bags. Drop {argument}, or pass a vector of ids."
+    ),
+    "weights_scalar": Message(
+        "per_sample_weights must have shape {bound}, one weight for each id, got a scalar. For one weight for all ids,"
+        " multiply the result by it.",
+        ("per_sample_weights",),
+    ),
+    "ids_rank": Message(
+        "ids must have 1 or 2 dimensions, got {value}",
+        ("ids",),
+        advice="For bags along the last of more dimensions, pass ids.reshape(-1, ids.shape[-1]).",
     ),
     "offsets_of_open_features": Message(
         "the length of offsets must be a multiple of the {bound} features, got {value}", ("offsets",)
@@ -341,6 +399,7 @@ OWN_MESSAGES: dict[str, Message] = {
         "{argument} = {value} is a dimension of size 0 in shape {bound}, which has no largest element"
     ),
     "index_outside": Message("{argument} = {value} is not in [-{bound}, {bound})"),
+    "channels_match": Message("{argument} must have {bound} input channels, as the images have; got {value}"),
     "inner_sizes": Message("{argument} must have an inner dimension of {bound}, as a has; got {value}"),
     "two_unknown": Message("{argument} may contain -1 only once, got {value}"),
     "not_one": Message("{argument} can drop only dimensions of size 1, but dimension {position} has size {value}"),
@@ -440,6 +499,22 @@ OWN_MESSAGES: dict[str, Message] = {
     "out_count": Message("out must contain {bound} arrays, got {value}"),
     # checkpoint files: `file` is a path, followed by the part of the file
     "checkpoint_not_there": Message("{file}: no such file", (), "CheckpointNotFoundError"),
+    "checkpoint_format": Message(
+        "{file}: this is {value}, not a checkpoint. Save one with tf.train.Checkpoint(model=model).write(path), or read"
+        " the arrays with the library of that format (.keras, .h5: h5py).",
+        (),
+        "CheckpointError",
+    ),
+    "checkpoint_data_file": Message(
+        "{file}: this file holds the bytes of a checkpoint. Pass {value}, the name without the ending.",
+        (),
+        "CheckpointError",
+    ),
+    "checkpoint_several": Message(
+        "{file}: the folder has {value} checkpoints and no file that names the latest. Pass one of {bound}.",
+        (),
+        "CheckpointError",
+    ),
     "checkpoint_state": Message('{file}: there is no line model_checkpoint_path: "…"', (), "CheckpointError"),
     "checkpoint_malformed": Message("{file}: malformed at byte {position}: {why}", (), "CheckpointError"),
     "checkpoint_value": Message("{file}: {what} is {value}, but must be {bound}", (), "CheckpointError"),
@@ -566,7 +641,7 @@ OWN_MESSAGES: dict[str, Message] = {
         "the state of {argument} belongs to other rows than the parameter: {value} instead of {bound}. Use"
         " rowgrad.torch.sharded.checkpoint, which moves the state along with its rows."
     ),
-    "mixed_devices": Message("{argument} is on {value}, but an argument before it is on {bound}"),
+    "mixed_devices": Message("{argument} is on {value}, but {other} is on {bound}. Move one of them with .to(device)."),
     "no_kernel_for_device": Message(
         "{argument} is on {value}, but this op has kernels for {bound} only", (), "UnimplementedError"
     ),
@@ -614,8 +689,8 @@ OWN_MESSAGES: dict[str, Message] = {
     ),
     "layout_differs": Message("{argument}: got {value}, but the table was sharded with {bound}"),
     "table_tapped": Message(
-        "inside value_and_rows a table can be read only by table.bags, outside of jit, vmap, grad, scan, cond and"
-        " checkpoint, because other reads would lose their gradient. Pass what was looked up, or use"
+        "inside value_and_rows a table can be read only by table[ids] and table.bags, outside of jit, vmap, grad, scan,"
+        " cond and checkpoint, because other reads would lose their gradient. Pass what was looked up, or use"
         " jax.value_and_grad for dense gradients."
     ),
     "table_sharded": Message(
@@ -668,9 +743,9 @@ OWN_MESSAGES: dict[str, Message] = {
         "RowArithmeticError",
     ),
     "row_ids_arithmetic": Message(
-        "{what} is not defined for the row ids of a gradient, because array functions would change them together with"
-        " its values. Use rowgrad.jax.rows.{function} on the whole gradient, apply optax transformations with"
-        " rowgrad.jax.rows.on_rows, or make the gradient dense with rowgrad.jax.rows.to_dense.",
+        "{what} is not defined for the row ids of a gradient, which array functions would change. Wrap optax"
+        " transformations, as in rowgrad.jax.rows.on_rows(optax.clip_by_global_norm(1.0)), use"
+        " rowgrad.jax.rows.{function} on the whole gradient, or make it dense with rowgrad.jax.rows.to_dense.",
         (),
         "RowArithmeticError",
     ),
@@ -712,8 +787,16 @@ OWN_MESSAGES: dict[str, Message] = {
     ),
     "needs_params": Message("{value} decays weights, so update needs params", ("params",)),
     # runners
-    "no_runner": Message("{value} are not supported here: {bound}", (), "UnimplementedError"),
-    "mixed_runners": Message("the arguments of one call must belong to one array library; got {value} and {bound}"),
+    "no_runner": Message(
+        "{value} are not supported by this installation, which has {bound}. Install rowgrad again, or pass NumPy"
+        " arrays.",
+        (),
+        "UnimplementedError",
+    ),
+    "mixed_runners": Message(
+        "{argument} is an array of {value}, but {other} is one of {bound}. Convert one of them with"
+        " torch.from_dlpack(array) or jax.numpy.from_dlpack(tensor)."
+    ),
 }
 
 MESSAGES: dict[str, Message] = TENSORFLOW_MESSAGES | OWN_MESSAGES

@@ -16,6 +16,7 @@ import numpy as np
 
 from ._catalog.rows import IndexedRows
 from ._catalog.spec import Call, Op, regroup, spread
+from ._hints import did_you_mean
 from ._runtime.arrays import admit, as_array, is_inexact
 from ._runtime.dispatch import describe_value, invoke
 from .errors import OpError, make_error, shape_text
@@ -39,7 +40,6 @@ class Traced:
     """An array that a `vjp` differentiates with respect to, or one computed from such an array."""
 
     __rowgrad_runner__ = __name__
-    __array_ufunc__ = None  # NumPy arithmetic on it would not be recorded
     __slots__ = ("tape", "value")
 
     def __init__(self, tape: Tape, value: Any) -> None:
@@ -74,16 +74,50 @@ class Traced:
         return len(self.shape)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(
-            "a value being differentiated supports rowgrad's ops only; NumPy functions would lose its gradient"
-        )
+        raise _not_recorded("a conversion to an array", None)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        raise _not_recorded(f"np.{ufunc.__name__}", _op_like(ufunc.__name__))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if function in (np.shape, np.ndim):
+            return len(self.shape) if function is np.ndim else self.shape
+        module = function.__module__.replace("numpy", "np", 1)
+        raise _not_recorded(f"{module}.{function.__name__}", _op_like(function.__name__))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        op = _op_like(name)
+        use = f" Instead of .{name} use rowgrad.dense_ops.{op}." if op else ""
+        raise AttributeError(f"a value inside vjp has shape, dtype and ndim, but no {name}.{use}")
+
+
+# Operations that NumPy names differently than the op.
+_OP_OF = {
+    "subtract": "Sub", "multiply": "Mul", "divide": "RealDiv", "true_divide": "RealDiv", "power": "Pow",
+    "negative": "Neg", "absolute": "Abs", "fabs": "Abs", "dot": "MatMul", "remainder": "FloorMod", "mod": "FloorMod",
+    "floor_divide": "FloorDiv", "amax": "Max", "amin": "Min", "concatenate": "Concat", "stack": "Pack",
+    "where": "Select", "take": "Gather", "T": "Transpose", "astype": "Cast",
+}  # fmt: skip
+
+
+def _op_like(name: str) -> str | None:
+    """Return the op that does what a function of NumPy does, if there is one."""
+    if (other := _OP_OF.get(name)) is not None:
+        return other
+    plain = name.replace("_", "").casefold()
+    return next((n for n in OPS if n.casefold() == plain), None)
+
+
+def _not_recorded(what: str, op: str | None) -> TypeError:
+    use = f"Instead of {what} use rowgrad.dense_ops.{op}" if op else f"{what} would lose its gradient"
+    return TypeError(f"a value inside vjp supports rowgrad's ops only. {use}.")
 
 
 def _rejecting(sign: str, op: str) -> Callable[..., Any]:
     def reject(*_: Any) -> Any:
-        raise TypeError(
-            f"a value being differentiated supports rowgrad's ops only; instead of {sign} use rowgrad.dense_ops.{op}"
-        )
+        raise _not_recorded(sign, op)
 
     return reject
 
@@ -167,7 +201,7 @@ def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: A
     [[0.5], [0.0], [0.5]]
     """
     if isinstance(f, str) and f not in OPS:
-        raise ValueError(f"vjp: no op named {f!r}; `rowgrad ops` lists them all")
+        raise ValueError(f"vjp: no op named {f!r}. {did_you_mean(f, OPS, '`rowgrad ops` lists them all.')}")
     function = OPS[f] if isinstance(f, str) else f
     tape = Tape()
     named = isinstance(inputs, Mapping)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ._catalog.spec import CATALOG, snake
+from ._hints import no_attribute
 from .raw_ops import OPS
 
 __all__ = []
@@ -11,3 +14,7 @@ for _op in CATALOG.values():
         for _name in (_op.name, *_op.aliases):
             globals()[_name] = globals()[snake(_name)] = OPS[_op.name]
             __all__ += [_name, snake(_name)]
+
+
+def __getattr__(name: str) -> Any:
+    raise no_attribute(__name__, name, __all__, "`rowgrad ops` lists all ops.")

@@ -2,8 +2,8 @@
 
 Code that finds a problem raises `make_error("key", …)` with the facts; `_error_messages.py` holds the text for each
 key. `error.message` is that text, in TensorFlow's own wording where TensorFlow raises the same error. `str(error)` puts
-the op in front, and states any fact that the text leaves out. The arguments of the call are an exception note, which
-tracebacks print.
+the op in front, states any fact that the text leaves out, and ends with `error.advice`, if there is any. The arguments
+of the call are an exception note, which tracebacks print.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class OpError(Exception):
 
     Attributes:
         message: the text by itself.
+        advice: what to do about it, in one sentence, or "".
         argument, position, value, bound: the argument that is wrong, the index into it, the value found there and the
             limit it violates; None where not applicable.
         op, name, call: the op that raised the error, the `name=` of that call, and a summary of its arguments.
@@ -34,9 +35,11 @@ class OpError(Exception):
         position: int | None = None,
         value: object = None,
         bound: object = None,
+        advice: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
+        self.advice = advice
         self.argument = argument
         self.position = position
         self.value = value
@@ -112,6 +115,8 @@ class OpError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.explanation} ({self._context})" if self._context else self.explanation
+        if self.advice:
+            text = f"{text.removesuffix('.')}. {self.advice}"
         if self.op is None:
             return text
         named = f" (name: {self.name})" if self.name else ""
@@ -228,7 +233,8 @@ def make_error(key: str, has: tuple[str, ...] = (), **facts: Any) -> OpError:
     Args:
         key: the key of the message.
         has: the names of the op's arguments, to choose one of `Message.arguments`.
-        **facts: what the message is about. `argument`, `position`, `value` and `bound` become attributes of the error.
+        **facts: what the message is about. `argument`, `position`, `value`, `bound` and `advice` (by default that of
+            the table) become attributes of the error.
     """
     found = MESSAGES[key]
     argument = facts.get("argument")
@@ -243,4 +249,5 @@ def make_error(key: str, has: tuple[str, ...] = (), **facts: Any) -> OpError:
         bound=facts.get("bound"),
     )
     error.key, error._source, error._shape = key, found, facts.get("shape")
+    error.advice = facts.get("advice") or found.advice
     return error

@@ -14,6 +14,7 @@ from typing import Any
 
 from . import _catalog as _declarations  # noqa: F401  importing it fills the catalogue
 from ._catalog.spec import CATALOG, Op, find_op, snake
+from ._hints import no_attribute
 from ._runtime.dispatch import invoke
 
 
@@ -72,3 +73,7 @@ for _op in CATALOG.values():
         for _name in (_op.name, *_op.aliases):
             globals()[_name] = globals()[snake(_name)] = OPS[_op.name]
             __all__ += [_name, snake(_name)]
+
+
+def __getattr__(name: str) -> Any:
+    raise no_attribute(__name__, name, __all__, "`rowgrad ops` lists all ops.")

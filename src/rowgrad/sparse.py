@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._catalog.spec import QUANTIZED, Aval
+from ._hints import missing_extra
 from ._runtime.arrays import as_array, aval_of, canonical, fit, is_inexact, is_masked, plain_array
 from ._runtime.dispatch import concrete, describe_value, is_traced
 from ._runtime.results import check_size, too_large
@@ -171,8 +172,10 @@ class SparseTensor:
 
     def to_scipy(self) -> Any:
         """Return a `scipy.sparse.coo_array`."""
-        from scipy.sparse import coo_array  # an optional dependency
-
+        try:
+            from scipy.sparse import coo_array
+        except ImportError as error:
+            raise missing_extra("SparseTensor.to_scipy", "SciPy", "scipy") from error
         self._check_bounds()
         if not self.shape:
             raise make_error("rank_at_least", argument="dense_shape", value="[]", bound=1)

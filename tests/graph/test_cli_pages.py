@@ -178,10 +178,36 @@ def test_fetch_of_lists_sparse_tensors_and_operations(capsys: Captured) -> None:
 
 def test_run_a_page_without_a_session(capsys: Captured) -> None:
     save(Page("still", [Block("a", "Const", {"val": np.array(["x", b"\xff"], object)})]), "still.json")
-    message = "no ClientSession block to run; name values to compute with --fetch"
-    assert message in run_failing(["run", "still.json"], 1, capsys)
-    assert main(["run", "still.json", "--fetch", "a"]) == 0
-    assert capsys.readouterr().out == "a.output  string[2]\n  ['x' b'\\xff']\n"
+    for options in ([], ["--fetch", "a"]):
+        assert main(["run", "still.json", *options]) == 0
+        assert capsys.readouterr().out == "a.output  string[2]\n  ['x' b'\\xff']\n"
+    save(Page("empty"), "empty.json")
+    assert "no block of it has a value to compute" in run_failing(["run", "empty.json"], 1, capsys)
+
+
+def test_without_a_session_everything_that_nothing_consumes_runs_with_its_feeds(capsys: Captured) -> None:
+    blocks = [
+        Block("x", "Placeholder", attrs={"dtype": "float32", "shape": [2]}),
+        Block("feed", "FeedType", {"initializer": [1.0, 2.0]}, {"input": [End("x", "output")]}),
+        Block("double", "Add", wires={"x": [End("x", "output")], "y": [End("x", "output")]}),
+        Block("twice", "Add", wires={"x": [End("double", "z")], "y": [End("double", "z")]}),
+        Block("one", "Const", {"val": 1}),
+    ]
+    save(Page("feeds", blocks), "feeds.json")
+    assert values(run_json(["run", "feeds.json"], capsys)) == {"twice.z": [4.0, 8.0], "one.output": 1}
+    assert values(run_json(["run", "feeds.json", "--feed", "x={3,4}"], capsys))["twice.z"] == [12.0, 16.0]
+
+
+def test_a_page_without_a_session_changes_variables_only_on_request(capsys: Captured) -> None:
+    blocks = [
+        Block("v", "Variable", {"initvalues": [1.0]}),
+        Block("more", "AssignAdd", {"value": [2.0]}, {"ref": [End("v", "ref")]}),
+    ]
+    save(Page("adds", blocks), "adds.json")
+    error = run_failing(["run", "adds.json"], 1, capsys)
+    assert "running all its blocks changes v; allow that with --change-variables" in error
+    document = run_json(["run", "adds.json", "--change-variables", "--steps", "2"], capsys)
+    assert values(document) == {"more.output_ref": [5.0]}
 
 
 def test_large_results_are_abbreviated(capsys: Captured) -> None:
@@ -373,7 +399,7 @@ def test_every_page_of_a_project_runs_separately(capsys: Captured) -> None:
         "two/keep.output_ref  float32[2]",
     ]
     assert shown.out.count("[3. 6.]") == 2
-    assert shown.err == "rowgrad run: page none: no ClientSession block to run\n"
+    assert shown.err == "rowgrad run: page none: no block to run\n"
     with np.load("out.npz") as found:
         assert found["two/keep.output_ref"].tolist() == [3.0, 6.0]
     document = run_json(["run", "project.json", "--feed", "x={1,2}"], capsys)

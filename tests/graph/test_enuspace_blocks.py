@@ -148,26 +148,25 @@ def test_omitted_parts_are_reported(tmp_path: Path) -> None:
     extra = '<use id="T" type="trend"/><use id="T2" type="trend"/><script>x</script><g><rect/><pg-trend-x/></g>'
     imported = read(tmp_path, svg(blocks, wires, inside=extra))
     page = imported.page
-    assert [b.id for b in page] == ["A", "__b", "S", "C", "V"]
+    assert [b.id for b in page] == ["A", "__b", "U", "S", "C", "V"]
     assert page["C"].wires == {"x": [End("__b", "output")], "y": [End("A", "output")]}
-    assert page["S"].wires == {"fetch_outputs": [End("C", "z")]}
+    assert page["U"].wires == {"x": [End("A", "output")]}
+    assert page["S"].wires == {"fetch_outputs": [End("U", "output"), End("C", "z")]}
     assert remarks(imported) == [
         "note: __b: the id '\\xc4 b' has characters that names do not allow",
         "warning: the wire from gone.output to C.y: there is no block gone; left out",
-        "warning: U: no block named Nonsense; left out, and the 2 wires to/from it",
+        "warning: U: rowgrad has no block Nonsense; it is kept with its wires, but does not run",
         "warning: C: the wire from A.output to C.w: there is no pin C.w; left out",
         "warning: C: the wire from A.output[1] to C.y: there is no pin A.output[1]; left out",
         "warning: C: the wire from V.ref to C.x: x takes one wire and already has one from __b.output; left out",
         "warning: C: the wire from A.result_output to C.y: there is no pin A.result_output; left out",
         "warning: C: Add has no pin w; what is typed there is left out: '5'",
         "warning: V: Variable has no attribute container; left out, with its value 'c'",
-        "warning: 1 of 6 blocks are left out: 'Nonsense' x1",
-        "note: use of type trend: for display only, left out (2)",
+        "note: charts become trends: A.output",
+        "warning: 1 of 6 blocks are of kinds that rowgrad does not have: 'Nonsense' x1",
         "note: script: for display only, left out (1)",
         "note: rect: for display only, left out (1)",
-        "note: pg-trend-x: for display only, left out (1)",
         "note: results saved in the file are not read (6)",
-        "note: wires that are display only, left out (1)",
         "note: wires of scope and status, which a page does not need, left out (1)",
         "note: output nix of Const is called output here (1)",
         "note: values typed into pins that have a wire, which are not used (2)",
@@ -182,7 +181,8 @@ def test_display_only_wires_cause_no_warning(tmp_path: Path) -> None:
                     ("elsewhere", "out", "nowhere", "in")]  # fmt: skip
     extra = '<use id="T" type="lcd"/><g id="G"><use id="T2" type="splitter"/></g><pg-trend id="chart"/>'
     imported = read(tmp_path, svg({"A": CONST, "S": SESSION}, wires, inside=extra))
-    assert "note: wires that are display only, left out (8)" in remarks(imported)
+    assert "note: wires that are display only, left out (7)" in remarks(imported)
+    assert list(map(str, imported.page.trends)) == ["A.output"]
     assert not any(remark.level == "warning" for remark in imported.report)
     assert imported.page["S"].wires == {"fetch_outputs": [End("A", "output")]}
     # A missing input of a block does cause a warning, and so does an output to a missing block.
@@ -204,7 +204,7 @@ def test_a_wire_listed_only_at_its_output_is_imported(tmp_path: Path) -> None:
 
 
 def test_positions_add_up_in_groups(tmp_path: Path) -> None:
-    inner = '<use id="A" type="tensorflow" xlink:href="#NoOp" transform="translate(1,2)" x="0.5"/><text>t</text>'
+    inner = '<use id="A" type="tensorflow" xlink:href="#NoOp" transform="translate(1,42)" x="0.5"/><text>t</text>'
     imported = read(tmp_path, svg({}, [], inside=f'<g transform="translate(10 20)"><g>{inner}</g></g>'))
-    assert imported.page["A"].at == (11.5, 22.0)
+    assert imported.page["A"].at == (11.5, 62.0)
     assert imported.page.notes[0].at == (10.0, 20.0)

@@ -80,6 +80,7 @@ def test_errors_name_their_pins() -> None:
             "MatMul (name: missing): b is missing: wire it, or enter a value\nin MatMul(a=float32[2] from c.output)"
         ),
         "pin": "b",
+        "fixes": [],
     }
     assert summarized["errors"]["both"]["kind"] == "PageError"
     assert summarized["blocks"]["missing"] == {"outputs": {}, "inputs": {"a": tensor("float32[2]", "float32", 2)}}

@@ -12,7 +12,7 @@ from studio_client import StudioClient, client, counter_page
 
 from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.errors import InvalidArgumentError
-from rowgrad.graph.page import Block, End, Page
+from rowgrad.graph.page import Block, End, Page, Trend
 from rowgrad.graph.page_builder import build
 from rowgrad.graph.session import ClientSession
 from rowgrad.studio import charts
@@ -55,6 +55,26 @@ def test_single_elements_can_be_recorded(client: StudioClient) -> None:
     (fetched,) = client.call("trend", name=name)["series"]
     assert fetched["label"] != watched[0]["label"]
     assert [run for run, _ in fetched["points"]] == [4]
+
+
+def test_the_trends_of_a_page_are_recorded_until_others_are_chosen(client: StudioClient) -> None:
+    name = client.copy_example("train_embedding")
+    page, revision = client.studio.folder.open(name)
+    table = next(b.id for b in page.blocks if b.op == "Variable")
+    gone = Trend(End("gone", "output"))
+    page.trends = [Trend(End(table, "ref"), (1, 0)), gone, Trend(End(table, "ref"), (99, 0))]
+    client.studio.folder.save(name, revision, page)
+    assert client.studio.folder.open(name)[0].trends == page.trends
+    client.call("run", name=name, mode="steps", steps=3)
+    client.wait_for(name, lambda s: s["phase"] == "paused")
+    series = client.call("trend", name=name)["series"]
+    assert series[0]["label"] == f"{table}.ref[1,0]"
+    assert [run for run, _ in series[0]["points"]] == [1, 2, 3]
+    assert np.float32(series[0]["points"][-1][1]) == np.float32(client.cells(name, table, "ref")[1][0])
+    labels = [s["label"] for s in series]
+    assert len(labels) == len(set(labels)) == 2, labels
+    client.call("watch", name=name, series=[{"block": table, "pin": "ref", "at": [0, 0]}])
+    assert [s["label"] for s in client.call("trend", name=name)["series"]] == [f"{table}.ref[0,0]"]
 
 
 def test_a_new_series_starts_with_the_last_computed_value(client: StudioClient) -> None:

@@ -74,6 +74,9 @@ def test_exporting_an_invalid_page_as_script_raises(studio: FilesStudio) -> None
     with pytest.raises(PageError, match="NoSuchOp"):
         studio.call("export", {"page": page, "as": "python"})
     assert "NoSuchOp" in studio.call("export", {"page": page, "as": "svg"})["text"]
+    rest = Page("p", [Block("a", "NoSuchOp"), Block("b", "Const", {"val": np.zeros(2, np.float32)})])
+    script = studio.call("export", {"page": studio.pool.write_page(rest), "as": "python"})["text"]
+    assert "# a = NoSuchOp()" in script
     mixed = Page("p", [Block("a", "Add", {"x": np.zeros(2, np.float32), "y": np.zeros(3, np.float32)})])
     with pytest.raises(InvalidArgumentError, match="Add"):  # each block is valid, the page is not
         studio.call("export", {"page": studio.pool.write_page(mixed), "as": "python"})

@@ -12,7 +12,7 @@ from studio_client import StudioClient, client, counter_page
 
 from rowgrad.cli import main
 from rowgrad.errors import InvalidArgumentError
-from rowgrad.graph import Block, Page
+from rowgrad.graph import Page
 
 __all__ = ["client"]
 
@@ -33,7 +33,8 @@ __all__ = ["client"]
         ("run", {"name": "counting", "sessions": ["count"]}, "sessions: 'count' is not a ClientSession block"),
         ("run", {"name": "counting", "sessions": "session"}, "sessions must be a list"),
         ("run", {"name": "counting", "engine": "abacus"}, "abacus"),
-        ("run", {"name": "empty"}, "this page has no ClientSession block to run"),
+        ("run", {"name": "empty"}, "this page has no block to run"),
+        ("run", {"name": "counting", "change": 1}, "change must be true or false"),
         ("pause", {"name": "nobody"}, "there is no page 'nobody'"),
         ("resume", {"name": "counting"}, "name: page 'counting' is idle: nothing to resume"),
         ("step", {"name": "counting", "steps": 0}, "step: steps must be an integer from 1"),
@@ -50,7 +51,7 @@ def test_invalid_requests_raise_and_start_no_run(
     client: StudioClient, verb: str, arguments: dict[str, Any], message: str
 ) -> None:
     client.save_page(counter_page())
-    client.save_page(Page("empty", [Block("c", "Const", {"val": 1})]))
+    client.save_page(Page("empty"))
     with pytest.raises(InvalidArgumentError, match=message):
         client.call(verb, arguments)
     assert client.call("state", name="counting")["phase"] == "idle"

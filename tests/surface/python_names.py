@@ -1,8 +1,9 @@
 """The public names of a module with their signatures, as text that does not depend on the version of Python.
 
 Public are the names in `__all__`. In a module without `__all__` they are the functions and classes that its source
-defines, the names that it re-exports (`from .a import b as b`) and those that it creates on request (`__dir__`). Names
-that start with an underscore are private. Annotations are omitted: the stubs and mypy check types.
+defines, the names that it re-exports (`from .a import b as b`, also for type checkers only) and those that it creates
+on request (`__dir__`). Names that start with an underscore are private. Annotations are omitted: the stubs and mypy
+check types.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def public_names(module: types.ModuleType) -> set[str]:
 
 def _defined_names(module: types.ModuleType) -> set[str]:
     names = set(dir(module)) - set(vars(module)) if "__dir__" in vars(module) else set()
-    for node in ast.parse(inspect.getsource(module)).body:
+    nodes = ast.parse(inspect.getsource(module)).body
+    nodes += [inner for node in nodes if isinstance(node, ast.If) for inner in node.body]
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):

@@ -16,6 +16,7 @@ from test_nn import ROWS, bags
 import rowgrad as rg
 import rowgrad.torch as rgt
 from rowgrad.optim import RULES
+from rowgrad.torch import feature_lookup
 
 OPTIMIZERS = [
     rgt.optim.SGD,
@@ -89,6 +90,7 @@ def test_fused_embeddings_equal_unfused_ones() -> None:
 
 
 def fresh() -> tuple[Any, Any, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
     module = rgt.nn.EmbeddingBag(ROWS, 9, fused=True)
     return module, rgt.optim.SGD(module.parameters(), lr=0.1), *bags()
 
@@ -426,25 +428,41 @@ def test_learning_rate_of_zero() -> None:
     assert torch.equal(first.state[plain.weight]["sum"], second.state[fused.weight]["sum"])
 
 
-def test_overwritten_ids_and_gradients_are_rejected() -> None:
-    for which in ("ids", "y"):
-        module, optimizer, ids, offsets = fresh()
-        before = module.weight.detach().clone()
-        head = torch.nn.Parameter(torch.ones(3))
-        optimizer.add_param_group({"params": [head]})
-        head.grad = torch.ones(3)
-        y = torch.ones(len(offsets), 9)
-        module(ids, offsets).backward(y)
-        {"ids": ids, "y": y}[which].zero_()
-        with pytest.raises(rg.errors.OpError, match="overwritten in place between backward and step"):
-            optimizer.step()
-        with pytest.raises(rg.errors.OpError, match="overwritten in place between backward and step"):
-            _ = module.weight.grad
-        assert torch.equal(module.weight, before)
-        assert torch.equal(head.detach(), torch.ones(3)), "nothing was written"
-        optimizer.zero_grad()
-        loss_of(module).backward()
+@pytest.mark.parametrize(("which", "by_segment"), [("ids", True), ("y", True), ("y", False)])
+def test_overwritten_ids_and_gradients_are_rejected(which: str, by_segment: bool) -> None:
+    module, optimizer, ids, offsets = fresh()
+    before = module.weight.detach().clone()
+    head = torch.nn.Parameter(torch.ones(3))
+    optimizer.add_param_group({"params": [head]})
+    head.grad = torch.ones(3)
+    y = torch.ones(len(offsets), 9)
+    segments = torch.repeat_interleave(torch.diff(offsets, append=torch.tensor([len(ids)])))
+    place = {"segment_ids": segments, "num_bags": len(offsets)} if by_segment else {"offsets": offsets}
+    module(ids, **place).backward(y)
+    {"ids": ids, "y": y}[which].zero_()
+    with pytest.raises(rg.errors.OpError, match="overwritten in place between backward and step"):
         optimizer.step()
+    with pytest.raises(rg.errors.OpError, match="overwritten in place between backward and step"):
+        _ = module.weight.grad
+    assert torch.equal(module.weight, before)
+    assert torch.equal(head.detach(), torch.ones(3)), "nothing was written"
+    optimizer.zero_grad()
+    loss_of(module).backward()
+    optimizer.step()
+
+
+def test_ids_may_be_overwritten_after_a_lookup_that_copied_them() -> None:
+    steps = []
+    for overwrites in (False, True):
+        module, optimizer, ids, offsets = fresh()
+        found = module(ids, offsets)
+        if overwrites:
+            ids.zero_()
+            offsets.zero_()
+        found.sum().backward()
+        optimizer.step()
+        steps.append(module.weight.detach().clone())
+    assert torch.equal(*steps)
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
@@ -704,20 +722,23 @@ def test_fsdp(tmp_path: Any) -> None:
         torch.distributed.destroy_process_group()
 
 
-def test_concurrent_backward_passes_lose_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", [{}, {"default_id": 0}])
+def test_concurrent_backward_passes_lose_no_gradient(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A backward pass waits while another thread stores `grad`."""
-    bag = rgt.nn.EmbeddingBag(ROWS, 2, combiner="sum", fused=True)
+    bag = rgt.nn.EmbeddingBag(ROWS, 2, combiner="sum", fused=True, **options)
     optimizer = rgt.optim.SGD(bag.parameters(), lr=1.0)
-    ids, gradients = torch.tensor([[3]]), rgt.fused.bag_gradients
+    ids = torch.tensor([[3]])
     other = threading.Thread(target=lambda: bag(ids).sum().backward())
+    owner = rgt.fused.Pending if options else feature_lookup.PendingLookup
+    check = owner.check
 
-    def interrupted(*arguments: Any) -> Any:
-        monkeypatch.setattr(rgt.fused, "bag_gradients", gradients)
+    def interrupted(pending: Any) -> None:
+        monkeypatch.setattr(owner, "check", check)
         other.start()
         other.join(0.5)  # the other thread waits until `grad` is stored
-        return gradients(*arguments)
+        check(pending)
 
-    monkeypatch.setattr(rgt.fused, "bag_gradients", interrupted)
+    monkeypatch.setattr(owner, "check", interrupted)
     bag(ids).sum().backward()
     assert bag.weight.grad is not None
     other.join()

@@ -152,7 +152,7 @@ def test_inconsistent_jagged_tensors_raise() -> None:
         (lambda: bag(Keyed(THREE, [1] * 3)), "ids: got a KeyedJaggedTensor, expected the JaggedTensor of one key"),
         (
             lambda: bag(jagged, torch.tensor([0])),
-            "offsets: got a value, expected None, because a JaggedTensor defines its own bags",
+            "offsets must be None, because a JaggedTensor defines its own bags. Drop offsets, or pass a vector of ids.",
         ),
         (
             lambda: bag(jagged, per_sample_weights=torch.ones(2)),

@@ -36,26 +36,30 @@ def error_of(call: Callable[[], Any]) -> tuple[type[Exception], str | None, str]
     return type(error), getattr(error, "argument", None), getattr(error, "message", str(error))
 
 
-ALONE = "expected None, because {} defines its own bags"
-EITHER = "expected either offsets or segment_ids for ids of one dimension"
+ALONE = "{0} must be None, because {1} defines its own bags. Drop {0}, or pass a vector of ids."
+NEITHER = (
+    "a vector of ids needs offsets or segment_ids, got neither. Pass offsets (where each bag begins) or segment_ids"
+    " (the bag of each id), or a matrix of ids with one bag in each row."
+)
+BOTH = "offsets and segment_ids both say where bags begin. Pass one of them."
 BAGS: list[tuple[tuple[Any, ...], dict[str, Any], str, str]] = [
-    ((T(1),), {}, "ids", "ids: got 0 dimensions, expected 1 or 2"),
-    ((IDS,), {}, "offsets", f"offsets: got neither, {EITHER}"),
-    ((IDS, STARTS), {"segment_ids": IDS}, "offsets", f"offsets: got both, {EITHER}"),
+    ((T(1),), {}, "ids", "ids must have 1 or 2 dimensions, got 0"),
+    ((IDS,), {}, "offsets", NEITHER),
+    ((IDS, STARTS), {"segment_ids": IDS}, "offsets", BOTH),
     ((IDS, T(0)), {}, "offsets", "offsets: got 0 dimensions, expected 1"),
     ((IDS, T([0.0])), {}, "offsets", "offsets must be one of int32, int64; got torch.float32"),
     ((IDS, STARTS), {"num_bags": 5}, "num_bags", "num_bags: got 5, expected 2, as offsets say"),
     ((IDS,), {"segment_ids": T(0)}, "segment_ids", "segment_ids: got 0 dimensions, expected 1"),
     ((IDS,), {"segment_ids": T([[0, 0, 1]])}, "segment_ids", "segment_ids: got 2 dimensions, expected 1"),
     ((IDS[None],), {"num_bags": 3}, "num_bags", "num_bags: got 3, expected 1, the rows of ids"),
-    ((IDS[None],), {"segment_ids": IDS}, "segment_ids", "segment_ids: got a value, " + ALONE.format("a matrix of ids")),
+    ((IDS[None],), {"segment_ids": IDS}, "segment_ids", ALONE.format("segment_ids", "a matrix of ids")),
     (
         (IDS[None],),
         {"per_sample_weights": torch.ones(3)},
         "per_sample_weights",
         "per_sample_weights must have shape (1, 3), got (3,)",
     ),
-    ((jagged([1], [2]), STARTS), {}, "offsets", "offsets: got a value, " + ALONE.format("a nested tensor")),
+    ((jagged([1], [2]), STARTS), {}, "offsets", ALONE.format("offsets", "a nested tensor")),
     ((jagged([1], [2]),), {"num_bags": 7}, "num_bags", "num_bags: got 7, expected 2, as offsets say"),
     ((jagged([1.0], [2.0]),), {}, "ids", "ids must be one of int32, int64; got torch.float32"),
     (
@@ -64,7 +68,7 @@ BAGS: list[tuple[tuple[Any, ...], dict[str, Any], str, str]] = [
         "ids",
         "ids: got another nested tensor, expected a nested tensor of bags without holes",
     ),
-    ((sparse(IDS[:2].numpy()), STARTS), {}, "offsets", "offsets: got a value, " + ALONE.format("a SparseTensor")),
+    ((sparse(IDS[:2].numpy()), STARTS), {}, "offsets", ALONE.format("offsets", "a SparseTensor")),
     ((sparse(IDS[:2].numpy()),), {"num_bags": 9}, "num_bags", "num_bags: got 9, expected 3, as dense_shape says"),
     ((sparse(np.ones(2)),), {}, "ids", "ids must be one of int32, int64; got torch.float64"),
     ((SparseTensor(np.zeros((1, 0), int), [1], []),), {}, "dense_shape", "Dense shape cannot be empty."),
@@ -95,9 +99,13 @@ def test_strided_nested_tensors_raise() -> None:
 
 def test_objects_that_are_not_tensors_raise() -> None:
     module = rgt.nn.EmbeddingBag(5, 3)
-    message = "ids must be a tensor or a SparseTensor, got list"
+    message = "ids must be a tensor or a SparseTensor, got list. Convert it: torch.tensor(ids)."
     assert error_of(lambda: module([1])) == (TypeError, None, message)
-    assert error_of(lambda: module(IDS, [0])) == (TypeError, None, "offsets must be a tensor, got list")
+    assert error_of(lambda: module(IDS, [0])) == (
+        TypeError,
+        None,
+        "offsets must be a tensor, got list. Convert it: torch.tensor(offsets).",
+    )
     many = rgt.nn.Embeddings([rgt.nn.Table("a", 5, 3)])
     assert (
         error_of(lambda: many({"a": (IDS, STARTS, None, None)}))[2] == f"feature a: {message.replace('list', 'tuple')}"
@@ -178,7 +186,7 @@ FEATURES: list[tuple[list[rgt.nn.Table], tuple[Any, ...], str, str]] = [
         )
         for tables in ([A], [A, WIDE])
     ),
-    ([A], ({"a": IDS},), "a", f"feature a: offsets: got neither, {EITHER}"),
+    ([A], ({"a": IDS},), "a", f"feature a: {NEITHER}"),
     *(
         ([A, t], ({"a": PAIR, t.name: (IDS, STARTS)},), t.name, f"feature {t.name}: 2 bags, but other features have 1")
         for t in (B, WIDE)
@@ -236,7 +244,7 @@ def test_invalid_tables_and_repr() -> None:
         message = f"{argument}: got {size}, expected 0 or more"
         assert error_of(lambda t=table: rgt.nn.Embeddings([t]))[1:] == (argument, message)
     module = rgt.nn.Embeddings([A, WIDE])
-    with pytest.raises(KeyError, match="no table named 'x'; there are a, wide"):
+    with pytest.raises(KeyError, match=r"no table named 'x'\. There are a, wide"):
         module.weight("x")
     rows = "  (a): TableParameter(5, 3, combiner='mean')\n  (wide): TableParameter(5, 4, combiner='mean')\n"
     expected = f"Embeddings(\n  grad='rows', fused=False\n{rows})"
@@ -396,12 +404,15 @@ def test_padding_with_too_few_segment_ids_raises() -> None:
         (lambda: rgt.nn.EmbeddingBag(2**62, 2**62), "Encountered overflow when multiplying"),
         (lambda: rgt.nn.EmbeddingBag(3, 2, dtype=torch.int64), "dtype must be one of torch.float16, torch.bfloat16"),
         (lambda: rgt.nn.EmbeddingBag(3, 2, padding_idx=1.5), "padding_idx must be an int; got 1.5"),  # type: ignore[arg-type]
-        (lambda: rgt.nn.EmbeddingBag.from_pretrained(np.ones((3, 2))), "embeddings must be a tensor, got ndarray"),  # type: ignore[arg-type]
+        (
+            lambda: rgt.nn.EmbeddingBag.from_pretrained(np.ones((3, 2))),
+            "embeddings must be a tensor, got numpy.ndarray. Convert it",
+        ),  # type: ignore[arg-type]
         (lambda: rgt.nn.EmbeddingBag.from_pretrained(IDS[None]), "embeddings must be one of float16"),
         (lambda: rgt.functional.embedding_bag(IDS, T(1.0), STARTS), "weight: got 0 dimensions, expected 1 or more"),
         (
             lambda: rgt.functional.embedding_bag(IDS, np.ones((3, 2)), STARTS, grad="rows"),  # type: ignore[arg-type]
-            "weight must be a tensor, got ndarray",
+            "weight must be a tensor, got numpy.ndarray. Convert it",
         ),
     ],
 )
@@ -463,7 +474,9 @@ def test_invalid_state_dict_entries_raise(wrong: Any) -> None:
 
 
 def test_tables_must_be_table_records() -> None:
-    with pytest.raises(TypeError, match="tables must be Tables, got tuple"):
+    with pytest.raises(
+        TypeError, match=r"tables must contain rowgrad.torch.nn.Table, got tuple. Write Table\('a', 3, 2\)."
+    ):
         rgt.nn.Embeddings([("a", 3, 2)])  # type: ignore[list-item]
     with pytest.raises(
         rg.errors.InvalidArgumentError, match="features of table 'a': got 'bc', expected a tuple of names"

@@ -220,7 +220,7 @@ def test_wrong_calls_raise_errors_that_name_the_argument() -> None:
     module = rgt.nn.EmbeddingBag(ROWS, COLS)
     ids, offsets = bags()
     wrong_calls: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
-        ((ids,), {}, "either offsets or segment_ids"),
+        ((ids,), {}, "a vector of ids needs offsets or segment_ids"),
         ((ids.float(), offsets), {}, "ids"),
         ((ids, offsets + 1), {}, r"offsets\[0\] must be 0, got 1"),
         ((ids, torch.tensor([0, 70])), {}, "offsets must end with the number of ids, 60, got 70"),

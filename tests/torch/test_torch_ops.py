@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import rowgrad as rg
-import rowgrad.torch  # registers torch.ops.rowgrad
+import rowgrad.torch as rgt  # registers torch.ops.rowgrad
 from golden_cases import same_bits
 from rowgrad._catalog.spec import CATALOG, Op
 from rowgrad.raw_ops import OPS
@@ -137,3 +137,17 @@ def test_empty_lists_next_to_tensors_are_float32(op: str, arguments: dict[str, A
     found = OPS[op](**{**arguments, **tensors})
     outputs = found if isinstance(found, tuple) else (found,)
     assert [str(x.dtype).removeprefix("torch.") for x in outputs] == dtypes
+
+
+def test_profiles_name_the_op() -> None:
+    """Every recorded call has the name of its op in profiles, forward and backward."""
+    table = torch.ones(5, 2, requires_grad=True)
+    ids, segments = torch.tensor([0, 3]), torch.tensor([0, 0])
+    with torch.profiler.profile() as profile:
+        for name in ("SparseSegmentMean", "SparseSegmentSqrtN"):
+            getattr(rg.raw_ops, name)(table, ids, segments).sum().backward()
+        bag = rgt.nn.EmbeddingBag(5, 2)
+        bag(ids[None]).sum().backward()
+    names = {event.name for event in profile.events()}
+    expected = {"rowgrad::SparseSegmentMean", "rowgrad::SparseSegmentSqrtN", "rowgrad::EmbeddingBags"}
+    assert names >= expected | {f"{name}Backward" for name in expected}

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "rowgrad/dispatch.h"
+#include "rowgrad/reused_output.h"
 #include "rowgrad/sorted_batch.h"
 #include "rowgrad/table_updates.h"
 
@@ -198,18 +199,30 @@ class FeatureBatch {
     return sorted.distinct;
   }
 
-  // The gradient of one sorted table: its distinct rows to `out` and `ids`; or, without ids, every row to the table
-  // `out`, which holds zeros. `gradients`: of all features.
+  // Whether the dense gradient of a table is written to memory that holds anything, otherwise to zeros.
+  bool writes_whole(std::int64_t table) const {
+    const FeatureTable& facts = layout_->tables[static_cast<std::size_t>(table)];
+    return is_written_whole(facts.rows, facts.cols * width_of(layout_->dtype));
+  }
+
+  // The gradient of one sorted table: its distinct rows to `out` and `ids`; or, without ids, all rows to the table
+  // `out`, which holds zeros unless `writes_whole`. `gradients`: of all features.
   template <class T>
   void gradient(std::int64_t table, std::span<const StridedRows<const T>> gradients, Order order, Rounding rounding,
                 T* out, std::int64_t* ids) const {
     const Entries<P>& entries = sorted_[static_cast<std::size_t>(table)].entries;
-    const std::int64_t n = entries.size(), cols = layout_->tables[static_cast<std::size_t>(table)].cols;
+    const FeatureTable& facts = layout_->tables[static_cast<std::size_t>(table)];
+    const std::int64_t n = entries.size(), cols = facts.cols;
+    const std::int64_t to_clear = !ids && writes_whole(table) ? facts.rows : 0;
+    if (n == 0) {
+      std::fill_n(out, to_clear * cols, T{});
+      return;
+    }
     const Source<T> source(*this, table, gradients);
     const std::int64_t parts = work_parts(n, cols);
     const std::vector<std::int64_t> before = ids ? runs_before(entries, parts) : std::vector<std::int64_t>();
     const SortedRows<T, P> batch{out, source.rows.data, cols, entries.data(), n, source.scale(), ids != nullptr, order,
-                                 0, source.rows.stride};
+                                 to_clear, source.rows.stride};
     parallel_parts(n, parts, [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
       const std::int64_t first = ids ? before[static_cast<std::size_t>(part)] : 0;
       if (weighted_)

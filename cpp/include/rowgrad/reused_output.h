@@ -1,4 +1,4 @@
-// Clears outputs that are reused and still hold an earlier result.
+// Outputs that are reused and still hold an earlier result, and when all of an output is written.
 #pragma once
 #include <cstring>
 #include <vector>
@@ -29,6 +29,17 @@ inline void clear_rows(const Array& table, const Array& rows) {
 // Whether so many rows are stale that overwriting the whole table costs less than clearing them one by one.
 inline bool covers_most_rows(const std::vector<Array>& stale, const Array& table) {
   return !stale.empty() && table.rows() <= 8 * stale[0].size();
+}
+
+// Dense gradients up to this size are written completely, zeros included, into memory that the process already has. For
+// larger ones fresh zeros from the system are cheaper, since only pages of rows with a gradient are ever touched.
+constexpr std::int64_t kWrittenWhole = std::int64_t{64} << 20;
+
+inline bool is_written_whole(std::int64_t rows, std::int64_t row_bytes) {
+  return row_bytes == 0 || rows <= kWrittenWhole / row_bytes;
+}
+inline bool is_written_whole(std::int64_t rows, const Array& grad) {
+  return is_written_whole(rows, grad.row_size() * width_of(grad.dtype));
 }
 
 }  // namespace rowgrad

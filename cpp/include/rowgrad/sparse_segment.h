@@ -93,15 +93,6 @@ inline Status check_gradient_ids(const Ids& indices, const Ids& segments, std::i
   return first_out_of_range(indices, out_rows, Fault::index_not_in_output, segments, grad_rows);
 }
 
-// Dense gradients up to this size are written completely, zeros included, into memory that the process already has. For
-// larger ones fresh zeros from the system are cheaper, since only pages of rows with a gradient are ever touched.
-constexpr std::int64_t kWrittenWhole = std::int64_t{64} << 20;
-
-inline bool is_written_whole(std::int64_t rows, const Array& grad) {
-  const std::int64_t row_bytes = grad.row_size() * width_of(grad.dtype);
-  return row_bytes == 0 || rows <= kWrittenWhole / row_bytes;
-}
-
 inline void clear_unless(bool holds_zeros, const Array& out) {
   if (!holds_zeros) clear(out);
 }

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import make_error, shape_text
 from .kernels import MeshDims, kernel
 from .rows import IndexedRows
-from .shapes import check_elements, differ, rows_shape, same_lengths, size, vectors
+from .shapes import check_elements, differ, rank, rows_shape, same_lengths, size, vectors
 from .spec import ACCUMULATOR_OF, ALL_DTYPES, FLOATS, INDEX, NUMBERS, Call, Known, Shape, declare, no_rows
 
 CATEGORY = "Rows"
@@ -53,7 +53,7 @@ def _segment_sum(x: Known) -> tuple[Shape, ...]:
 
 
 def _gather(x: Known) -> tuple[Shape, ...]:
-    vectors(x, "indices")
+    rank(x, "indices", 1, "gathered_should_be_vector")
     return ((x.shape("indices")[0], *rows_shape(x, "params")[1:]),)
 
 

@@ -86,7 +86,8 @@ def check_replaced(shape: tuple[int, ...], new: Sequence[int], argument: str) ->
 def vectors(x: Known, *names: str) -> None:
     """Raise unless all these arguments are vectors."""
     for name in names:
-        rank(x, name, 1, "should_be_vector")
+        are_ids = name == "indices" and "segment_ids" in names
+        rank(x, name, 1, "ids_should_be_vector" if are_ids else "should_be_vector")
 
 
 def same_lengths(x: Known, *others: str) -> None:

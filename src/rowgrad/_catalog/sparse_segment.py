@@ -72,7 +72,7 @@ kernel(
 
 
 def _ids(x: Known) -> None:
-    rank(x, "indices", 1, "should_be_vector")
+    rank(x, "indices", 1, "ids_should_be_vector")
     rank(x, "segment_ids", 1, "should_be_vector")
 
 

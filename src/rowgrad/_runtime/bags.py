@@ -85,11 +85,11 @@ def read_bags(
         check_num_bags(num_bags, ids.shape[0], "the rows of ids")
         return read_matrix(library, ids, offsets, segment_ids, weights)
     if ids.ndim != 1:
-        raise make_error("bags_unfit", argument="ids", value=f"{ids.ndim} dimensions", bound="1 or 2")
+        raise make_error("ids_rank", value=ids.ndim)
     if (offsets is None) == (segment_ids is None):
-        value = "neither" if offsets is None else "both"
-        bound = "either offsets or segment_ids for ids of one dimension"
-        raise make_error("bags_unfit", argument="offsets", value=value, bound=bound)
+        raise make_error("offsets_missing" if offsets is None else "offsets_and_segments")
+    if weights is not None and weights.ndim == 0:
+        raise make_error("weights_scalar", bound=tuple(ids.shape))
     if segment_ids is None:
         return read_offsets(library, ops, ids, offsets, num_bags, weights, include_last_offset)
     segment_ids = library.segments(segment_ids, ids)
@@ -150,8 +150,7 @@ def check_alone(offsets: Any, segment_ids: Any, what: str) -> None:
     """Raise if offsets or segment ids are passed with ids that define their bags already."""
     for argument, value in (("offsets", offsets), ("segment_ids", segment_ids)):
         if value is not None:
-            bound = f"None, because {what} defines its own bags"
-            raise make_error("bags_unfit", argument=argument, value="a value", bound=bound)
+            raise make_error("bags_twice", argument=argument, value=what)
 
 
 def check_sparse_weights(weights: SparseIds, sparse_ids: SparseIds | None, bags: Bags) -> None:

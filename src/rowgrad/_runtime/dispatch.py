@@ -10,11 +10,12 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
 from .._catalog.spec import CATALOG, PLAN, Op, spread, value_text
+from .._hints import did_you_mean
 from ..errors import OpError, ResourceExhaustedError, make_error
 from .validation import validate_attrs
 
@@ -103,7 +104,9 @@ def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict
         if key in bound:
             raise TypeError(f"{op.name} got argument {key!r} twice")
         if key not in names and key not in op.attrs:
-            raise TypeError(f"{op.name} has no argument {key!r}; it takes {', '.join((*names, *op.attrs))}")
+            known = (*names, *op.attrs)
+            hint = did_you_mean(key, (*known, "name", "out"), f"It takes {', '.join(known)}.")
+            raise TypeError(f"{op.name} has no argument {key!r}. {hint}")
         bound[key] = value
     missing = [n for n in names if n not in bound]
     if missing:
@@ -116,14 +119,15 @@ def bind(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict
 
 def choose_runner(arguments: Mapping[str, Any]) -> str:
     """Return the runner of a call: NumPy's, unless an argument has another."""
-    chosen, chosen_by = NUMPY, ""
+    chosen, chosen_for = NUMPY, ""
     for name, value in arguments.items():
         runner = runner_of(type(value))  # a constant for torch.compile, which must not trace the dict lookup
         if runner == NUMPY:
             continue
         if chosen not in (NUMPY, runner):
-            raise make_error("mixed_runners", argument=name, value=chosen_by, bound=type(value).__module__)
-        chosen, chosen_by = runner, type(value).__module__
+            libraries = _library_of(type(value)), _library_of(type(arguments[chosen_for]))
+            raise make_error("mixed_runners", argument=name, value=libraries[0], other=chosen_for, bound=libraries[1])
+        chosen, chosen_for = runner, chosen_for or name
     return chosen
 
 
@@ -180,19 +184,24 @@ def _find_runner(kind: type) -> str:
     if isinstance(own, str):
         return own
     # A user's class may derive from a tensor.
-    roots = (base.__module__.partition(".")[0] for base in kind.__mro__)
-    root = next((r for r in roots if r in PACKAGES), None)
+    root = next((r for r in _roots(kind) if r in PACKAGES), None)
     if root is None:
         return NUMPY
     for point in entry_points(group="rowgrad.runners"):
         if point.name == PACKAGES[root]:
             return point.value
-    extra = PACKAGES[root]
-    raise make_error(
-        "no_runner",
-        value=f"{root} arrays",
-        bound=f"pip install 'rowgrad[{extra}]' if that extra exists, or pass NumPy arrays",
-    )
+    raise make_error("no_runner", value=f"{root} arrays", bound=f"no runner named {PACKAGES[root]!r}")
+
+
+def _roots(kind: type) -> Iterator[str]:
+    """Yield the root modules of a type and its bases."""
+    return (base.__module__.partition(".")[0] for base in kind.__mro__)
+
+
+def _library_of(kind: type) -> str:
+    """Return the array library of a type, by the name that users know."""
+    roots = tuple(_roots(kind))
+    return next((PACKAGES[r] for r in roots if r in PACKAGES), roots[0])
 
 
 def describe(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> str:

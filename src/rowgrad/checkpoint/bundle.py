@@ -10,8 +10,9 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from .._hints import did_you_mean
 from .._runtime.plain_file import open_plain
-from ..errors import make_error
+from ..errors import OpError, make_error
 from .crc32c import check_checksum, crc32c
 from .encoding import Cursor
 from .index_file import Entry, Header, read_index
@@ -130,6 +131,12 @@ _STATE_SIZE = 1 << 20  # bytes to read: the first line names the latest checkpoi
 _LATEST = re.compile(rb'^[ \t]*model_checkpoint_path[ \t]*:[ \t]*"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
 _INDEX = ".index"
+_DATA = re.compile(r"\.data-\d{5}-of-\d{5}$")
+_OTHER_FORMATS = {
+    ".keras": "a Keras archive", ".h5": "an HDF5 file", ".hdf5": "an HDF5 file", ".pb": "a graph without variables",
+    ".safetensors": "a safetensors file", ".npz": "a NumPy archive",
+}  # fmt: skip
+_SHOWN = 5  # names of checkpoints in an error
 
 
 def find_prefix(path: str | os.PathLike[str], follow_links: bool = False) -> Path:
@@ -140,8 +147,29 @@ def find_prefix(path: str | os.PathLike[str], follow_links: bool = False) -> Pat
     if not _exists(prefix) and os.path.isdir(prefix):
         prefix = _latest(prefix, follow_links)
     if not _exists(prefix):
-        raise make_error("checkpoint_not_there", file=index_path(prefix))
+        raise _not_a_checkpoint(prefix)
     return prefix
+
+
+def _not_a_checkpoint(prefix: Path) -> OpError:
+    """Return the error for a path without an index: another format, a missing shard, or a misspelled name."""
+    if os.path.isfile(prefix):
+        if (kind := _OTHER_FORMATS.get(prefix.suffix)) is not None:
+            return make_error("checkpoint_format", file=prefix, value=kind)
+        if _DATA.search(prefix.name) and _exists(bare := prefix.with_name(_DATA.sub("", prefix.name))):
+            return make_error("checkpoint_data_file", file=prefix, value=repr(str(bare)))
+    return make_error(
+        "checkpoint_not_there", file=index_path(prefix), advice=did_you_mean(prefix.name, _prefixes_in(prefix.parent))
+    )
+
+
+def _prefixes_in(directory: Path) -> list[str]:
+    """Return the names of the checkpoints in a directory, by their index files."""
+    try:
+        names = sorted(os.listdir(directory))
+    except (OSError, ValueError):
+        return []
+    return [name.removesuffix(_INDEX) for name in names if name.endswith(_INDEX) and name != _INDEX]
 
 
 def index_path(prefix: Path) -> Path:
@@ -157,7 +185,7 @@ def data_path(prefix: Path, number: int, count: int) -> Path:
 def _latest(directory: Path, follow_links: bool) -> Path:
     state = directory / _STATE_FILE
     if not os.path.isfile(state):
-        raise make_error("checkpoint_not_there", file=state)
+        return _only(directory, state)
     with open_plain(state) as file:
         named = _LATEST.search(file.read(_STATE_SIZE))
     if named is None:
@@ -171,6 +199,20 @@ def _latest(directory: Path, follow_links: bool) -> Path:
     if not inside:
         raise make_error("checkpoint_elsewhere", file=state, value=repr(str(latest)))
     return latest
+
+
+def _only(directory: Path, state: Path) -> Path:
+    """Return the checkpoint of a directory that does not name its latest one; raise unless it has exactly one."""
+    found = _prefixes_in(directory)
+    if len(found) == 1:
+        return directory / found[0]
+    if found:
+        shown = ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
+        raise make_error("checkpoint_several", file=directory, value=len(found), bound=shown)
+    variables = directory / "variables" / "variables"  # of a SavedModel
+    is_model = _exists(variables)
+    advice = f"It is a SavedModel: pass {str(variables)!r}." if is_model else "The folder has no .index file either."
+    raise make_error("checkpoint_not_there", file=state, advice=advice)
 
 
 def _is_inside(prefix: Path, directory: Path) -> bool:

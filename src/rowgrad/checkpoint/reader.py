@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .._hints import nearest
 from ..errors import OpError, make_error, shape_text
 from .bundle import Array, Bundle, Span, check_memory, find_prefix, size_of
 from .index_file import Entry, Extents
@@ -136,8 +136,8 @@ class Checkpoint(Mapping[str, Array]):
     `tf.train.Checkpoint` the suffix `/.ATTRIBUTES/VARIABLE_VALUE` may be omitted.
 
     Args:
-        path: A prefix such as `model/model.ckpt-5`, its `.index` file, or a directory whose file `checkpoint` names the
-            latest checkpoint.
+        path: A prefix such as `model/model.ckpt-5`, its `.index` file, or a directory with one checkpoint, or whose
+            file `checkpoint` names the latest.
         verify: Verify the checksums of the tensors that are read; those of the index are always verified.
         follow_links: Let the file `checkpoint` name files outside of its directory.
 
@@ -228,7 +228,7 @@ class Checkpoint(Mapping[str, Array]):
         short = [other.removesuffix(OBJECT_SUFFIX) for other in self._keys if len(other) <= _MAX_NAME][
             :_MAX_SUGGESTIONS
         ]
-        similar = [other for other in short if name in other][:3] or difflib.get_close_matches(name[:_MAX_NAME], short)
+        similar = [other for other in short if name in other][:3] or nearest(name, short, 3)
         why = f"; similar names: {', '.join(map(repr, similar))}" if similar else ""
         return make_error("checkpoint_no_tensor", file=self._bundle.file, value=repr(name), bound=len(self), why=why)
 

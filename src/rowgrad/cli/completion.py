@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .._catalog.spec import CATALOG
+from .._hints import install_command
 from ..errors import UnimplementedError
 from .parser import make_parser
 from .terminal import emit
@@ -36,7 +37,7 @@ def completion_script(shell: str) -> str:
     try:
         import shtab
     except ModuleNotFoundError:
-        raise UnimplementedError("completion scripts need shtab: pip install 'rowgrad[cli]'") from None
+        raise UnimplementedError(f"completion scripts need shtab: {install_command('cli')}") from None
 
     parser = make_parser()
     for action in _actions(parser):

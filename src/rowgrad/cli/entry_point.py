@@ -10,8 +10,9 @@ import os
 import sys
 from collections.abc import Sequence
 
+from .._hints import nearest
 from .errors import OK, UsageError
-from .parser import MODULES, make_parser
+from .parser import MODULES, Parser, make_parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,15 +35,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def tour(options: argparse.Namespace) -> int:
-    """Compute every operator on a small example."""
-    from ..tour import run_tour
-    from .terminal import emit
+    """Show a few calls with their results, or every operator on a small example."""
+    from ..tour import run_all, run_tour
+    from .terminal import emit, has_colours
 
     if not options.json:
-        run_tour(sys.stdout)
+        if options.all:
+            run_all(sys.stdout)
+        else:
+            run_tour(sys.stdout, has_colours(sys.stdout))
         return OK
     text = io.StringIO()
-    run_tour(text)
+    (run_all if options.all else run_tour)(text)
     emit({"text": text.getvalue()})
     return OK
 
@@ -65,12 +69,26 @@ def _escape_unencodable() -> None:
 
 
 def _run(args: list[str]) -> int:
-    options, rest = make_parser(_has("--json", args)).parse_known_args(args)
+    parser = make_parser(_has("--json", args))
+    if not args:
+        parser.print_help()
+        return OK
+    unknown = [a for a in args if a.startswith("--") and a not in parser.options_of()]
+    if unknown and all(a.startswith("-") for a in args):  # argparse would name the missing command only
+        raise UsageError(_unknown(parser, "", unknown))
+    options, rest = parser.parse_known_args(args)
     if rest:  # parse_args would name the help of `rowgrad`, not of the command
-        raise UsageError(f"unknown: {' '.join(rest)}; see `rowgrad {options.command} --help`")
+        raise UsageError(_unknown(parser, options.command, rest))
     module, function = MODULES[options.command]
     status: int = getattr(importlib.import_module(f".{module}", __package__), function)(options)
     return status
+
+
+def _unknown(parser: Parser, command: str, rest: list[str]) -> str:
+    """Return the text for arguments that a command does not take, with the option most like the first."""
+    near = nearest(rest[0].partition("=")[0].lstrip("-"), [o.lstrip("-") for o in parser.options_of(command)])
+    hint = f"did you mean --{near[0]}?" if near else f"see `rowgrad {command}{command and ' '}--help`"
+    return f"unknown: {' '.join(rest)}; {hint}"
 
 
 def _report(error: BaseException, args: list[str]) -> int:

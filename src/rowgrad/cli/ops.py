@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from .._catalog.spec import CATALOG, Arg, Derived, Op, catalog, find_op
+from .._hints import nearest
 from .errors import UsageError
 from .terminal import emit, show_columns
 
@@ -43,9 +43,8 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _nearest(name: str) -> str:
-    known = {n.lower(): n for op in CATALOG.values() for n in (op.snake_name, *op.aliases, op.name)}
-    near = get_close_matches(name.lower(), list(known), 1)
-    return f"did you mean {known[near[0]]}?" if near else "`rowgrad ops` lists them all"
+    near = nearest(name, (n for op in CATALOG.values() for n in (op.name, *op.aliases, op.snake_name)))
+    return f"did you mean {near[0]}?" if near else "`rowgrad ops` lists them all"
 
 
 def _list() -> Iterator[list[str] | str]:

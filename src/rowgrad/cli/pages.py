@@ -10,11 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from .._catalog.spec import find_op
+from .._hints import nearest
 from .._runtime.arrays import Array
 from .._runtime.plain_file import open_plain
 from ..errors import OpError, make_error
@@ -23,9 +23,10 @@ from ..graph.enuspace import read_enuspace
 from ..graph.io import load
 from ..graph.io.files import check_replaceable
 from ..graph.io.store import folder_of
+from ..graph.leaves import leaves_of
 from ..graph.nodes import Operation, Output, Placed, Scope, Sparse
 from ..graph.page import Page, PageError, Project
-from ..graph.page_builder import check
+from ..graph.page_builder import Checked, check
 from ..graph.run_loop import Loop, PageStep, Tick
 from ..graph.session import ClientSession
 from .errors import UsageError
@@ -64,7 +65,7 @@ def read_page(file: str, name: str | None, say: Callable[[str], None], follow_li
 
 def _no_such_page(file: str, name: str, pages: list[Page]) -> list[Page]:
     names = [p.name for p in pages]
-    near = get_close_matches(name, names, 1)
+    near = nearest(name, names)
     hint = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(names) or 'none'}"
     raise PageError(file, f"no page named {name!r}; {hint}")
 
@@ -134,11 +135,14 @@ def scope_of(page: Page, names: Iterable[str], say: Callable[[str], None]) -> Sc
         wanted = [b.id for b in page.blocks if b.wires and (op := find_op(b.op)) and op.name == "ClientSession"]
         if not wanted and checked.errors:
             wanted = list(checked.errors)
+        wanted = [name for name in wanted if name not in checked.foreign] or wanted
     fault = checked.first_fault(wanted)
     if fault is not None:
         raise fault.error
     for name in checked.errors:
         say(f"skipped, because nothing that runs needs it: {sentence(checked.fault_of(name).error)}")
+    for name, ends in checked.partial.items():
+        say(f"{name} runs without {', '.join(map(str, ends))}")
     return checked.scope
 
 
@@ -194,6 +198,7 @@ class PageRun:
     blocks: list[str] = field(default_factory=list)  # ClientSession blocks, in the page's order
     fetches: Fetches = field(default_factory=Fetches)
     feeds: Feeds = field(default_factory=Feeds)
+    own_feeds: dict[Output, Array] = field(default_factory=dict)  # of feed blocks, on a page without a session
     steps: int = 1
     done: int = 0
     seconds: float = 0.0
@@ -220,7 +225,7 @@ class PageRun:
 
     def step(self, feeds: Mapping[Any, Any]) -> None:
         """Run every session once, then the fetches; after an error the state is that before the step."""
-        step = PageStep(self.session, self.blocks, self.fetches.values, self.fetches.operations)
+        step = PageStep(self.session, self.blocks, self.fetches.values, self.fetches.operations, self.own_feeds)
         result = step.run(feeds)
         found = {
             self._name(block, n): value for block, values in result.sessions.items() for n, value in values.items()
@@ -253,12 +258,29 @@ def open_runs(options: argparse.Namespace, pages: list[Page], say: Callable[[str
     if not options.session and not options.fetch:
         for run in runs:
             run.blocks = [b.id for b in run.page.blocks if b.id in run.session.graph.sessions]
+            if not run.blocks:
+                _fetch_leaves(run, options.change_variables)
     else:
         for run in runs:
             wanted = set(run.blocks)
             run.blocks = [b.id for b in run.page.blocks if b.id in wanted]
     _feed(options, runs)
     return runs
+
+
+def _fetch_leaves(run: PageRun, change: bool) -> None:
+    """Fetch what nothing on a page without a ClientSession consumes; raise if that changes Variables unasked."""
+    graph = run.session.graph
+    leaves = leaves_of(Checked(run.page, Scope(graph)))
+    if not change and (variables := leaves.changed_variables(graph)):
+        names = ", ".join(variables)
+        raise PageError(
+            run.page.name,
+            f"it has no ClientSession, and running all its blocks changes {names}; allow that with --change-variables, "
+            "or name values to compute with --fetch",
+        )
+    run.fetches = Fetches(leaves.values, leaves.operations)
+    run.own_feeds = leaves.feeds
 
 
 def _engine(name: str) -> Engine:

@@ -8,6 +8,7 @@ import math
 from typing import Any, NoReturn
 
 from .. import __version__
+from .._hints import nearest
 from .errors import TABLE, UsageError
 
 # The module of each command, and the function in it.
@@ -41,6 +42,25 @@ class Parser(argparse.ArgumentParser):
         """Raise; the entry point prints the message and chooses the exit code."""
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
+    def options_of(self, command: str = "") -> list[str]:
+        """Return the options, such as --json, of a command or of the parser itself."""
+        groups = (a for a in self._actions if isinstance(a, argparse._SubParsersAction))
+        parsers = [group.choices[command] for group in groups] if command else [self]
+        return [option for parser in parsers for a in parser._actions for option in a.option_strings]
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggest the choice most like an unknown one, instead of listing all."""
+        if action.choices is None or value in action.choices:
+            return
+        if action.dest == "command":
+            wrong = f"no command {value!r}"
+        else:
+            wrong = f"{'/'.join(action.option_strings) or action.dest} cannot be {value!r}"
+        near = nearest(value, action.choices)
+        if near:
+            raise UsageError(f"{wrong}; did you mean {near[0]!r}?")
+        self.error(f"{wrong}; choose from {', '.join(action.choices)}")
+
 
 def make_parser(as_json: bool = False) -> Parser:
     """Return the parser of the whole command."""
@@ -73,7 +93,8 @@ def make_parser(as_json: bool = False) -> Parser:
     ops = add("ops", "list the operators and blocks, or describe one", "ops SparseSegmentMeanGrad")
     ops.add_argument("name", nargs="?", metavar="OP", help="an operator: SparseSegmentMeanGrad, or in snake_case")
     add("catalog", "print every operator's record as JSON", "catalog")
-    add("tour", "compute every operator and its gradient on a small example", "tour")
+    tour = add("tour", "show a lookup, its gradient and an error on a small example", "tour")
+    tour.add_argument("--all", action="store_true", help="compute every operator and its gradient")
     text = "time SparseSegmentMean and its gradient beside torch and TensorFlow, if they are installed"
     _bench_options(add("bench", text, "bench --quick --cases mid,cold"))
     shell = add("completion", "print a script that completes this command in a shell",
@@ -101,6 +122,8 @@ def _run_options(parser: Parser) -> None:
     what.add_argument("--session", metavar="ID", help=text, **each)
     text = "fetch a value: block, block.pin or block.pin[i]; replaces the sessions, or runs after those of --session"
     what.add_argument("--fetch", metavar="NAME", help=text, **each)
+    text = "let a page without a ClientSession change its Variables (all blocks that nothing consumes run)"
+    what.add_argument("--change-variables", action="store_true", help=text)
     text = "the value of a Placeholder, from a file or as a literal: 'x={1,2}'"
     what.add_argument("--feed", metavar="NAME=FILE.npy", help=text, **each)
     text = "a value per step: slice k of the first axis in step k"

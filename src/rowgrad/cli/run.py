@@ -35,11 +35,11 @@ def command(options: argparse.Namespace) -> int:
     all_runs = open_runs(options, pages, remark)
     runs = [run for run in all_runs if not run.is_idle]
     if not runs:
-        raise PageError(options.file, "no ClientSession block to run; name values to compute with --fetch")
+        raise PageError(options.file, "no block of it has a value to compute")
     if not (options.fetch or options.session):
         for run in all_runs:
             if run.is_idle:
-                remark(f"page {run.page.name}: no ClientSession block to run")
+                remark(f"page {run.page.name}: no block to run")
     if options.out is not None:
         _check_names(options.file, runs)
     with SignalWatch() as signals:

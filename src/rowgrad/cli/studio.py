@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._hints import install_command
 from ..errors import UnimplementedError
 from .errors import OK, UsageError
 from .terminal import emit, say
@@ -120,7 +121,7 @@ def _check_installed() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _PACKAGES:
             raise
-        raise UnimplementedError("Studio needs more packages: pip install 'rowgrad[studio]'") from None
+        raise UnimplementedError(f"Studio needs more packages: {install_command('studio')}") from None
 
 
 @contextmanager

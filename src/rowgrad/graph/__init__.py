@@ -15,7 +15,7 @@ from .engine import engine_names, open_engine
 from .io import dumps, load, loads, save
 from .io.state_file import save_arrays
 from .nodes import Output, Placed, Scope
-from .page import Block, End, Note, Page, PageError, Project
+from .page import Block, End, Note, Page, PageError, Project, Trend
 from .page_builder import build, check, page_of
 from .run_loop import Loop
 from .session import ClientSession
@@ -37,6 +37,7 @@ __all__ = [
     "Placed",
     "Project",
     "Scope",
+    "Trend",
     "build",
     "check",
     "dumps",

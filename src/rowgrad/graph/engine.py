@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .._catalog.spec import Op
+from .._hints import install_command
 from .._runtime.arrays import Array, canonical
 from .._runtime.dispatch import import_module, load_runner
 from ..errors import make_error
@@ -114,7 +115,9 @@ def open_engine(name: str | Engine) -> Engine:
             try:
                 module = import_module(point.value)
             except ImportError as error:
-                why = f"{error}; run pip install 'rowgrad[{kind}]'"
+                why = str(error)
+                if (command := install_command(kind)) not in why:
+                    why = f"{why}; run {command}"
                 raise make_error("engine_unfit", argument="engine", value=repr(name), why=why) from error
             engine: Engine = module.open_engine(device)
             return engine

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
+from .._hints import nearest
 from .._runtime.arrays import Array
 from ..errors import make_error
 from .blocks import as_operation
@@ -35,7 +35,7 @@ def find(graph: Graph, name: str) -> Any:
             return value
         if isinstance(value, list) and end.index < len(value):
             return value[end.index]
-    near = get_close_matches(name, [*blocks, *(f"{b}.{p}" for b, placed in blocks.items() for p in placed.pins)], 1)
+    near = nearest(name, [*blocks, *(f"{b}.{p}" for b, placed in blocks.items() for p in placed.pins)])
     raise make_error("fetch_unknown", argument=repr(name), why=f"; did you mean {near[0]!r}?" if near else "")
 
 

@@ -144,6 +144,8 @@ def _brief(value: Any) -> str:
     return f"{describe(value.dtype, value.shape)} from {value.name}" if isinstance(value, Output) else kind_of(value)
 
 
+_LARGEST = int(np.finfo(np.float64).max)  # larger integers have no float; converting them raises the op's own error
+
 # -- validation by the op's record -------------------------------------------------------------------------------------
 
 
@@ -174,6 +176,7 @@ def admit_inputs(op: Op, arguments: Mapping[str, Any]) -> Admitted:
             loose = not isinstance(inputs[arg.name], Output)
         if loose:
             typed.add(arg.name)
+            inputs[arg.name] = each(inputs[arg.name], lambda v, arg=arg: typed_value(op, arg, v))  # type: ignore[misc]
     if typed:
         typed_arrays = {n: each(v, _empty_like) for n, v in inputs.items()}
         arrays = admit(op, typed_arrays)
@@ -182,6 +185,25 @@ def admit_inputs(op: Op, arguments: Mapping[str, Any]) -> Admitted:
     avals = {arg.name: each(inputs[arg.name], lambda v, arg=arg: _aval(arg, op, v)) for arg in op.inputs}  # type: ignore[misc]
     host = {arg.name: host_value(inputs[arg.name]) for arg in op.inputs if arg.host}
     return Admitted(inputs, avals, host)
+
+
+@cache
+def _are_floats(dtypes: tuple[str, ...]) -> bool:
+    """Return whether the dtypes of a pin are floating point, so that it takes no integers."""
+    return bool(dtypes) and all(dtype in NUMPY_DTYPE and is_inexact(NUMPY_DTYPE[dtype]) for dtype in dtypes)
+
+
+def typed_value(op: Op, arg: Arg, value: Any) -> Any:
+    """Return a typed value as its pin takes it: on a pin for floats only, `[[1, 2]]` is `[[1.0, 2.0]]`."""
+    return _integers_as_floats(value) if _are_floats(op.dtypes_of(arg.type)) else value
+
+
+def _integers_as_floats(value: Any) -> Any:
+    if isinstance(value, list | tuple) and not any(is_wire(v) for v in value):
+        return [_integers_as_floats(v) for v in value]
+    if type(value) is int and abs(value) <= _LARGEST:
+        return float(value)
+    return value
 
 
 def each(value: Any, function: Callable[[Any], Any]) -> Any:

@@ -36,6 +36,7 @@ from .inputs import (
     kind_of,
     known_value,
     spread_sparse,
+    typed_value,
 )
 from .nodes import Feed, Graph, Node, Operation, Output, Placed, Scope
 from .page import Block, End
@@ -248,6 +249,7 @@ def _expand(graph: Graph, op: Op, name: str, inputs: dict[str, Any], attrs: dict
         for arg in op.inputs:
             if arg.name not in inputs and not arg.optional:
                 raise make_error("pin_missing", argument=arg.name)
-        return EXPANSIONS[op.name](BlockExpansion(graph, op, name, inputs, full_attrs(op, attrs)))
+        typed = {a.name: typed_value(op, a, inputs[a.name]) for a in op.inputs if a.name in inputs}
+        return EXPANSIONS[op.name](BlockExpansion(graph, op, name, typed, full_attrs(op, attrs)))
     except OpError as error:
         raise error.in_call(op.name, name, describe_inputs(inputs)) from None

@@ -13,6 +13,7 @@ from typing import Any as _Any  # there is an op of that name
 
 from .. import _catalog as _declarations  # noqa: F401  importing it fills the catalogue
 from .._catalog.spec import CATALOG, Op, find_op
+from .._hints import no_attribute
 from . import blocks, gradients, variables  # noqa: F401  importing them registers the expansions of graph-layer blocks
 from .inputs import bind_call, sparse_triple
 from .node_builder import place
@@ -48,7 +49,7 @@ def function_of(name: str) -> Callable[..., Placed]:
     """Return the function of an op."""
     op = find_op(name)
     if op is None:
-        raise AttributeError(f"no op named {name!r}; `rowgrad ops` lists them all")
+        raise no_attribute(__name__, name, __dir__(), "`rowgrad ops` lists all ops.")
     return _FUNCTIONS.get(name) or _FUNCTIONS.setdefault(name, _function(op))
 
 

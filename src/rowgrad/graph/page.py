@@ -104,6 +104,25 @@ class Note:
     size: tuple[float, float] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A number that an editor draws over the runs of a page: an output, or one of its elements.
+
+    Args:
+        end: The output pin. An editor ignores a trend whose block or pin the page does not have.
+        at: The indices of the element; empty for an output with a single element.
+
+    >>> str(Trend(End("W", "ref"), (0, 1)))
+    'W.ref[0,1]'
+    """
+
+    end: End
+    at: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.end}" + (f"[{','.join(map(str, self.at))}]" if self.at else "")
+
+
 @dataclass(slots=True)
 class Page:
     """A page: named blocks with wires between them, and notes.
@@ -112,6 +131,7 @@ class Page:
         name: The page's name.
         blocks: The blocks; `page[id]` finds one and raises PageError for an unknown id.
         notes: Texts and frames.
+        trends: Numbers to draw over the runs, beside those that sessions fetch.
 
     >>> page = Page("net", [Block("a", "Const", values={"val": [1.0, 2.0]})])
     >>> page["a"].op
@@ -121,6 +141,7 @@ class Page:
     name: str
     blocks: list[Block] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    trends: list[Trend] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Block]:
         return iter(self.blocks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from .io.fields import nearest
 from .node_builder import place
 from .nodes import Graph, Node, Operation, Output, Placed, Scope, Sparse
 from .page import Block, End, Page, PageError
-from .page_order import circle_error, ends_of, ordered
+from .page_order import circle_error, ends_of, in_order, ordered
 
 # -- a page as a graph -------------------------------------------------------------------------------------------------
 
@@ -40,13 +40,17 @@ class Checked:
     """A validated page: the scope with all valid blocks, and the errors of the others.
 
     `errors` has one entry per faulty block. `waiting` lists blocks that cannot be validated because they depend on a
-    faulty one.
+    faulty one. `partial` has the ClientSession blocks that run without some of their fetches, which depend on a block
+    that the catalogue does not have, and the ends of these wires. `foreign` are such blocks, and those that wait for
+    nothing else.
     """
 
     page: Page
     scope: Scope
     errors: dict[str, OpError] = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
+    partial: dict[str, list[End]] = field(default_factory=dict)
+    foreign: set[str] = field(default_factory=set)
 
     @property
     def ok(self) -> bool:
@@ -145,29 +149,76 @@ def check(page: Page) -> Checked:
     found.waiting = [*order.waiting, *(name for circle in order.circles for name in circle[1:])]
     failed: set[str] = set()
     for block in order.blocks:
-        if any(e.block in failed for e in ends_of(block)):
+        lost = {e.block for e in ends_of(block) if e.block in failed}
+        placed = _without(block, lost) if lost and lost <= found.foreign else block
+        if lost and placed is block:
             failed.add(block.id)
+            if lost <= found.foreign:
+                found.foreign.add(block.id)
             found.waiting.append(block.id)
             continue
         try:
-            _place(found.scope, block, len(found.errors) < _SUGGESTED)
+            _place(found.scope, placed, len(found.errors) < _SUGGESTED)
         except OpError as error:
             failed.add(block.id)
+            if find_op(block.op) is None:
+                found.foreign.add(block.id)
             found.errors[block.id] = error
+        else:
+            if lost:
+                found.partial[block.id] = [e for e in ends_of(block) if e.block in lost]
     found.errors = {b.id: found.errors[b.id] for b in page.blocks if b.id in found.errors}
     return found
 
 
+_FETCHES = ("fetch_outputs", "run_outputs")
+
+
+def _without(block: Block, lost: set[str]) -> Block:
+    """Return a session without the fetches of lost blocks; any other block, or one that would fetch nothing, itself."""
+    op = find_op(block.op)
+    if op is None or not op.runs:
+        return block
+    wires = {pin: [e for e in ends if pin not in _FETCHES or e.block not in lost] for pin, ends in block.wires.items()}
+    remain = any(wires.get(pin) for pin in _FETCHES)
+    if not remain or any(e.block in lost for ends in wires.values() for e in ends):
+        return block
+    return replace(block, wires={pin: ends for pin, ends in wires.items() if ends})
+
+
+def without_unknown_ops(page: Page) -> tuple[list[Block], list[Block]]:
+    """Return the blocks that do not depend on an op that the catalogue lacks, and the others, both in order.
+
+    Sessions are among the former, without the fetches of the latter, if that leaves them any.
+    """
+    kept: list[Block] = []
+    lost: dict[str, Block] = {}
+    for block in in_order(page):
+        missing = {e.block for e in ends_of(block) if e.block in lost}
+        placed = _without(block, missing) if missing else block
+        if find_op(block.op) is None or (missing and placed is block):
+            lost[block.id] = block
+        else:
+            kept.append(placed)
+    return kept, list(lost.values())
+
+
 @lru_cache(1000)
 def _meant_op(name: str) -> str:
-    return nearest(name, CATALOG)
+    return nearest(name, CATALOG, 0.75)  # many names are alike, and the op may be one of another program
+
+
+def is_foreign(op: str) -> bool:
+    """Return whether the catalogue has neither the op nor one with a similar name."""
+    return find_op(op) is None and not _meant_op(op)
 
 
 def _place(scope: Scope, block: Block, suggest: bool) -> None:
     """Put a block into the scope. With `suggests`, errors name similar blocks, which takes time."""
     op = find_op(block.op)
     if op is None:
-        raise PageError(block.id, f"there is no block {block.op!r}{_meant_op(block.op)}")
+        meant = _meant_op(block.op) or ": rowgrad does not have this op, so what depends on it does not run either"
+        raise PageError(block.id, f"there is no block {block.op!r}{meant}")
     for pin in (*block.wires, *block.values):
         if pin not in op.input_names:
             raise PageError(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .._runtime.arrays import Array
+from .fetches import output_of
 from .nodes import Operation, Output
 from .session import ClientSession
 
@@ -31,6 +32,8 @@ class StepResult(NamedTuple):
 class PageStep:
     """One step of a page: run ClientSession blocks in order, then fetch values and run operations.
 
+    `feeds` are for the fetches and operations; ClientSession blocks have feeds of their own.
+
     A step takes effect as a whole: after an error, Variables and random counters are as they were before the step.
     `block` is the ClientSession block that is running or ran last: errors that name no block belong to it.
     """
@@ -41,11 +44,13 @@ class PageStep:
         blocks: Iterable[str],
         fetches: Mapping[str, Output] | None = None,
         operations: Iterable[Operation] = (),
+        feeds: Mapping[Output, Any] | None = None,
     ) -> None:
         self.session = session
         self.blocks = list(blocks)
         self.fetches = dict(fetches or {})
         self.operations = list(operations)
+        self.feeds = dict(feeds or {})
         self.block: str | None = self.blocks[0] if self.blocks else None
 
     def run(self, feeds: Mapping[Any, Any] | None = None) -> StepResult:
@@ -58,7 +63,8 @@ class PageStep:
                 self.block = block
                 result.sessions[block] = self.session.run_block(block, feeds)
             if self.fetches or self.operations:
-                result.fetched.update(self.session.run(self.fetches, feeds, self.operations))
+                fed = self.feeds | {output_of(self.session.graph, k, "feeds"): v for k, v in (feeds or {}).items()}
+                result.fetched.update(self.session.run(self.fetches, fed, self.operations))
         except BaseException:
             state.values, state.counters = before.values, before.counters
             raise

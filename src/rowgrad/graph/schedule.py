@@ -73,7 +73,7 @@ class Program:
         self.checks: list[tuple[Node, Check, dict[str, int]]] = []  # with the slots of their inputs
         self.slots: dict[Output, int] = {}
         self.steady_seconds: dict[Node, float] = {}  # seconds of the steady nodes, if costs are watched
-        self.nodes = _needed(graph, {o.node for o in self.fetches} | set(runs))
+        self.nodes = needed_nodes(graph, {o.node for o in self.fetches} | set(runs))
         # Nodes with an output whose size only a run knows: the arguments of the last run and the size it had.
         self.open: dict[Node, tuple[Any, int]] = {}
         self.bytes = 0  # bytes of all values whose size is known
@@ -139,7 +139,7 @@ class Program:
         return len(self.start) - 1
 
 
-def _needed(graph: Graph, wanted: set[Node]) -> list[Node]:
+def needed_nodes(graph: Graph, wanted: set[Node]) -> list[Node]:
     """Return all nodes upstream, in the graph's order. A block that updates several Variables updates all of them."""
     together: dict[str, list[Node]] = {}
     for node in graph.nodes:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from .._catalog.spec import CATALOG, PLAN, Derived, Op
-from ..raw_ops import OPS
-from .nodes import Node, Output
+from .._hints import nearest
+from .nodes import Node, Output, Placed
 from .page import PageError
+from .row_sums import Call, Pairs, has_row_sums, row_pairs, row_pins, summed_pins
 from .session import ClientSession
 
-Pairs = Iterable[tuple[int, int]]
-
-# For ops whose set of rows only a run determines, the outputs are a better source than the inputs: the transpose of the
-# gradient takes these outputs as inputs under the same names, and its record has the same pairs.
-_BY_OUTPUTS = {
-    "SparseAdd": "SparseAddGradGrad",
-    "SparseFillEmptyRows": "SparseFillEmptyRowsGradGrad",
-    "RaggedFillEmptyRows": "RaggedFillEmptyRowsGradGrad",
-}
+# Categories of ops whose row of the result is computed from the same row of every operand.
+_BY_ROW_CATEGORIES = ("Arithmetic", "Elementwise", "Comparison", "Conversion")
 _ROW_BY_ROW = ("MaskRows", "ScaleRows", "DivRows")  # ops inside a lookup that do not move rows
 
 
@@ -46,15 +38,12 @@ class Trace:
 
 def trace(session: ClientSession, block: str, most: int = 20_000) -> Trace:
     """Return which input rows contributed to a block's results in the last run, at most `most` pairs."""
-    placed = session.graph.blocks.get(block)
-    if placed is None:
-        near = get_close_matches(block, list(session.graph.blocks), 1)
-        raise PageError(block, "there is no such block" + (f"; did you mean {near[0]!r}?" if near else ""))
+    placed = _placed(session, block)
     op = placed.op
     if op.rows is not None and op.linear:
         (node,) = (n for n in session.graph.nodes if n.name == block)
-        inputs, outputs = _call(session, node, node)
-        return _cut(*_pins(op, op.linear, inputs, outputs), _pairs(op, inputs, outputs), most)
+        call = call_of(session, node, node)
+        return _cut(*row_pins(call), row_pairs(call), most)
     found = [pin for pin in placed.pins.values() if isinstance(pin, Output)]
     if op.layer == "graph" and len(found) == 1 and _begins_with_rows(found[0].node, block):
         tables = [a.name for a in op.inputs if a.type == op.outputs[0].type]
@@ -62,39 +51,20 @@ def trace(session: ClientSession, block: str, most: int = 20_000) -> Trace:
     raise PageError(block, f"{op.name} has no record of which rows its results are made of")
 
 
-def _call(session: ClientSession, node: Node, result: Node) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return inputs and outputs of a node in the last run that computed the result."""
+def _placed(session: ClientSession, block: str) -> Placed:
+    placed = session.graph.blocks.get(block)
+    if placed is None:
+        near = nearest(block, session.graph.blocks)
+        raise PageError(block, "there is no such block" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return placed
+
+
+def call_of(session: ClientSession, node: Node, result: Node) -> Call:
+    """Return the call of a node in the last run that computed the result; raise PageError if there is none."""
     found = session.last_call(node, result)
     if found is None:
         raise PageError(node.block, "no run has computed it yet, so there is nothing to trace")
-    return found
-
-
-def _pairs(op: Op, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Pairs:
-    """Return the record's pairs. Ids are passed as lists, over which Python iterates faster than over arrays."""
-    record = CATALOG[_BY_OUTPUTS.get(op.name, op.name)]
-    arguments = inputs if record is op else {**outputs, **inputs}
-    if "starts" in inputs and "indices" not in inputs:  # a plan instead of ids: pairs are faster from the ids
-        record = next(other for other in CATALOG.values() if other.planned == op.name)
-        arguments = dict(
-            zip(("indices", "segment_ids"), OPS["PlannedIds"](*(inputs[name] for name in PLAN)), strict=True)
-        )
-    assert record.rows is not None  # by trace
-    return record.rows({k: v.tolist() if np.asarray(v).dtype.kind in "iu" else v for k, v in arguments.items()})
-
-
-def _pins(
-    op: Op, linear: Iterable[str], inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-) -> tuple[list[str], list[str]]:
-    """Return the output and input pins of the pairs.
-
-    A record does not name them. But every op with pairs is linear in the inputs whose rows it moves or adds, in the
-    order in which their rows are numbered, and returns results of their type. A scalar, such as a default, has no rows.
-    """
-    sources = [name for name in linear if np.ndim(inputs[name])]
-    types = {arg.type for arg in op.inputs if arg.name in sources}
-    types |= {name for name, listed in op.types.items() if isinstance(listed, Derived) and listed.of in types}
-    return [arg.name for arg in op.outputs if arg.type in types and np.ndim(outputs[arg.name])], sources
+    return Call(node.op, *found, node.attrs)
 
 
 def _cut(outputs: list[str], inputs: list[str], pairs: Pairs, most: int) -> Trace:
@@ -136,11 +106,11 @@ def _through(session: ClientSession, node: Node, block: str) -> Pairs:
     empty: set[int] = set()
     result = node
     while _is_inside(node, block):
-        inputs, outputs = _call(session, node, result)
+        call = call_of(session, node, result)
         if node.op.rows is not None:
-            composed = _compose(composed, _pairs(node.op, inputs, outputs))
-        elif "mask" in inputs:  # masked rows are cleared
-            empty |= set(np.flatnonzero(inputs["mask"]).tolist())
+            composed = _compose(composed, row_pairs(call))
+        elif "mask" in call.inputs:  # masked rows are cleared
+            empty |= set(np.flatnonzero(call.inputs["mask"]).tolist())
         node = _before(node).node
     assert composed is not None  # by _begins_with_rows
     return [(row, source) for row, source in composed if row not in empty]
@@ -154,3 +124,168 @@ def _compose(composed: list[tuple[int, int]] | None, pairs: Pairs) -> list[tuple
     for middle, source in pairs:
         sources.setdefault(middle, []).append(source)
     return [(row, source) for row, middle in composed for source in sources.get(middle, ())]
+
+
+# -- one row of a result -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the rows of an input come from.
+
+    `block` and `pin`, with `entry` for a list pin, name a result of the page; they are empty for a typed value. `inner`
+    names an op inside the same block, whose results can be explained in turn.
+    """
+
+    block: str = ""
+    pin: str = ""
+    entry: int | None = None
+    inner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The op that computes a result in the last run, and where its inputs come from.
+
+    If `sums` is true, `row_sums.RowSums(call)` explains the rows of `pin`; otherwise `operands` names the inputs whose
+    same row a row of the result is computed from.
+    """
+
+    call: Call
+    pin: str
+    sums: bool
+    operands: tuple[str, ...]
+    origins: Mapping[str, Origin]
+
+
+def stage_of(session: ClientSession, block: str, pin: str, entry: int | None = None, inner: str = "") -> Stage:
+    """Return the op that computes a result of a block, for explaining its rows.
+
+    Args:
+        session: The session whose last run is meant.
+        block: The block.
+        pin: The output pin.
+        entry: The entry of a list pin.
+        inner: An op inside the block that the result depends on, as an `Origin` names it.
+
+    Returns:
+        The op with its inputs and outputs in that run.
+
+    Raises:
+        PageError: No run has computed the result, there is no such op inside the block, or the rows of its results are
+            made of all rows of its inputs.
+    """
+    value = _result(session, block, pin, entry)
+    result = value.node
+    if inner:
+        found = next((one for one in _upstream(value, block) if one.name == inner), None)
+        if found is None:
+            raise PageError(block, f"{block}.{pin} depends on no {inner!r} inside the block")
+        value = found
+    node = value.node
+    call = call_of(session, node, result)
+    name = node.op.outputs[value.index].name
+    if has_row_sums(node.op):
+        return Stage(call, name, True, (), _origins(session, node))
+    operands = tuple(_same_rows(call, name))
+    if not operands:
+        raise PageError(block, f"{node.op.name} has no record of which rows its results are made of")
+    return Stage(call, name, False, operands, _origins(session, node))
+
+
+def _result(session: ClientSession, block: str, pin: str, entry: int | None) -> Output:
+    """Return the output that a pin, or an entry of a list pin, stands for."""
+    placed = _placed(session, block)
+    value = placed.pins.get(pin)
+    if isinstance(value, list):
+        value = value[entry or 0] if (entry or 0) < len(value) else None
+    if not isinstance(value, Output):
+        raise PageError(block, f"{pin} is not an array that rows are made of")
+    if value.node.block != block:
+        raise PageError(block, f"{placed.op.name} passes on {value.node.name} and has no rows of its own")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A result whose rows `stage_of` explains, the op that computes it, and whether its rows are sums."""
+
+    block: str
+    pin: str
+    entry: int | None
+    op: str
+    sums: bool
+
+
+def explained_results(session: ClientSession) -> list[Explained]:
+    """Return the results of the last runs whose rows are sums, or begin a chain of such inside a block."""
+    found = []
+    for name, placed in session.graph.blocks.items():
+        for pin, value in placed.pins.items():
+            outputs = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
+            for entry, output in outputs:
+                if not isinstance(output, Output) or output.node.block != name:
+                    continue
+                if session.result(name, pin) is None or not _is_explained(session, output, placed):
+                    continue
+                op = output.node.op
+                found.append(Explained(name, pin, entry, op.name, has_row_sums(op)))
+    return found
+
+
+def _is_explained(session: ClientSession, output: Output, placed: Placed) -> bool:
+    pin = output.node.op.outputs[output.index].name
+    if has_row_sums(output.node.op):
+        return pin in summed_pins(call_of(session, output.node, output.node))
+    if placed.op.layer != "graph" or not any(has_row_sums(one.node.op) for one in _upstream(output, placed.name)):
+        return False
+    return bool(_same_rows(call_of(session, output.node, output.node), pin))
+
+
+def _upstream(output: Output, block: str) -> Iterator[Output]:
+    """Yield the outputs of ops inside a block that an output depends on."""
+    seen, rest = set[Output](), [output]
+    while rest:
+        found = rest.pop()
+        if found in seen or found.node.block != block:
+            continue
+        seen.add(found)
+        yield found
+        rest.extend(found.node.sources())
+
+
+def _origins(session: ClientSession, node: Node) -> dict[str, Origin]:
+    names = {
+        output: Origin(name, pin, None if entry < 0 else entry)
+        for name, placed in session.graph.blocks.items()
+        for pin, value in placed.pins.items()
+        for entry, output in (enumerate(value) if isinstance(value, list) else ((-1, value),))
+        if isinstance(output, Output)
+    }
+
+    def origin(value: Any) -> Origin:
+        if not isinstance(value, Output):
+            return Origin()
+        return Origin(inner=value.name) if _is_inside(value.node, node.block) else names.get(value, Origin())
+
+    found: dict[str, Origin] = {}
+    for name, value in zip(node.op.input_names, node.inputs, strict=True):
+        found |= {key: origin(one) for key, one in _entries(name, value).items()}
+    return found
+
+
+def _entries(name: str, value: Any) -> dict[str, Any]:
+    """Return the entries of a list input by name; of any other, itself."""
+    return {f"{name}[{k}]": v for k, v in enumerate(value)} if isinstance(value, list | tuple) else {name: value}
+
+
+def _same_rows(call: Call, pin: str) -> list[str]:
+    """Return the operands with the same rows as a result, for an op that works row by row."""
+    if call.op.category not in _BY_ROW_CATEGORIES and call.op.name not in _ROW_BY_ROW:
+        return []
+    result = np.shape(call.outputs[pin])
+    values: dict[str, Any] = {}
+    for name, value in call.inputs.items():
+        values |= _entries(name, value)
+    ndim = (len(result), 1) if call.op.name in _ROW_BY_ROW else (len(result),)
+    return [name for name, value in values.items() if result and np.ndim(value) in ndim and len(value) == result[0]]

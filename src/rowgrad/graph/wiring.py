@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache, partial
 from typing import Any
 
@@ -16,12 +15,13 @@ import numpy as np
 
 from .._catalog.shapes import differ
 from .._catalog.spec import ALL_DTYPES, CATALOG, COMPLEX, FLOATS, Arg, Derived, Op, find_op
+from .._hints import nearest
 from .._runtime.arrays import aval_of
 from .._runtime.validation import bind_types
 from ..errors import OpError, make_error, shape_text
 from . import ops
-from .export.picture import positions, within
 from .inputs import admit_inputs, full_attrs, infer_outputs, kind_of, many_values, sparse_triple, spread_sparse
+from .new_blocks import ASIDE, LINE, WIDTH, UnusedNames, arrange
 from .node_builder import place
 from .nodes import Feed, Graph, Node, Operation, Output, Sparse
 from .page import Block, End, Page, PageError
@@ -252,6 +252,17 @@ def candidates_to(page: Page, block: str, pin: str) -> dict[str, str | None]:
     return found
 
 
+def rejected_wire(page: Page, end: End, block: str, pin: str) -> tuple[Checked, Exception | None]:
+    """Return the validated page, and the error with which a pin rejects a wire from `end`, if it does."""
+    checker = _WireChecker(page)
+    target = page[block]
+    op = find_op(target.op)
+    if op is None or pin not in op.input_names:
+        raise PageError(f"{block}.{pin}", f"{target.op} has no such input")
+    errors = [checker.error_of(target, op, pin, value) for value in checker.values_at(end)]
+    return checker.checked, None if None in errors else next(iter(errors), None)
+
+
 class _WireChecker:
     """Validates candidate wires on a page that is validated once."""
 
@@ -368,6 +379,11 @@ class _WireChecker:
         return first
 
     def _rejection_of(self, block: Block, op: Op, pin: str, value: Any) -> str | None:
+        error = self.error_of(block, op, pin, value)
+        return error.message if isinstance(error, OpError) else None if error is None else str(error)
+
+    def error_of(self, block: Block, op: Op, pin: str, value: Any) -> Exception | None:
+        """Return the error with which a pin rejects a value, or None if it takes it."""
         inputs, unknown = self.inputs_of(block, op)
         arg = next(a for a in op.inputs if a.name == pin)
         unknown = unknown if arg.many else unknown - {pin}
@@ -377,10 +393,8 @@ class _WireChecker:
                 self._check_partial(op, block, pin, inputs)
             else:
                 self._check(op, block, pin, inputs, unknown)
-        except OpError as error:
-            return error.message
-        except _CONVERSION_ERRORS as error:
-            return str(error)
+        except (OpError, *_CONVERSION_ERRORS) as error:
+            return error
         return None
 
     def _check(self, op: Op, block: Block, pin: str, inputs: dict[str, Any], unknown: set[str]) -> None:
@@ -496,20 +510,22 @@ class _WireChecker:
 # node is. Nodes inside another block of the page, such as the rows that a lookup gathered, have no pin to wire to:
 # they become blocks too, and compute the same bits a second time.
 
-# Sizes of blocks in an editor, and the space between them.
-_WIDTH, _HEAD, _PIN = 240.0, 48.0, 22.0
-_ASIDE, _BELOW = 80.0, 70.0
-
 
 def gradient_blocks(page: Page, outputs: list[End], inputs: list[End]) -> tuple[list[Block], list[End]]:
     """Return blocks that compute the gradients of `outputs` with respect to each of `inputs`, and their output pins.
 
-    The page itself is unchanged. The new ids are unused on the page, and the positions are to the right of its blocks.
-    The gradient of each output is ones. If a node cannot become a block, the result is one AddSymbolicGradients block.
+    The page itself is unchanged. An input may be an input pin with a typed value: the value moves to a new Const, and
+    the result has the changed block too. The ids of new blocks are unused on the page, and their positions are to the
+    right of its blocks. The gradient of each output is ones. If a node cannot become a block, the result is one
+    AddSymbolicGradients block.
     """
     checked = check(page)
+    moved, inputs = _constants_for(checked, inputs)
+    if moved:
+        page = Page(page.name, [b for b in page.blocks if b.id not in {m.id for m in moved}] + moved, page.notes)
+        checked = check(page)
     values, sources = ([_output(checked, end) for end in ends] for ends in (outputs, inputs))
-    scope = checked.scope.with_op_name(_Names(page).take("gradients"))
+    scope = checked.scope.with_op_name(UnusedNames(page).take("gradients"))
     try:
         block = ops.AddSymbolicGradients(scope, values, sources)
     except OpError as error:
@@ -518,15 +534,72 @@ def gradient_blocks(page: Page, outputs: list[End], inputs: list[End]) -> tuple[
             raise PageError(f"{name}", f"no gradient flows to it from {', '.join(map(str, outputs))}") from None
         raise
     gradients = block.pins["grad_outputs"]
-    builder = _Blocks(checked, block.name, _Names(page))
+    builder = _Blocks(checked, block.name, UnusedNames(page))
     builder.reserve_names(_names_of_gradients(gradients, inputs))
     try:
         ends = [builder.end(gradient) for gradient in gradients]
     except _NoBlock:
         whole = Block(block.name, "AddSymbolicGradients", wires={"outputs": list(outputs), "inputs": list(inputs)})
         builder.blocks, ends = [whole], [End(block.name, "grad_outputs", k) for k in range(len(inputs))]
-    _arrange(page, builder.blocks)
-    return builder.blocks, ends
+    arrange(page, builder.blocks)
+    return [*moved, *builder.blocks], ends
+
+
+def _constants_for(checked: Checked, inputs: list[End]) -> tuple[list[Block], list[End]]:
+    """Move typed values that are differentiated to Const blocks; return the changed and new blocks, and the inputs."""
+    names, changed, found = UnusedNames(checked.page), dict[str, Block](), list[End]()
+    for end in inputs:
+        block = next((b for b in checked.page.blocks if b.id == end.block), None)
+        op = None if block is None else find_op(block.op)
+        if block is None or op is None or end.pin not in block.values or end.pin in {o.name for o in op.outputs}:
+            found.append(end)
+            continue
+        block = changed.get(block.id, block)
+        value = _typed_array(checked, block, op, end.pin)
+        x, y = block.at or (0.0, 0.0)
+        below = len(changed) * LINE
+        constant = Block(
+            names.take(f"{block.id}_{end.pin}"), "Const", {"val": value}, at=(x - WIDTH - ASIDE, y + below)
+        )
+        values = {pin: v for pin, v in block.values.items() if pin != end.pin}
+        source = End(constant.id, "output")
+        changed[block.id] = replace(block, values=values, wires={**block.wires, end.pin: [source]})
+        changed[constant.id] = constant
+        found.append(source)
+    return list(changed.values()), found
+
+
+def _typed_array(checked: Checked, block: Block, op: Op, pin: str) -> Any:
+    """Return a typed value in the dtype that its block gave it."""
+    placed = checked.scope.graph.blocks.get(block.id)
+    if placed is None or op.layer == "graph":
+        return block.values[pin]
+    node = next(v.node for v in placed.pins.values() if isinstance(v, Output))
+    value = node.inputs[op.input_names.index(pin)]
+    return block.values[pin] if isinstance(value, tuple) else np.array(value)
+
+
+def fetch_with_session(page: Page, ends: list[End], near: list[End]) -> Block | None:
+    """Return the page's ClientSession block fetching these pins too: one that runs `near`; None without a session."""
+    sessions = [b for b in page.blocks if (op := find_op(b.op)) is not None and op.runs]
+    if not sessions:
+        return None
+    wanted = {e.block for e in near}
+    sources = {b.id: {e.block for e in ends_of(b)} for b in page.blocks}
+
+    def reaches(block: Block) -> bool:
+        seen, waiting = set[str](), [block.id]
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                waiting += sources.get(name, ())
+        return bool(seen & wanted)
+
+    session = next(filter(reaches, sessions), sessions[0])
+    before = session.wires.get("fetch_outputs", [])
+    new = [end for end in ends if end not in before]
+    return replace(session, wires={**session.wires, "fetch_outputs": [*before, *new]})
 
 
 def _output(checked: Checked, end: End) -> Any:
@@ -537,7 +610,7 @@ def _output(checked: Checked, end: End) -> Any:
     if end.block in checked.waiting:
         raise PageError(end.block, "it depends on blocks that are invalid or missing, so it has no gradient yet")
     if end.block not in blocks:
-        near = get_close_matches(end.block, list(blocks), 1)
+        near = nearest(end.block, blocks)
         raise PageError(f"{end}", f"there is no block {end.block!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     source = blocks[end.block]
     if end.pin not in source.pins:
@@ -553,24 +626,6 @@ def _output(checked: Checked, end: End) -> Any:
     if end.index is not None:
         raise PageError(f"{end}", f"{end.block}.{end.pin} is not a list; write it without [{end.index}]")
     return value
-
-
-class _Names:
-    """Unused ids of a page."""
-
-    def __init__(self, page: Page) -> None:
-        self._used = {b.id for b in page.blocks}
-        self._counts: dict[str, int] = {}
-
-    def take(self, name: str) -> str:
-        """Return the name, or the first of name_2, name_3, … that is unused."""
-        found, count = name, self._counts.get(name, 1)
-        while found in self._used:
-            count += 1
-            found = f"{name}_{count}"
-        self._counts[name] = count
-        self._used.add(found)
-        return found
 
 
 def _names_of_gradients(gradients: list[Output], inputs: list[End]) -> dict[Node, str]:
@@ -590,7 +645,7 @@ class _NoBlock(Exception):  # noqa: N818  control flow: the caller falls back to
 class _Blocks:
     """Makes blocks of nodes."""
 
-    def __init__(self, checked: Checked, inside: str, names: _Names) -> None:
+    def __init__(self, checked: Checked, inside: str, names: UnusedNames) -> None:
         self.graph = checked.scope.graph
         self.inside = inside  # the block whose nodes become blocks, which replace its pins
         self.names = names
@@ -657,30 +712,3 @@ class _Blocks:
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _arrange(page: Page, blocks: list[Block]) -> None:
-    """Place blocks in columns to the right of the page; in a column, blocks are ordered by where their wires begin."""
-    there = positions(page, {b.id: _height(b) for b in page.blocks})
-    frames = [(note.at[0], size) for note in page.notes if (size := getattr(note, "size", None)) is not None]
-    edges = [x + _WIDTH for x, _ in there.values()] + [within(x + size[0]) for x, size in frames]
-    right = max(edges, default=-_ASIDE) + _ASIDE
-    top = min((y for _, y in there.values()), default=0.0)
-    depth: dict[str, int] = {}
-    columns: dict[int, list[Block]] = {}
-    for block in blocks:  # each comes after the blocks its wires begin at
-        before = [depth[e.block] for ends in block.wires.values() for e in ends if e.block in depth]
-        depth[block.id] = max(before, default=-1) + 1
-        columns.setdefault(depth[block.id], []).append(block)
-    for column, members in sorted(columns.items()):
-        sources = {b.id: [there[e.block][1] for ends in b.wires.values() for e in ends] for b in members}
-        y = top
-        for block in sorted(members, key=lambda b: sum(sources[b.id]) / max(len(sources[b.id]), 1)):
-            block.at = there[block.id] = (within(right + column * (_WIDTH + _ASIDE)), within(y))
-            y += _height(block) + _BELOW
-
-
-def _height(block: Block) -> float:
-    """Return the height of a block in an editor: one line for every pin of its longer side."""
-    op = find_op(block.op)
-    return _HEAD + _PIN * (max(len(op.inputs), len(op.outputs), 1) if op is not None else len(block.wires) + 1)

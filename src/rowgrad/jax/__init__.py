@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+from .._hints import missing_extra as _missing_extra
+
 try:
     import jax as _jax  # noqa: F401
 except ImportError as error:
-    raise ImportError("rowgrad.jax needs JAX: pip install 'rowgrad[jax]'") from error
+    raise _missing_extra("rowgrad.jax", "JAX", "jax") from error
 
 from . import gradients as _gradients  # noqa: F401  the primitives' derivatives
 from . import optim as optim

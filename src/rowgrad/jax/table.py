@@ -14,7 +14,7 @@ from ..errors import make_error
 from ..lookup import combiner_suffix
 from ..raw_ops import OPS
 from .arrays import as_jax, register_for_export
-from .bags import read_num_bags
+from .bags import as_integers, read_num_bags
 from .partition import explicit_sharding, zero_after
 from .varying import axes_of, unchecked_axes
 
@@ -128,6 +128,19 @@ class Table:
         kind = combiner_suffix("mean" if combiner is None else combiner)
         count: Any = read_num_bags(num_bags)
         return bags_of(self._held if self.is_tapped else self.array, kind, ids, segment_ids, count, weights)
+
+    def __getitem__(self, ids: Any) -> Any:
+        """Return the row of every id, [*ids.shape, …]; inside `value_and_rows` the gradient is row-sparse.
+
+        Ids out of range raise, negative ones too; `array[ids]` clamps them.
+        """
+        from .functional import embedding_bag  # which imports this module
+
+        ids = as_integers(ids, "ids")
+        rows = embedding_bag(self, ids.reshape(-1, 1), combiner="sum")
+        return rows.reshape(*ids.shape, *self.shape[1:])
+
+    __iter__ = None  # `__getitem__` alone would make it iterable
 
     def __repr__(self) -> str:
         if not hasattr(self._held, "shape"):

@@ -1,11 +1,13 @@
 """Studio: a block editor in the browser for pages of `rowgrad.graph`, opened by `rowgrad studio`.
 
-`Widget` shows the same editor in a notebook.
+`Widget` shows the same editor in a notebook, and `rowgrad.show` a call of an op.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from .._hints import missing_extra, no_attribute
 
 if TYPE_CHECKING:
     from .widget import Widget
@@ -15,11 +17,11 @@ __all__ = ["Widget"]
 
 def __getattr__(name: str) -> Any:
     if name != "Widget":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(__name__, name, __all__)
     try:
         from .widget import Widget
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("anywidget", "traitlets", "ipywidgets"):
             raise
-        raise ImportError("a notebook's Widget needs anywidget: pip install 'rowgrad[notebook]'") from error
+        raise missing_extra("a notebook's Widget", "anywidget", "notebook") from error
     return Widget

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._catalog.spec import COMPLEX
 from .._runtime.arrays import Array, aval_of
-from ..graph.page import End, PageError
+from ..graph.page import End, PageError, Trend
 from ..graph.session import ClientSession
 
 MOST_POINTS = 100_000  # points of a series
@@ -104,6 +104,7 @@ class Trends:
         self._watched: list[Watched] | None = None
         self._points: dict[str, _Points] = {}
         self._fetched: set[str] = set()  # labels of numbers that sessions fetch
+        self._of_page: list[Watched] = []  # recorded beside those, until the user chooses
 
     @property
     def is_chosen(self) -> bool:
@@ -114,10 +115,16 @@ class Trends:
         """Set the series; None records what sessions fetch. Points of unchanged series are not dropped."""
         with self._lock:
             self._watched = watched
-            labels = self._fetched if watched is None else {w.label for w in watched}
+            default = self._fetched | {w.label for w in self._of_page}
+            labels = default if watched is None else {w.label for w in watched}
             self._points = {label: p for label, p in self._points.items() if label in labels}
             for series in watched or ():
                 self._points.setdefault(series.label, _Points())
+
+    def set_page(self, trends: Sequence[Trend]) -> None:
+        """Set the series that the page names; they are recorded until the user chooses others."""
+        with self._lock:
+            self._of_page = [Watched(t.end.block, t.end.pin, t.end.index, t.at) for t in trends[:MOST_SERIES]]
 
     def begin(self, run: int, session: ClientSession) -> None:
         """Start series without points with the last computed value."""
@@ -136,8 +143,9 @@ class Trends:
         return self._default() if self._watched is None else self._watched
 
     def _default(self) -> list[Watched]:
-        found = []
-        for label in self._points:
+        found = [watched for watched in self._of_page if watched.label in self._points]
+        known = {watched.label for watched in found}
+        for label in (label for label in self._points if label not in known):
             try:
                 end = End.parse(label)
             except PageError:
@@ -152,7 +160,14 @@ class Trends:
                 for watched in self._watched:
                     self._points[watched.label].add(run, _current(watched, session))
                 return
+            for watched in self._of_page:
+                value = _current(watched, session)
+                if watched.label in self._points or not math.isnan(value):
+                    self._points.setdefault(watched.label, _Points()).add(run, value)
+            own = {watched.label for watched in self._of_page}
             for name, array in fetched.items():
+                if name in own:
+                    continue
                 if name in self._points or (len(self._points) < MOST_SERIES and is_number(array)):
                     self._fetched.add(name)
                     self._points.setdefault(name, _Points()).add(run, number(array, ()))

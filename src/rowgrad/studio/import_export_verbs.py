@@ -18,6 +18,7 @@ from ..graph import Page, PageError, Project, build, dumps
 from ..graph.enuspace import Imported, read_enuspace
 from ..graph.export import to_dot, to_python, to_svg
 from ..graph.io import files, strict_json
+from ..graph.page_builder import without_unknown_ops
 from . import array_pool, page_names
 from .limits import MOST_EXPORTED, MOST_IMPORTED
 from .verbs import Arguments, Json, verb
@@ -120,7 +121,7 @@ def export(studio: Studio, args: Arguments) -> Json:
         message = f"the page's arrays have {size} bytes; an exported text may have at most {MOST_EXPORTED}"
         raise ResourceExhaustedError(f"{message}; `rowgrad export` writes them to separate files", argument="page")
     if format_name == "python":
-        build(page)  # a script of a faulty page would fail later, but a picture of one may help
+        _check_script(page)
     ending, export_text = _FORMATS[format_name]
     return {"name": page_names.valid_name(page.name) + ending, "text": export_text(page)}
 
@@ -152,6 +153,15 @@ def import_file(studio: Studio, args: Arguments) -> Json:
         report.append({"level": "note", "place": file, "message": message})
     export_text = [studio.pool.write_page(page) for page in pages]
     return {"page": export_text[0], "pages": export_text, "report": report}
+
+
+def _check_script(page: Page) -> None:
+    """Raise the first error of a page whose script would fail. A picture of such a page may still help.
+
+    Blocks of unknown ops are no error here: they are comments in the script.
+    """
+    kept, _ = without_unknown_ops(page)
+    build(Page(page.name, kept or page.blocks))  # if nothing is left, it names what is missing
 
 
 def _bytes(value: Any) -> int:

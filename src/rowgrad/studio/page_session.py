@@ -7,16 +7,18 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._catalog.spec import find_op
+from .._hints import nearest
 from .._runtime.arrays import Array
 from ..errors import InvalidArgumentError, OpError
 from ..graph.engine import open_engine
+from ..graph.fixes import fetch_fix, fixes_of
+from ..graph.leaves import Leaves, leaves_of
 from ..graph.nodes import Output
 from ..graph.page import End, Page
 from ..graph.page_builder import Checked, check
@@ -35,6 +37,22 @@ Logic = dict[str, tuple[str, dict[str, list[End]]]]
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run computes: ClientSession blocks, or the leaves of a page without one.
+
+    `variables` are those that a run would change although no ClientSession says so: the user must agree first.
+    """
+
+    blocks: list[str]
+    leaves: Leaves = field(default_factory=Leaves)
+    variables: list[str] = field(default_factory=list)
+
+    def question(self) -> dict[str, Any]:
+        """Return what a window asks the user before the run."""
+        return {"variables": self.variables, "fixes": [fetch_fix(self.leaves.ends).json()]}
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """A page of one revision with its graph, the recipes of its blocks, and its ClientSession blocks."""
 
@@ -45,23 +63,41 @@ class Prepared:
     logic: Logic
     sessions: list[str]
 
-    def sessions_to_run(self, named: Sequence[str] = ()) -> list[str]:
-        """Return the named sessions, or all, in the page's order; raise the first fault that prevents their run."""
+    def plan(self, named: Sequence[str] = (), change: bool = False) -> Plan:
+        """Return what a run computes; raise the first fault that prevents it.
+
+        With ClientSession blocks these are the named ones, or all, in the page's order; otherwise every block that
+        nothing consumes. Such a run changes Variables only with `change`: otherwise the plan says what it needs.
+        """
+        if not self.sessions and not named:
+            return self._plan_leaves(change)
         for name in named:
             if name not in self.sessions:
-                near = get_close_matches(name, self.sessions, 1)
+                near = nearest(name, self.sessions)
                 hint = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(self.sessions) or 'none'}"
                 message = f"sessions: {name!r} is not a ClientSession block of this page; {hint}"
                 raise InvalidArgumentError(message, argument="sessions")
         found = [s for s in self.sessions if s in named or not named]
-        if not found:
-            message = "this page has no ClientSession block to run"
-            raise InvalidArgumentError(message, argument="sessions")
-        fault = self.checked.first_fault(found)
+        skipped = [] if named else [s for s in found if s in self.checked.foreign]
+        if len(skipped) < len(found):  # the others do not need the ops that rowgrad lacks
+            found = [s for s in found if s not in skipped]
+        self._raise_first_fault(found)
+        return Plan(found, Leaves(left_out=skipped))
+
+    def _plan_leaves(self, change: bool) -> Plan:
+        leaves = leaves_of(self.checked)
+        if leaves.is_empty:
+            self._raise_first_fault([b.id for b in self.page.blocks])
+            message = "this page has no block to run" if not self.page.blocks else "no block of this page has a value"
+            raise InvalidArgumentError(message, argument="name")
+        variables = [] if change else leaves.changed_variables(self.checked.scope.graph)
+        return Plan([], leaves, variables)
+
+    def _raise_first_fault(self, blocks: Sequence[str]) -> None:
+        fault = self.checked.first_fault(blocks)
         if fault is not None:
             fault.error.argument = fault.error.argument or fault.pin
             raise fault.error
-        return found
 
 
 def logic_of(page: Page, known: Mapping[str, str] | None = None) -> Logic:
@@ -134,7 +170,7 @@ class Work:
     def __init__(
         self,
         opened: PageSession,
-        blocks: list[str],
+        plan: Plan,
         mode: str,
         steps: int | None,
         rate: float | None,
@@ -144,12 +180,14 @@ class Work:
         self.mode = mode
         self.steps = steps
         self.rate = rate
-        self.step = PageStep(opened.session, blocks)
+        leaves = plan.leaves
+        self.step = PageStep(opened.session, plan.blocks, leaves.values, leaves.operations, leaves.feeds)
+        self.left_out = leaves.left_out
         self.loop = Loop(lambda feeds: step(self), rate=rate)
 
     def facts(self) -> dict[str, Any]:
         """Return its part of RunState."""
-        return {"mode": self.mode, "steps": self.steps, "rate": self.rate}
+        return {"mode": self.mode, "steps": self.steps, "rate": self.rate, "left_out": self.left_out}
 
 
 # -- results, costs and errors as JSON, for hundreds of blocks and many times a second ---------------------------------
@@ -195,12 +233,13 @@ def costs_json(session: ClientSession) -> dict[str, Json]:
     return {block: {"seconds": cost.seconds, "bytes": cost.bytes} for block, cost in session.costs.items()}
 
 
-def failure_json(error: BaseException, block: str | None) -> Json:
-    """Return the error of a run. It belongs to the block it names, or else to the session that was run."""
+def failure_json(error: BaseException, block: str | None, checked: Checked) -> Json:
+    """Return the error of a run, with its known fixes. It belongs to the block it names, or else to the session."""
     facts = error_json(error)
     if not isinstance(error, OpError):
         facts["message"] = str(error) or type(error).__name__
-    return facts | {"block": facts["block"] or block}
+    fixes = [fix.json() for fix in fixes_of(checked, facts["block"], error)]
+    return facts | {"block": facts["block"] or block, "fixes": fixes}
 
 
 def _one(array: Array, run: int, steady: bool) -> Json:
@@ -218,7 +257,7 @@ _PAUSE_WAIT = 2.0  # for the step in progress when a run is paused
 _STOP_WAIT = 0.25  # for the step in progress when a run is stopped
 SAVE_WAIT = 30.0
 EDITED = "the page was edited"
-_NO_WORK: dict[str, Any] = {"mode": None, "steps": None, "rate": None}
+_NO_WORK: dict[str, Any] = {"mode": None, "steps": None, "rate": None, "left_out": []}
 _NO_SESSION: dict[str, Any] = {"engine": None, "revision": None, "recipes": {}, "costs": {}, "results": {}}
 
 
@@ -258,22 +297,25 @@ class PageRun:
         steps: int | None = None,
         rate: float | None = None,
         engine: str = "numpy",
-    ) -> None:
-        """Run the page with its current Variables."""
+        change: bool = False,
+    ) -> dict[str, Any] | None:
+        """Run the page with its current Variables, or return what the user must agree to first."""
         with self._control:
             if self._closed:  # a run started now could not be stopped
                 message = f"name: page {self.name!r} is no longer in this project"
                 raise InvalidArgumentError(message, argument="name")
             prepared = self._prepare(page, revision)
-            blocks = prepared.sessions_to_run(sessions)
+            plan = prepared.plan(sessions, change)
+            if plan.variables:
+                return plan.question()
             opened, carried = self._open(prepared, engine)
             budget = 1 if mode == "once" else steps
-            work = Work(opened, blocks, mode, budget, rate, self._step)
+            work = Work(opened, plan, mode, budget, rate, self._step)
             with self._lock:
                 if opened is not self.opened:
                     self._carried, self.restored = carried, None
                 self.opened, self._work = opened, work
-                opened.starts.append((opened.session.runs, self.run, len(blocks)))
+                opened.starts.append((opened.session.runs, self.run, len(plan.blocks) or 1))
                 self._begin(self.run, self._carried)
                 opened.gate.allow(work, budget)
                 self._enter_phase("running")
@@ -282,6 +324,7 @@ class PageRun:
             work.loop.start()
         self._throttle.soon(urgent=True)
         self._wait_for_end({"once": _RUN_WAIT, "steps": 0.25}.get(mode, 0.0))
+        return None
 
     def pause(self) -> None:
         """Stop after the step in progress. A single run ends by itself."""
@@ -448,11 +491,13 @@ class PageRun:
         if not opened.gate.enter(work):
             return
         try:
-            found = {name: value for values in work.step.run().sessions.values() for name, value in values.items()}
+            result = work.step.run()
+            found = result.fetched | {name: v for values in result.sessions.values() for name, v in values.items()}
             with self._lock:
                 if self.opened is opened:
                     self.run += 1
                     self.done += self._work is work
+                    self.trends.set_page(opened.prepared.page.trends)
                     self.trends.record(self.run, opened.session, found)
         except BaseException as error:
             self._fail(work, error)
@@ -475,7 +520,7 @@ class PageRun:
         with self._lock:
             if self._work is not work:
                 return
-            self._error = failure_json(error, work.step.block)
+            self._error = failure_json(error, work.step.block, work.opened.prepared.checked)
             self._enter_phase("failed")
         self._throttle.soon(urgent=True)
 

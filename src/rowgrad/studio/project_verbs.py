@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from .._catalog.spec import ALL_DTYPES, catalog
+from .._hints import install_command
 from ..errors import InvalidArgumentError
-from ..graph import End, Page, PageError, engine_names, load
+from ..graph import Block, End, Page, PageError, engine_names, load
 from ..graph.export import to_svg
+from ..graph.fixes import Fix, apply_fix, fixes_of
 from ..graph.io.plain import encode_attr
+from ..graph.op_example import example_on_page
 from ..graph.page_summary import summary
-from ..graph.wiring import candidates_from, candidates_to, gradient_blocks
+from ..graph.wiring import candidates_from, candidates_to, fetch_with_session, gradient_blocks, rejected_wire
 from . import array_pool, limits, page_names, project, verbs
+from .first_gradient import FIRST_GRADIENT
 from .limits import LIMITS
 from .project import send_conflict_event, send_page_event, send_project_event
 from .verbs import Arguments, Json, verb
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 # -- example pages: beside this file in an installed package, in examples/ of a source tree ----------------------------
 
 _NUMBER = re.compile(r"^\d+_")
+_CURATED = "start"  # the folder of the pages that the gallery shows first
 _MOST_TEXT = 120  # characters of a page's description
 
 
@@ -40,7 +45,10 @@ def folder() -> Path | None:
 
 
 def entries() -> list[dict[str, Any]]:
-    """Return `{name, title, blocks, text}` for every example page."""
+    """Return `{name, title, blocks, text, reference}` for every example page: the curated ones first, in their order.
+
+    `reference` marks the worked examples of the manual.
+    """
     return [{**entry} for entry in _entries(folder())]
 
 
@@ -56,16 +64,26 @@ def page(name: str) -> Page:
 
 @lru_cache(maxsize=64)
 def gallery_picture(name: str) -> str:
-    """Return an example page as SVG."""
-    return to_svg(page(name))
+    """Return an example page as SVG, without its text, which the gallery shows beside it."""
+    return _thumbnail(page(name))
+
+
+def _thumbnail(page: Page) -> str:
+    """Return a page as SVG without its texts, which nobody could read in a small picture."""
+    return to_svg(Page(page.name, page.blocks, [note for note in page.notes if note.size is not None]))
 
 
 @lru_cache(maxsize=4)
 def _entries(path: Path | None) -> tuple[dict[str, Any], ...]:
     if path is None:
         return ()
-    stems = sorted(file[: -len(".json")] for file in os.listdir(path) if file.endswith(".json"))
-    return tuple(_entry(path, stem) for stem in stems)
+    names = [f"{_CURATED}/{name}" for name in _pages_in(path / _CURATED)] + _pages_in(path)
+    return tuple(_entry(path, name) for name in names)
+
+
+def _pages_in(path: Path) -> list[str]:
+    files = os.listdir(path) if path.is_dir() else []
+    return sorted(file[: -len(".json")] for file in files if file.endswith(".json"))
 
 
 def _entry(path: Path, name: str) -> dict[str, Any]:
@@ -74,8 +92,12 @@ def _entry(path: Path, name: str) -> dict[str, Any]:
         blocks, texts = len(found.blocks), [note.text for note in found.notes]
     except PageError as error:  # a damaged file must not hide the others
         blocks, texts = 0, [str(error)]
-    lines = [line for text in texts for line in text.strip().splitlines()[:1]]
-    return {"name": name, "title": _title(name), "blocks": blocks, "text": "".join(lines[:1])[:_MOST_TEXT]}
+    lines = [line for text in texts for line in text.strip().splitlines()]
+    if name.startswith(f"{_CURATED}/") and len(lines) > 1:
+        title, text = lines[0], " ".join(lines[1:])
+        return {"name": name, "title": title, "blocks": blocks, "text": text, "reference": False}
+    text = "".join(lines[:1])[:_MOST_TEXT]
+    return {"name": name, "title": _title(name), "blocks": blocks, "text": text, "reference": True}
 
 
 def _title(name: str) -> str:
@@ -104,21 +126,31 @@ def open_page(studio: Studio, args: Arguments) -> Json:
 
 @verb("save")
 def save(studio: Studio, args: Arguments) -> Json:
-    """Write a page unless it was changed since the window read it."""
+    """Write a page, merged with what others changed since the window read it.
+
+    Where both changed the same field, `mine` and `theirs` are the keys of conflicts that the user decided.
+    """
     name, window = args.text("name"), args.text("window", "")
     page = args.page()
-    saved = studio.folder.save(name, args.text("base", "") or None, page)
+    choices = dict.fromkeys(args.texts("mine", []), "mine") | dict.fromkeys(args.texts("theirs", []), "theirs")
+    saved = studio.folder.save(name, args.text("base", "") or None, page, choices)
     if saved.conflict_page is not None:
         if saved.written:
             send_conflict_event(studio, name, saved.conflict_page, window)
             send_project_event(studio)
-        return {"conflict": {"kept": saved.conflict_page} | _current_page(studio, name, saved.revision)}
+        conflicts = [conflict.json() for conflict in saved.conflicts]
+        conflict: dict[str, Json] = {"kept": saved.conflict_page, "fields": conflicts}
+        return {"conflict": conflict | _current_page(studio, name, saved.revision)}
+    page = page if saved.merged is None else saved.merged
     checked = summary(page)
     if saved.written:
         studio.runs.edited(name, page, saved.revision, checked["recipes"])
         send_page_event(studio, name, saved.revision, window)
         send_project_event(studio)
-    return {"revision": saved.revision, "checked": checked}
+    answer = {"revision": saved.revision, "checked": checked}
+    if saved.merged is None:
+        return answer
+    return answer | {"merged": studio.pool.write_page(saved.merged), "sent": saved.sent}
 
 
 @verb("check")
@@ -150,9 +182,49 @@ def gradients(studio: Studio, args: Arguments) -> Json:
         for side in ("outputs", "inputs")
     )
     blocks, ends = gradient_blocks(page, outputs, inputs)
-    # Encoded together with the page, because their wires begin at its blocks.
-    whole = studio.pool.write_page(Page(page.name, [*page.blocks, *blocks]))
-    return {"blocks": whole["blocks"][len(page.blocks) :], "gradients": [str(end) for end in ends]}
+    session = fetch_with_session(page, ends, outputs)
+    changed = _changed_blocks(studio, page, [*blocks, *([] if session is None else [session])])
+    return {"blocks": changed, "gradients": [str(end) for end in ends]}
+
+
+@verb("wire_fixes")
+def wire_fixes(studio: Studio, args: Arguments) -> Json:
+    """Return the fixes of a wire that a pin rejects."""
+    end, to = _end(args, "from", args.text("from")), _end(args, "to", args.text("to"))
+    checked, error = rejected_wire(args.page(), end, to.block, to.pin)
+    fixes = [] if error is None else fixes_of(checked, to.block, error, end)
+    return {"fixes": [fix.json() for fix in fixes]}
+
+
+@verb("fix")
+def fix(studio: Studio, args: Arguments) -> Json:
+    """Return the blocks of a page that a fix changes or adds."""
+    page, fields = args.page(), args.record("fix")
+    texts = {}
+    for name in ("title", "action", "block", "pin"):
+        if not isinstance(fields.get(name), str):
+            raise args.error(f"fix.{name}", "a string", fields.get(name))
+        texts[name] = str(fields[name])
+    end = None if fields.get("end") is None else str(_end(args, "fix.end", str(fields["end"])))
+    found = Fix(**texts, value=fields.get("value"), end=end)
+    return {"blocks": _changed_blocks(studio, page, apply_fix(page, found))}
+
+
+@verb("example")
+def example(studio: Studio, args: Arguments) -> Json:
+    """Return the blocks of an op's worked example, to add to a page at `at`."""
+    page, at = args.page(), args.listed("at", [0, 0], 2)
+    if len(at) != 2 or not all(type(x) in (int, float) and abs(x) < 1e9 for x in at):
+        raise args.error("at", "two numbers", at)
+    return {"blocks": _changed_blocks(studio, page, example_on_page(page, args.text("op", most=200), (at[0], at[1])))}
+
+
+def _changed_blocks(studio: Studio, page: Page, blocks: list[Block]) -> list[Json]:
+    """Return new and changed blocks as plain data; they are encoded with the page, whose blocks their wires name."""
+    changed = {b.id: b for b in blocks}
+    known = {b.id for b in page.blocks}
+    whole = [changed.get(b.id, b) for b in page.blocks] + [b for b in blocks if b.id not in known]
+    return [b for b in studio.pool.write_page(Page(page.name, whole))["blocks"] if b["id"] in changed]
 
 
 def _page_json(studio: Studio, page: Page, revision: str) -> dict[str, Json]:
@@ -199,6 +271,7 @@ def hello(studio: Studio, args: Arguments) -> Json:
         "engines": [_engine(name) for name in engine_names()],
         "limits": _LIMITS,
         "gallery": entries(),
+        "tour": FIRST_GRADIENT,
     }
 
 
@@ -251,8 +324,13 @@ def gallery_page(studio: Studio, args: Arguments) -> Json:
 
 @verb("picture")
 def picture(studio: Studio, args: Arguments) -> Json:
-    """Return an example page as SVG."""
-    return {"svg": gallery_picture(args.text("gallery"))}
+    """Return an example page, or a page of the project, as SVG."""
+    if ("gallery" in args) == ("name" in args):
+        raise args.error("gallery", "set, or `name`, but not both", "both" if "gallery" in args else "neither")
+    if "gallery" in args:
+        return {"svg": gallery_picture(args.text("gallery"))}
+    page, revision = studio.folder.open(args.text("name"))
+    return {"svg": _thumbnail(page), "revision": revision}
 
 
 def _records() -> list[dict[str, Any]]:
@@ -277,7 +355,7 @@ def _edited(studio: Studio, info: dict[str, Any]) -> None:
 def _engine(name: str) -> dict[str, Any]:
     """Describe an engine without importing its package, which may take seconds."""
     if importlib.util.find_spec(name) is None:
-        why = f"{name} is not installed; run pip install 'rowgrad[{name}]'"
+        why = f"{name} is not installed; run {install_command(name)}"
         return {"name": name, "version": None, "available": False, "why": why}
     try:
         version = metadata.version(name)

@@ -19,10 +19,14 @@ FASTEST = 1e6  # steps per second that a request may set
 
 @verb("run")
 def run(studio: Studio, args: Arguments) -> Json:
-    """Run a page as it is saved."""
+    """Run a page as it is saved.
+
+    Without a ClientSession it computes every block that nothing consumes. If that changes Variables, the response is
+    `{"ask": {"variables", "fetch"}}` unless `change` is true.
+    """
     name, options = args.text("name"), _run_options(args)
     page, revision = studio.folder.open(name)
-    return studio.runs.start(name, page, revision, **options)
+    return studio.runs.start(name, page, revision, **options, change=args.truth("change", False))
 
 
 @verb("pause")
@@ -56,7 +60,8 @@ def step(studio: Studio, args: Arguments) -> Json:
             # The run ended a moment ago, so a new one starts.
     page, revision = studio.folder.open(name)
     engine = studio.runs.state(name)["engine"] or "numpy"
-    return studio.runs.start(name, page, revision, mode="steps", steps=steps, engine=engine)
+    change = args.truth("change", False)
+    return studio.runs.start(name, page, revision, mode="steps", steps=steps, engine=engine, change=change)
 
 
 @verb("reset")
@@ -102,6 +107,8 @@ def command(studio: Studio, args: Arguments) -> Json:
     argv = ["rowgrad", "run", str(studio.folder.root / f"{name}.json")]
     for session in options["sessions"]:
         argv += ["--session", session]
+    if state.opened is not None and not state.opened.prepared.sessions and state.opened.prepared.plan().variables:
+        argv.append("--change-variables")  # the user agreed to it here
     steps = 1 if options["mode"] == "once" else options["steps"] or max(state.done, 1)
     if steps != 1:
         argv += ["--steps", str(steps)]

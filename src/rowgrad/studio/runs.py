@@ -159,10 +159,11 @@ class Runs:
         steps: int | None = None,
         rate: float | None = None,
         engine: str = "numpy",
+        change: bool = False,
     ) -> dict[str, Any]:
-        """Run a page as it is saved, with its current Variables."""
-        self.of(name).start(page, revision, sessions, mode, steps, rate, engine)
-        return self.state(name)
+        """Run a page as it is saved, with its current Variables; return its state, or `{"ask"}` what to agree to."""
+        question = self.of(name).start(page, revision, sessions, mode, steps, rate, engine, change)
+        return self.state(name) if question is None else {"ask": question}
 
     def pause(self, name: str) -> dict[str, Any]:
         """Stop after the step in progress; `resume` continues."""

@@ -1,4 +1,4 @@
-"""Verbs about values: parse and upload them, show parts of values and results, chart numbers, trace rows."""
+"""Verbs about values: parse and upload them, show parts of values and results, chart numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ..graph.nodes import Graph, Output
 from ..graph.page import PageError
 from ..graph.page_builder import check
 from ..graph.session import ClientSession
-from ..graph.trace import trace as trace_rows
 from .charts import MOST_SERIES, Watched
 from .value_input import arrays_of, parse_value, unpacking, value_of_cells
 from .value_text import (
@@ -140,7 +139,7 @@ def _shape(args: Arguments) -> list[int]:
     return shape
 
 
-# -- parts of values and results, heat maps, charts, and traces of rows ------------------------------------------------
+# -- parts of values and results, heat maps, and charts ----------------------------------------------------------------
 
 _FAR = 2**62 - 1
 MOST_MAPPED = 1024
@@ -186,18 +185,8 @@ def trend(studio: Studio, args: Arguments) -> Json:
     return studio.runs.trend(name, args.whole("since", 0, _FAR, 0))
 
 
-@verb("trace")
-def trace(studio: Studio, args: Arguments) -> Json:
-    """Return which rows of a block's inputs contributed to its results."""
-    session, block = _session(studio, args), args.text("block")
-    _known(session.graph, args, block)
-    found = trace_rows(session, block)
-    pairs = [[row, source] for row, source in found.pairs]
-    traced = {"outputs": found.outputs, "inputs": found.inputs, "pairs": pairs}
-    return traced | {"total": found.total, "cut": found.cut}
-
-
-def _session(studio: Studio, args: Arguments) -> ClientSession:
+def run_session(studio: Studio, args: Arguments) -> ClientSession:
+    """Return the session of a page that has been run."""
     name = args.text("name")
     session = studio.runs.session_of(name)
     if session is None:
@@ -206,15 +195,16 @@ def _session(studio: Studio, args: Arguments) -> ClientSession:
     return session
 
 
-def _known(graph: Graph, args: Arguments, block: str, place: str = "block") -> None:
+def check_block(graph: Graph, args: Arguments, block: str, place: str = "block") -> None:
+    """Raise unless the page that was run has this block."""
     if block not in graph.blocks:
         raise args.error(place, "a block of the page that was run", block)
 
 
 def _result(studio: Studio, args: Arguments) -> Array:
     """Return the array of a pin in the last run."""
-    session, block, pin = _session(studio, args), args.text("block"), args.text("pin")
-    _known(session.graph, args, block)
+    session, block, pin = run_session(studio, args), args.text("block"), args.text("pin")
+    check_block(session.graph, args, block)
     pins = session.graph.blocks[block].pins
     if pin not in pins:
         raise args.error("pin", f"an output of {block}, which has {', '.join(pins) or 'none'}", pin)
@@ -250,7 +240,7 @@ def _watched(graph: Graph, args: Arguments, k: int, entry: Any) -> Watched:
         inner.whole("entry", 0, _FAR) if "entry" in inner else None,
         tuple(inner.wholes("at", [])),
     )
-    _known(graph, args, watched.block, f"{place}.block")
+    check_block(graph, args, watched.block, f"{place}.block")
     try:
         value = find(graph, f"{watched.block}.{watched.pin}" + ("" if watched.entry is None else f"[{watched.entry}]"))
     except InvalidArgumentError as error:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
+from .._hints import missing_extra as _missing_extra
+from .._hints import no_attribute as _no_attribute
+
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
-    raise ImportError("rowgrad.torch needs PyTorch: pip install 'rowgrad[torch]'") from error
+    raise _missing_extra("rowgrad.torch", "PyTorch", "torch") from error
 
 from . import clip as clip
 from . import data as data
@@ -35,7 +38,7 @@ def __getattr__(name: str) -> _Any:
         return _import_module(".sharded", __name__)
     if name == "replicate_rows":
         return _import_module(".replicated", __name__).replicate_rows
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _no_attribute(__name__, name, __dir__())
 
 
 def __dir__() -> list[str]:

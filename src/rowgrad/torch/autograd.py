@@ -31,6 +31,18 @@ from .tensors import check_storage, check_tensor, copy_for_backward, is_plain
 Run = Callable[[Op, dict[str, Any], Mapping[str, Any]], tuple[Any, ...]]
 
 
+def named(name: str) -> Callable[[Any], Any]:
+    """Set the name that profiles and `grad_fn` show for an autograd function, and for its backward pass."""
+
+    def decorate(function: Any) -> Any:
+        function.__name__ = name
+        backward = function._backward_cls
+        backward.__name__ = backward.__qualname__ = f"{name}Backward"
+        return function
+
+    return decorate
+
+
 class _PlainFunction(_SingleLevelFunction):
     """A call on plain tensors. torch gets only the differentiable arguments; `arguments` has all of them.
 
@@ -64,6 +76,13 @@ class _PlainFunction(_SingleLevelFunction):
         return None, None, None, *ctx.saved_call.backward(table, ctx.saved_tensors, ys, rows=table is TABLE)
 
 
+@cache
+def _recorded(op_name: str) -> Any:
+    """Return a `_PlainFunction` that has the name of the op in profiles."""
+    return named(f"rowgrad::{op_name}")(type(op_name, (_PlainFunction,), {}))
+
+
+@named("rowgrad::transformed")
 class _TransformFunction(torch.autograd.Function):
     """A call under torch.func's transforms: torch gets every argument, and `ctx` is filled from saved values only."""
 
@@ -141,9 +160,9 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> tuple[A
             arguments = copy_for_backward(op, arguments)
         names = op.differentiable
         if len(names) == 1:  # most ops
-            result = _PlainFunction.apply(op, arguments, attrs, arguments[names[0]])
+            result = _recorded(op.name).apply(op, arguments, attrs, arguments[names[0]])
         else:
-            result = _PlainFunction.apply(op, arguments, attrs, *[arguments[name] for name in names])
+            result = _recorded(op.name).apply(op, arguments, attrs, *[arguments[name] for name in names])
         return result if type(result) is tuple else (result,)
     return launch(op, arguments, attrs)
 

@@ -18,7 +18,7 @@ from .._runtime.results import check_size
 from ..errors import make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
-from .tensors import NAME, check_storage, from_numpy, is_batched
+from .tensors import NAME, check_storage, from_numpy, is_batched, tensor_expected
 
 _INTEGERS = (torch.int32, torch.int64)
 _LARGE = 1 << 28  # elements; larger matrices are checked against memory
@@ -30,7 +30,7 @@ class _Torch:
     def integers(self, value: Any, argument: str) -> Tensor:
         """Return the tensor; raise unless it is a strided or nested tensor of int32 or int64."""
         if not isinstance(value, Tensor):
-            raise TypeError(f"{argument} must be a tensor, got {type(value).__name__}")
+            raise tensor_expected(argument, value)
         if value.layout != torch.strided and not value.is_nested:
             raise _not_strided(value, argument)
         if value.dtype not in _INTEGERS:
@@ -104,7 +104,7 @@ def read_bags(
         ids = SparseTensor.of(ids.indices, _as_tensor(ids.values, "ids", None), ids.shape)
         return shared.read_sparse(LIBRARY, ids, offsets, segment_ids, num_bags, weights)
     if not isinstance(ids, Tensor):
-        raise TypeError(f"ids must be a tensor or a SparseTensor, got {type(ids).__name__}")
+        raise tensor_expected("ids", ids, "a tensor or a SparseTensor")
     weights = as_weights(weights, ids.device)
     if ids.is_nested:
         return _read_nested(ids, offsets, segment_ids, num_bags, weights)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import make_error
+
 _FAULTS = "rowgrad.cuda.faults"
 _MODES = ("sync", "async", "off")
 _DEVICES: dict[int, Any] = {}  # GPUs that were used, by index
@@ -61,6 +63,18 @@ def with_order(attrs: Mapping[str, Any], values: Iterable[Any]) -> Mapping[str, 
         if type(value) is Tensor or isinstance(value, Tensor):  # isinstance is slower: it calls a metaclass
             return {**attrs, "order": default_order(value)} if is_on_gpu(value) else attrs
     return attrs
+
+
+def check_devices(tensors: Mapping[str, Any]) -> torch.device | None:
+    """Raise unless all tensors among these arguments are on one device; return it, or None without tensors."""
+    other, device = "", None
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            continue
+        if device is not None and value.device != device:
+            raise make_error("mixed_devices", argument=name, value=value.device, other=other, bound=device)
+        other, device = other or name, value.device
+    return device
 
 
 def is_captured() -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .._catalog.spec import Aval
+from .._hints import did_you_mean
 from .._runtime.results import check_size
 from ..errors import OpError, make_error
 from ..raw_ops import OPS
@@ -210,7 +211,9 @@ class Embeddings(torch.nn.Module):
     def weight(self, table: str) -> Tensor:
         """Return the parameter of a table."""
         if table not in {t.name for t in self.tables}:
-            raise KeyError(f"no table named {table!r}; there are {', '.join(t.name for t in self.tables)}")
+            known = [t.name for t in self.tables]
+            hint = did_you_mean(table, known, f"There are {', '.join(known)}.")
+            raise KeyError(f"no table named {table!r}. {hint}")
         weight: Tensor = self._modules[table].weight  # type: ignore[union-attr,assignment]
         return weight
 
@@ -298,7 +301,7 @@ class Embeddings(torch.nn.Module):
         if offsets is not None or not isinstance(ids, Mapping) or len(ids) != len(self._features):
             return None
         found, ends = [ids.get(f) for f in self._features], self.include_last_offset
-        if any([type(v) is not tuple and type(v) is not Tensor for v in found]):
+        if not all(type(v) is tuple or type(v) is Tensor for v in found):
             found = [_read_jagged(v) for v in found]
             if ends is False and any(type(v) is tuple for v in found):
                 return None  # offsets of jagged tensors have an end, those in tuples have none
@@ -426,7 +429,10 @@ def check_tables(tables: Sequence[Table]) -> None:
         raise make_error("bags_unfit", argument="tables", value="an empty list", bound="at least one")
     for table in tables:
         if not isinstance(table, Table):
-            raise TypeError(f"tables must be Tables, got {type(table).__name__}")
+            is_row = isinstance(table, tuple | list) and len(table) > 2
+            example = ", ".join(map(repr, table[:3])) if is_row else "name, num_embeddings, embedding_dim"
+            kind = type(table).__name__
+            raise TypeError(f"tables must contain rowgrad.torch.nn.Table, got {kind}. Write Table({example}).")
         if isinstance(table.features, str):
             argument = f"features of table {table.name!r}"
             raise make_error("bags_unfit", argument=argument, value=repr(table.features), bound="a tuple of names")
@@ -488,7 +494,10 @@ def _concatenate_groups(
     for argument, value in (("ids", ids), ("per_sample_weights", weights)):
         if value is not None and (not isinstance(value, Mapping) or set(value) != set(features)):
             got = f"features {sorted(value)}" if isinstance(value, Mapping) else type(value).__name__
-            raise make_error("bags_unfit", argument=argument, value=got, bound=f"features {sorted(features)}")
+            unknown = [f for f in value if f not in features] if isinstance(value, Mapping) else []
+            advice = did_you_mean(unknown[0], features) if unknown else ""
+            bound = f"features {sorted(features)}"
+            raise make_error("bags_unfit", argument=argument, value=got, bound=bound, advice=advice)
     read = {
         f: _feature_vector(f, ids[f], None if weights is None else weights[f], include_last_offset) for f in features
     }

@@ -14,19 +14,20 @@ from ..lookup import COMBINERS, clip_rows, combiner_suffix
 from ..lookup import row_number as row_number
 from ..plan import Plan
 from ..raw_ops import OPS
-from . import devices, gpu_calls
+from . import devices, feature_lookup, gpu_calls
 from .bag_lookup import check_bags, gather_unique, reject_replicated
 from .bag_lookup import lookup as lookup
 from .bags import LIBRARY, Bags, check_storages, drop_padding, fill_empty_bags, read_bags, reject_batched
 from .embedding_max import lookup_max
 from .saved_call import is_traced
-from .tensors import check_storage
+from .tensors import check_storage, tensor_expected
 
 __all__ = ("embedding", "embedding_bag")
 
 GRADIENTS = ("dense", "rows")
 MODES = {**COMBINERS, "max": "Max"}  # suffixes of ops; there is no op for "Max"
 Inputs = tuple[Any, Any, Any, Any, Any, bool]  # ids, offsets, segment_ids, num_bags, weights, include_last_offset
+_INPUT_NAMES = ("weight", "input", "offsets", "segment_ids", "num_bags", "per_sample_weights")
 Options = tuple[Any, Any, Any, Any, Any]  # as in _NO_OPTIONS
 Run = Callable[[Tensor, Bags, str, Plan | None], Tensor]
 
@@ -193,6 +194,23 @@ def look_up_bags(
     `run` replaces `lookup` for fused tables. `sparse_in_ddp`: whether DistributedDataParallel knows that the gradient
     of this table is sparse.
     """
+    if (
+        not torch.compiler.is_compiling()
+        and mode in COMBINERS
+        and max_norm is lookup_max_norm is default_id is None
+        and plan is segment_ids is num_bags is None
+        and not scale_grad_by_freq
+        and type(input) is Tensor
+        and isinstance(weight, Tensor)
+        and weight.ndim == 2
+        and not devices.is_on_gpu(weight)
+    ):
+        found = feature_lookup.look_up_bags(
+            weight, mode, padding_idx, input, offsets, per_sample_weights, include_last_offset,
+            rows=rows, fused=run is not None,
+        )  # fmt: skip
+        if found is not None:
+            return found
     inputs = input, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset
     renorm = None if max_norm is None else (max_norm, norm_type)  # torch.compile would treat norm_type as a variable
     options = padding_idx, default_id, renorm, scale_grad_by_freq, lookup_max_norm
@@ -201,6 +219,8 @@ def look_up_bags(
     try:
         return _look_up_bags(weight, inputs, options, mode, rows, plan, run, sparse_in_ddp)
     except OpError as error:
+        if error.key == "mixed_devices":  # of the op's arguments; raise it for those of the lookup
+            devices.check_devices(dict(zip(_INPUT_NAMES, (weight, *inputs), strict=False)))
         kind = _BAG_ERRORS.get(error.key or "")
         if kind is not None:
             # torch renormalizes before it checks ids, and finds ids beyond the table there.
@@ -225,7 +245,7 @@ def _look_up_bags(
 ) -> Tensor:
     kind = mode_suffix(mode)
     if not isinstance(weight, Tensor):
-        raise TypeError(f"weight must be a tensor, got {type(weight).__name__}")
+        raise tensor_expected("weight", weight)
     if weight.ndim == 0:
         raise make_error("bags_unfit", argument="weight", value="0 dimensions", bound="1 or more")
     weights = inputs[4]
@@ -353,7 +373,7 @@ def _look_up_rows(
 ) -> Tensor:
     ids = LIBRARY.integers(input, "ids")
     if not isinstance(weight, Tensor):
-        raise TypeError(f"weight must be a tensor, got {type(weight).__name__}")
+        raise tensor_expected("weight", weight)
     if weight.ndim != 2:
         raise make_error("rank_exactly", argument="weight", value=tuple(weight.shape), bound=2)
     padding_idx = row_number("padding_idx", padding_idx, weight.shape[0])

@@ -12,6 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -23,7 +24,7 @@ from .._catalog.spec import CATALOG
 from ..errors import make_error
 from ..lookup import COMBINERS
 from ..plan import Plan
-from .autograd import TABLE, table_for
+from .autograd import TABLE, named, table_for
 from .bag_lookup import is_in_ddp, lookup, replica_of
 from .bags import Bags
 from .row_gradient import sparse_rows
@@ -74,6 +75,9 @@ def _node_of(leaf: Tensor) -> Any:
 
 ANCHOR = _new_anchor()  # an input of lookups; see _visits_all_leaves
 _ANCHOR_NODE = _node_of(ANCHOR)
+
+
+_HOOKS = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks", "requires_grad")
 
 
 class FusedWeight(torch.nn.Parameter):
@@ -205,10 +209,8 @@ def add_pending(weights: Sequence[FusedWeight], pending: Any) -> None:
             weight.rowgrad_pending = (*waiting, pending) if waiting else alone
 
 
-def stored_grad(weight: FusedWeight) -> Tensor | None:
-    """Return the gradient that is already stored; pending ones are not computed."""
-    found: Tensor | None = _GRAD.__get__(weight)
-    return found
+# Returns the gradient of a table that is already stored; pending ones are not computed.
+stored_grad: Callable[[FusedWeight], Tensor | None] = _GRAD.__get__
 
 
 def register_optimizer(weight: FusedWeight, optimizer: Any) -> None:
@@ -259,6 +261,7 @@ def is_only_optimizer(weight: FusedWeight) -> bool:
     return len(weight.rowgrad_optimizers) == 1
 
 
+@named("rowgrad::FusedLookup")
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: FusedWeight, weights: Tensor | None, bags: Bags, kind: str, plan: Plan | None) -> Any:
@@ -292,10 +295,8 @@ def destinations(ctx: Any, numbers: Sequence[int], tables: Sequence[FusedWeight]
     The function must have `ANCHOR` among its inputs.
     """
     reject_compiled_backward(ctx)
-    if _visits_all_leaves():
-        busy = [w._backward_hooks or w._post_accumulate_grad_hooks or not w.requires_grad for w in tables]
-        if not any(busy):
-            return None
+    if _visits_all_leaves() and list(map(_HOOKS, tables)).count((None, None, True)) == len(tables):
+        return None
     leaves = ctx.next_functions[1:] if len(ctx.next_functions) > len(ctx.needs_input_grad) else ctx.next_functions
     return {t: destination(ctx, tables[t], leaves[t][0]) for t in numbers}
 

@@ -119,7 +119,7 @@ def _launch_uncached(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, A
 def _admit(op: Op, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """Convert and validate arguments; return them, and their `rowgrad.cuda` device or None for the CPU."""
     admitted = admit_tensors(op, arguments)
-    first: Tensor | None = None
+    first: tuple[str, Tensor] | None = None
     device = None
     for arg in op.inputs:
         value = admitted[arg.name]
@@ -129,9 +129,10 @@ def _admit(op: Op, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
         if own is None and not value.is_cpu:
             raise make_error("no_kernel_for_device", argument=arg.name, value=value.device, bound="cpu and cuda")
         if first is None:
-            first, device = value, own
+            first, device = (arg.name, value), own
         elif own is not device:
-            raise make_error("mixed_devices", argument=arg.name, value=value.device, bound=first.device)
+            facts = {"value": value.device, "other": first[0], "bound": first[1].device}
+            raise make_error("mixed_devices", argument=arg.name, **facts)
     return admitted, device
 
 

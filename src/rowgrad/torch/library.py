@@ -18,6 +18,7 @@ from .._catalog.spec import CATALOG, Arg, Derived, Op
 from .._runtime.results import check_size
 from .._runtime.validation import infer, validate_attrs
 from ..errors import OpError, make_error
+from .devices import check_devices
 from .launch import launch
 from .saved_call import SavedCall, has_tangent, is_float, wanted
 from .symbolic_sizes import as_size, infer_outputs
@@ -54,12 +55,7 @@ def call_on_meta(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any])
     """Validate an op's arguments and run it on meta tensors."""
     admitted = admit_tensors(op, arguments)
     host = {name: v.value for name, v in admitted.items() if isinstance(v, Host)}
-    device = None
-    for name, value in admitted.items():
-        if isinstance(value, Tensor):
-            device = device or value.device
-            if value.device != device:
-                raise make_error("mixed_devices", argument=name, value=value.device, bound=device)
+    check_devices(admitted)
     for aval in infer(op, avals_of(admitted), host, attrs):
         if None in aval.shape:
             raise make_error("size_traced", bound="call it on concrete tensors")
@@ -115,12 +111,7 @@ def _kernel(op: Op) -> Callable[..., Any]:
 def _fake(op: Op) -> Callable[..., Any]:
     def fake(*args: Any) -> Any:
         arguments, attrs = _arguments(op, args)
-        device = None
-        for name, value in arguments.items():
-            if isinstance(value, Tensor):
-                if device is not None and device != value.device:
-                    raise make_error("mixed_devices", argument=name, value=value.device, bound=device)
-                device = value.device
+        device = check_devices(arguments)
         rows = None
         results = []
         for aval in infer_outputs(op, arguments, attrs):

@@ -16,7 +16,7 @@ from . import functional
 from .embeddings import Embeddings as Embeddings
 from .embeddings import Table as Table
 from .fused import FusedWeight, TableModule, fused_lookup, needs_fused_lookup
-from .tensors import check_table_size, from_numpy, new_table
+from .tensors import check_table_size, from_numpy, new_table, tensor_expected
 
 __all__ = ("Embedding", "EmbeddingBag", "Embeddings", "Table")
 
@@ -340,7 +340,7 @@ def _check_sizes(num_embeddings: Any, embedding_dim: Any) -> None:
 def _check_pretrained(embeddings: Any, must_be_float: bool) -> tuple[int, int]:
     """Return the rows and columns of an existing table; raise unless it is a matrix."""
     if not isinstance(embeddings, Tensor):
-        raise TypeError(f"embeddings must be a tensor, got {type(embeddings).__name__}")
+        raise tensor_expected("embeddings", embeddings)
     if must_be_float and not embeddings.dtype.is_floating_point:
         bound = "float16, bfloat16, float32, float64"
         error = make_error("dtype_not_allowed", argument="embeddings", value=embeddings.dtype, bound=bound)

@@ -33,13 +33,10 @@ _KNOWN_IDS: dict[tuple[int, int, int], _Ids] = {}
 _prune_at = 256
 
 
-def _key(ids: Tensor) -> tuple[int, int, int]:
-    return ids.untyped_storage()._cdata, ids.storage_offset(), ids.numel()
-
-
 def _remember(ids: Tensor, count: Tensor | None) -> None:
     global _prune_at  # no lock, which a fork could leave locked; all changes are single operations of a dict
-    _KNOWN_IDS[_key(ids)] = _Ids(StorageWeakRef(ids.untyped_storage()), count)
+    storage = ids.untyped_storage()
+    _KNOWN_IDS[storage._cdata, ids.storage_offset(), ids.numel()] = _Ids(StorageWeakRef(storage), count)
     if len(_KNOWN_IDS) >= _prune_at:
         for key, known in list(_KNOWN_IDS.items()):
             if known.storage.expired():
@@ -48,7 +45,8 @@ def _remember(ids: Tensor, count: Tensor | None) -> None:
 
 
 def _recall(grad: Tensor) -> _Ids | None:
-    known = _KNOWN_IDS.get(_key(grad._indices()))
+    ids = grad._indices()
+    known = _KNOWN_IDS.get((ids.untyped_storage()._cdata, ids.storage_offset(), ids.numel()))
     return None if known is None or known.storage.expired() else known
 
 
@@ -182,23 +180,35 @@ def sparse_rows(values: Tensor, indices: Tensor, num_rows: int, unique: bool, co
         count: How many rows are valid, if that is known only on the device. The rows after them must be zeros whose id
             is that of the last valid row (0 without any): a sparse tensor adds them to it, so they change nothing.
     """
-    global _chose_checks
     check_storage(values, "values")
     check_storage(indices, "indices")
-    if not _chose_checks:  # torch.optim.Adagrad lets torch choose, and torch warns that it does
-        _chose_checks = True
-        if not torch.sparse.check_sparse_tensor_invariants.is_enabled():
-            torch.sparse.check_sparse_tensor_invariants.disable()
-    grad = torch.sparse_coo_tensor(
-        indices.unsqueeze(0).to(torch.int64), values, (num_rows, *values.shape[1:]),
-        is_coalesced=unique and count is None, check_invariants=False,
-    )  # fmt: skip
+    ids = indices.unsqueeze(0).to(torch.int64)
+    grad = _sparse_tensor(ids, values, num_rows, unique and count is None)
     if is_functorch_wrapped_tensor(grad):  # torch.func unwraps it, and so returns another object
         return grad
     if unique:
         _remember(grad._indices(), count)
     grad.__class__ = RowGradient
     return grad
+
+
+def new_unique_rows(values: Tensor, ids: Tensor, num_rows: int) -> Tensor:
+    """Return a RowGradient of new rows, and of new ids in a matrix with one row, which ascend strictly."""
+    grad = _sparse_tensor(ids, values, num_rows, True)
+    _remember(ids, None)
+    grad.__class__ = RowGradient
+    return grad
+
+
+def _sparse_tensor(ids: Tensor, values: Tensor, num_rows: int, is_coalesced: bool) -> Tensor:
+    global _chose_checks
+    if not _chose_checks:  # torch.optim.Adagrad lets torch choose, and torch warns that it does
+        _chose_checks = True
+        if not torch.sparse.check_sparse_tensor_invariants.is_enabled():
+            torch.sparse.check_sparse_tensor_invariants.disable()
+    return torch.sparse_coo_tensor(
+        ids, values, (num_rows, *values.shape[1:]), is_coalesced=is_coalesced, check_invariants=False
+    )
 
 
 def keep_coalesced(weight: Tensor) -> None:
@@ -215,14 +225,12 @@ def _restore_class(weight: Tensor) -> None:
     if grad is None or not grad.is_sparse:
         return
     with torch._C.DisableTorchFunctionSubclass():
-        if grad.is_coalesced():
-            _with_class(grad)
-            return
-        known = _recall(grad)
-        if known is None:
-            _mark_if_ascending(grad)  # a sum of gradients
-        elif known.valid is None:
-            grad._coalesced_(True)
+        if not grad.is_coalesced():
+            known = _recall(grad)
+            if known is None:
+                _mark_if_ascending(grad)  # a sum of gradients
+            elif known.valid is None:
+                grad._coalesced_(True)
         _with_class(grad)
 
 

@@ -207,7 +207,9 @@ class RowOptimizer(torch.optim.Optimizer):
         with self._error_context("step"):
             cache = self.__dict__.setdefault("_joint_cache", {})
             joint, done = joint_steps(self, cache)
-        rest = [x for x in enumerate(self._grouped_params()) if id(x[1][1]) not in done]
+        rest: list[Any] = []
+        if len(done) < sum(len(group["params"]) for group in self.param_groups):
+            rest = [x for x in enumerate(self._grouped_params()) if id(x[1][1]) not in done]
         for _, (_, param) in rest:
             if isinstance(param, FusedWeight):
                 with self._error_context("step", param=param):

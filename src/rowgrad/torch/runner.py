@@ -56,10 +56,11 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         if "can't allocate memory" in str(error):
             raise make_error("out_of_memory_between") from None
         # torch accepts some tensors of other devices, such as scalars. If it did not, name the argument.
+        other, first = tensors[0]
         for name, tensor in tensors:
-            first = tensors[0][1].device
-            if tensor.device != first:
-                raise make_error("mixed_devices", argument=name, value=tensor.device, bound=first) from error
+            if tensor.device != first.device:
+                facts = {"value": tensor.device, "other": other, "bound": first.device}
+                raise make_error("mixed_devices", argument=name, **facts) from error
         raise
 
 

@@ -31,6 +31,20 @@ _LARGE = 1 << 20  # bytes; rowgrad allocates larger tensors faster than torch
 _SIZES = (int, torch.SymInt)  # not a union, which old tracers do not support
 
 
+def tensor_expected(argument: str, value: Any, expected: str = "a tensor") -> TypeError:
+    """Return the error for an argument that is not a tensor, with the conversion for arrays and lists."""
+    module = type(value).__module__.partition(".")[0]
+    name = f"numpy.{type(value).__name__}" if module == "numpy" else type(value).__name__
+    text = f"{argument} must be {expected}, got {name}"
+    if isinstance(value, np.ndarray):
+        return TypeError(f"{text}. Convert it: torch.from_numpy({argument}).")
+    if module in ("jax", "jaxlib"):
+        return TypeError(f"{text}, an array of JAX. Convert it: torch.from_dlpack({argument}).")
+    if isinstance(value, list | tuple | int | float | np.generic):
+        return TypeError(f"{text}. Convert it: torch.tensor({argument}).")
+    return TypeError(text)
+
+
 def is_size(value: Any) -> bool:
     """Return whether a value is an integer or a SymInt."""
     return isinstance(value, _SIZES) and not isinstance(value, bool)

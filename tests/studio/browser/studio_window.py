@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from playwright.sync_api import expect
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _ROWS = """grid => [...grid.querySelectorAll("[role=row][data-row]")].map(row =>
     [row.dataset.row, [...row.querySelectorAll("[role=gridcell]")].map(cell => cell.textContent.trim())])"""
+_POINT_ON_PATH = """path => {
+    const { x, y } = path.getPointAtLength(0.4 * path.getTotalLength()).matrixTransform(path.getScreenCTM());
+    return [x, y];
+}"""
 
 
 class StudioWindow:
@@ -189,6 +193,14 @@ class StudioWindow:
         block, pin = target.split(".", 1)
         start = json.dumps([block, pin], separators=(",", ":"))[:-1]
         return self.window.locator(f".react-flow__edge[data-id^='{start},']")
+
+    def point_on_wire(self, wire: Locator) -> tuple[float, float]:
+        """Return a point of a wire in the window, where no block covers it: a part before its end."""
+        x, y = wire.locator("path.react-flow__edge-path").evaluate(_POINT_ON_PATH)
+        return float(x), float(y)
+
+    def click_wire(self, wire: Locator, button: Literal["left", "right"] = "left") -> None:
+        self.mouse.click(*self.point_on_wire(wire), button=button)
 
     # -- runs and results ---------------------------------------------------------------------------------------------
 

@@ -14,16 +14,16 @@ MATRIX = array("float64", [[1.0, 2.0], [3.0, 4.0]])
 def test_attributes_of_every_kind_are_saved_and_change_results(ui: StudioWindow) -> None:
     ui.open_blocks(
         block("matmul", "MatMul", values={"a": MATRIX, "b": MATRIX}),
-        block("cast", "Cast", (0, 170), values={"x": array("float32", [1.5, 2.5])}),
-        block("squeeze", "Squeeze", (0, 340), values={"input": array("int32", [[[1], [2]]])}),
-        block("full", "FullLike", (300, 0), values={"x": array("float64", [1.0, 2.0])}),
-        block("c", "Const", (300, 200), values={"val": array("int32", [1, 2, 3])}),
-        block("pack", "Pack", (600, 200), wires={"values": ["c.output", "c.output"]}),
-        block("count", "Variable", (300, 340), values={"initvalues": array("float32", [1.0])}),
-        block("assign", "Assign", (600, 340), values={"value": array("float32", [2.0])}, wires={"ref": "count.ref"}),
+        block("cast", "Cast", (0, 260), values={"x": array("float32", [1.5, 2.5])}),
+        block("squeeze", "Squeeze", (0, 480), values={"input": array("int32", [[[1], [2]]])}),
+        block("full", "FullLike", (330, 0), values={"x": array("float64", [1.0, 2.0])}),
+        block("c", "Const", (330, 220), values={"val": array("int32", [1, 2, 3])}),
+        block("pack", "Pack", (660, 220), wires={"values": ["c.output", "c.output"]}),
+        block("count", "Variable", (330, 480), values={"initvalues": array("float32", [1.0])}),
+        block("assign", "Assign", (660, 480), values={"value": array("float32", [2.0])}, wires={"ref": "count.ref"}),
         session(
             *("matmul.product", "cast.y", "squeeze.output", "full.output", "pack.output", "assign.output_ref"),
-            at=(900, 0),
+            at=(990, 0),
         ),
     )
     ui.run_once()

@@ -138,8 +138,8 @@ def test_every_dtype_can_be_typed(ui: StudioWindow) -> None:
     ui.select("first")
     dtypes = ui.inspector.get_by_label("Dtype of first.val").locator("option").all_inner_texts()[1:]
     assert len(dtypes) == 19
-    blocks = [block(f"c_{dtype}", "Const", (k % 5 * 250, k // 5 * 160)) for k, dtype in enumerate(dtypes)]
-    ui.open_blocks(*blocks, session(*(f"{b['id']}.output" for b in blocks), at=(1300, 0)), name="all")
+    blocks = [block(f"c_{dtype}", "Const", (k % 5 * 350, k // 5 * 160)) for k, dtype in enumerate(dtypes)]
+    ui.open_blocks(*blocks, session(*(f"{b['id']}.output" for b in blocks), at=(1800, 0)), name="all")
     for dtype in dtypes:
         ui.block(f"c_{dtype}").locator(".block-op").click()
         ui.inspector.get_by_label(f"Dtype of c_{dtype}.val", exact=True).select_option(dtype)

@@ -9,9 +9,8 @@ from page_fixtures import block, const
 from playwright.sync_api import expect
 from studio_window import StudioWindow
 
-ROLES = {  # block, pin and side that have each role; values have a color for each side
+ROLES = {  # block, pin and side that have each role
     "values": ("sum", "data", "in"),
-    "values out": ("sum", "output", "out"),
     "ids": ("sum", "indices", "in"),
     "size": ("sum", "num_segments", "in"),
     "variable": ("assign", "ref", "in"),
@@ -42,8 +41,8 @@ def test_pin_roles_differ_in_color_and_shape(ui: StudioWindow) -> None:
     assert len(set(looks.values())) == len(ROLES), looks
     assert len({color for color, _ in looks.values()}) == len(ROLES), looks  # no two share a color
     round_ones = {role for role, (_, shape) in looks.items() if shape == looks["values"][1]}
-    assert round_ones == {"values", "values out", "any"}  # plain circles
-    assert len({shape for _, shape in looks.values()}) == len(ROLES) - 2, looks
+    assert round_ones == {"values", "any"}  # plain circles
+    assert len({shape for _, shape in looks.values()}) == len(ROLES) - 1, looks
     # A list is taller than a pin for one wire.
     ui.place("ClientSession", (60, 300))
     tall = ui.pin("client_session", "fetch_outputs")

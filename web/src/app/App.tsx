@@ -1,10 +1,13 @@
 // The whole page: bars at the top, palette left, canvas in the middle, inspector right, results at the bottom.
 
+import { Provider as TooltipProvider } from "@radix-ui/react-tooltip";
 import { ReactFlowProvider } from "@xyflow/react";
 import type { ReactNode } from "react";
-import { Component, useEffect, useRef } from "react";
+import { Component, useEffect, useState } from "react";
 import { Inspector } from "../blocks/Inspector";
 import { Canvas } from "../canvas/Canvas";
+import { CanvasMenu } from "../canvas/CanvasMenu";
+import { BlockFinder } from "../palette/BlockFinder";
 import { listenToKeys } from "../commands/keyboard";
 import { ImportDrop } from "../import/ImportDialog";
 import { Toasts } from "../messages/MessagesPanel";
@@ -12,14 +15,18 @@ import { Palette } from "../palette/Palette";
 import { saveAll } from "../project/autosave";
 import { StartScreen } from "../project/StartScreen";
 import { RunBar } from "../run/RunBar";
+import { TourCard } from "../tour/TourCard";
+import { PortalProvider } from "../ui/portal";
 import { BottomPanel } from "./BottomPanel";
 import { Dialogs } from "./Dialogs";
 import type { StudioState } from "./store";
-import { useDoc, useStudio } from "./store";
+import { get, set, useDoc, useStudio } from "./store";
 import { TopBar } from "./TopBar";
 
+const NARROW = 900; // pixels; the style sheet has the same number
+
 export function App() {
-  const root = useRef<HTMLDivElement>(null);
+  const [root, setRoot] = useState<HTMLDivElement | null>(null);
   const theme = useStudio((state) => state.theme);
   const start = useStudio((state) => state.start);
   const ready = useStudio((state) => state.hello !== null);
@@ -31,14 +38,18 @@ export function App() {
   const open = useDoc() !== null;
   const embedded = useStudio((state) => state.embedded);
   useEffect(() => {
-    const listener = embedded ? root.current : window;
+    const listener = embedded ? root : window;
     return listener ? listenToKeys(listener) : undefined;
-  }, [embedded, ready]);
+  }, [embedded, ready, root]);
+  const narrow = useStudio((state) => state.narrow);
+  useEffect(() => (root ? watchWidth(root) : undefined), [root]);
   if (failure) return <Failure text={failure} />;
   if (!ready) return <main className="studio" data-theme={theme}><p className="loading" role="status">Loading …</p></main>;
   return (
     <ReactFlowProvider>
-      <div className="studio" data-theme={theme} ref={root} tabIndex={-1}>
+      <TooltipProvider delayDuration={500} skipDelayDuration={200}>
+      <PortalProvider value={root}>
+      <div className={`studio${narrow ? " narrow" : ""}`} data-theme={theme} ref={setRoot} tabIndex={-1}>
         <TopBar />
         {start || !open ? (
           <StartScreen />
@@ -55,12 +66,28 @@ export function App() {
             </div>
           </>
         )}
+        <CanvasMenu />
+        <BlockFinder />
+        {!start && <TourCard />}
         <Dialogs />
         <ImportDrop />
         <Toasts />
       </div>
+      </PortalProvider>
+      </TooltipProvider>
     </ReactFlowProvider>
   );
+}
+
+/** Below a width the panels at the sides close; they open again, over the canvas, on request. */
+function watchWidth(root: HTMLElement): () => void {
+  const watcher = new ResizeObserver(() => {
+    const narrow = root.clientWidth < NARROW;
+    if (narrow === get().narrow) return;
+    set({ narrow, paletteOpen: !narrow, inspectorOpen: !narrow });
+  });
+  watcher.observe(root);
+  return () => watcher.disconnect();
 }
 
 function panelSizes(sizes: StudioState["sizes"]): React.CSSProperties {

@@ -1,5 +1,8 @@
 // The panel at the bottom: results, trend, heat map, trace, messages, history.
 
+import * as Tabs from "@radix-ui/react-tabs";
+import type { LucideIcon } from "lucide-react";
+import { ChevronDown, Grid3x3, History, LineChart, MessageSquareWarning, Table2, Waypoints } from "lucide-react";
 import { HeatMapPanel } from "../heatmap/HeatMapPanel";
 import { HistoryPanel } from "../history/HistoryPanel";
 import { MessagesPanel } from "../messages/MessagesPanel";
@@ -13,16 +16,17 @@ import { set, useStudio } from "./store";
 interface Panel {
   tab: BottomTab;
   title: string;
+  icon: LucideIcon;
   view: () => React.ReactNode;
 }
 
 const TABLE: (Panel | false)[] = [
-  FEATURES.results && { tab: "results", title: "Results", view: () => <ResultsPanel /> },
-  FEATURES.trend && { tab: "trend", title: "Trend", view: () => <TrendPanel /> },
-  FEATURES.heatMap && { tab: "map", title: "Heat map", view: () => <HeatMapPanel /> },
-  FEATURES.trace && { tab: "trace", title: "Trace", view: () => <TracePanel /> },
-  FEATURES.messages && { tab: "messages", title: "Messages", view: () => <MessagesPanel /> },
-  FEATURES.history && { tab: "history", title: "History", view: () => <HistoryPanel /> },
+  FEATURES.results && { tab: "results", title: "Results", icon: Table2, view: () => <ResultsPanel /> },
+  FEATURES.trend && { tab: "trend", title: "Trend", icon: LineChart, view: () => <TrendPanel /> },
+  FEATURES.heatMap && { tab: "map", title: "Heat map", icon: Grid3x3, view: () => <HeatMapPanel /> },
+  FEATURES.trace && { tab: "trace", title: "Trace", icon: Waypoints, view: () => <TracePanel /> },
+  FEATURES.messages && { tab: "messages", title: "Messages", icon: MessageSquareWarning, view: () => <MessagesPanel /> },
+  FEATURES.history && { tab: "history", title: "History", icon: History, view: () => <HistoryPanel /> },
 ];
 const PANELS = TABLE.filter((panel) => panel !== false);
 
@@ -34,19 +38,23 @@ export function BottomPanel() {
   return (
     <section className="below" aria-label="Results and messages">
       <Splitter panel="bottom" label="Height of the results" />
-      <div className="bottom-tabs">
-        <div role="tablist" aria-label="Panels">
-        {PANELS.map((one) => (
-          <button key={one.tab} role="tab" id={`bottom-${one.tab}`} aria-selected={one === panel} aria-controls="bottom-panel" className={one === panel ? "active" : ""} onClick={() => set({ bottom: one.tab })}>
-            {one.title}{one.tab === "messages" && messages ? ` (${messages})` : ""}
-          </button>
-        ))}
+      <Tabs.Root className="bottom-root" value={panel.tab} onValueChange={(next) => set({ bottom: next as BottomTab })}>
+        <div className="bottom-tabs">
+          <Tabs.List aria-label="Panels" className="bottom-list">
+            {PANELS.map(({ tab: one, title, icon: Icon }) => (
+              <Tabs.Trigger key={one} value={one} id={`bottom-${one}`} aria-controls={one === panel.tab ? "bottom-panel" : undefined} className={one === panel.tab ? "active" : ""}>
+                <Icon size={14} aria-hidden="true" />
+                <span className="tab-title">{title}</span>
+                {one === "messages" && messages ? ` (${messages})` : ""}
+              </Tabs.Trigger>
+            ))}
+          </Tabs.List>
+          <button className="plain icon" aria-label="Hide the panel" onClick={() => set({ bottomOpen: false })}><ChevronDown size={16} aria-hidden="true" /></button>
         </div>
-        <button className="plain right" aria-label="Hide the panel" onClick={() => set({ bottomOpen: false })}>▾</button>
-      </div>
-      <div className="bottom-panel" role="tabpanel" id="bottom-panel" aria-labelledby={`bottom-${panel.tab}`} tabIndex={0}>
-        {panel.view()}
-      </div>
+        <Tabs.Content className="bottom-panel" value={panel.tab} id="bottom-panel" aria-labelledby={`bottom-${panel.tab}`}>
+          {panel.view()}
+        </Tabs.Content>
+      </Tabs.Root>
     </section>
   );
 }

@@ -5,7 +5,7 @@ import type { History } from "../history/history";
 import type { End } from "../page/page";
 import type { Catalog } from "../palette/catalog";
 import { makeCatalog } from "../palette/catalog";
-import type { Checked, Hello, Page, PageInfo, RunState, Transport } from "../transport/protocol";
+import type { Checked, ConflictField, Fix, Hello, Mode, Page, PageInfo, Question, RowSum, RunState, Transport } from "../transport/protocol";
 
 export type Saving = "saved" | "waiting" | "saving" | "failed";
 
@@ -31,6 +31,9 @@ export interface Drag {
   takes: Record<string, string | null> | null;
 }
 
+/** What a message is about, and so what solves it: a run, a typed value, a wire that was rejected, a save. */
+export type About = "run" | "literal" | "wire" | "save";
+
 export interface Message {
   key: number;
   level: "error" | "warning" | "info";
@@ -38,8 +41,17 @@ export interface Message {
   page: string | null;
   block: string | null;
   pin: string | null;
+  about: About | null;
+  fixes: Fix[];
   when: number;
   count: number;
+}
+
+/** A save that could not be merged: the page sent, the revision it began from, and the fields to decide. */
+export interface Merge {
+  base: string;
+  mine: Page;
+  fields: ConflictField[];
 }
 
 export type Dialog =
@@ -50,12 +62,29 @@ export type Dialog =
   | { kind: "flip" }
   | { kind: "export" }
   | { kind: "import"; name: string; report: { level: string; place: string; message: string }[]; page: Page }
-  | { kind: "conflict"; name: string; kept: string }
+  | { kind: "conflict"; name: string; kept: string; merge?: Merge }
+  | { kind: "ask-run"; page: string; mode: Mode; question: Question }
   | { kind: "snapshots" }
   | { kind: "help"; op: string }
   | { kind: "keys" }
   | { kind: "note"; k: number }
   | { kind: "rename"; page: string };
+
+/** What a context menu is about. */
+export type MenuTarget =
+  | { kind: "canvas" }
+  | { kind: "block"; block: string }
+  | { kind: "note"; k: number }
+  | { kind: "wire"; wire: string }
+  | { kind: "pin"; block: string; pin: string; side: "from" | "to" };
+
+/** The search for a block to place at a point: any block, one that takes a wire, or one to insert on a wire. */
+export interface Finder {
+  at: readonly [number, number]; // in the window
+  place: readonly [number, number]; // on the page
+  drag: { end: End; side: "from" | "to" } | null;
+  wire: string | null;
+}
 
 export type BottomTab = "results" | "trend" | "map" | "trace" | "messages" | "history";
 export type Theme = "light" | "dark" | "system";
@@ -82,12 +111,15 @@ export interface StudioState {
   failure: string | null; // why the page cannot be shown at all
   drag: Drag | null;
   dialog: Dialog | null;
+  menu: { at: readonly [number, number]; place: readonly [number, number]; target: MenuTarget } | null;
+  finder: Finder | null;
   messages: Message[];
   toasts: Message[];
   bottom: BottomTab;
   bottomOpen: boolean;
   paletteOpen: boolean;
   inspectorOpen: boolean;
+  narrow: boolean; // too narrow for panels beside the canvas: they cover a part of it while they are open
   sizes: { bottom?: number; inspector?: number; palette?: number }; // of resized panels
   minimap: boolean;
   light: boolean; // a large page, zoomed out: blocks are boxes with a title, wires are strokes
@@ -95,7 +127,9 @@ export interface StudioState {
   theme: Theme;
   shown: ResultRef | null;
   traced: { block: string; inputs: Record<string, number[]>; outputs: Record<string, number[]> } | null;
+  explained: { page: string; block: string; sum: RowSum } | null; // the row that the trace panel explains, for the canvas
   runMode: { steps: number; rate: number; engine: string };
+  tour: number | null; // the step of the tour that is shown
 }
 
 export const useStudio = create<StudioState>(() => ({
@@ -113,12 +147,15 @@ export const useStudio = create<StudioState>(() => ({
   failure: null,
   drag: null,
   dialog: null,
+  menu: null,
+  finder: null,
   messages: [],
   toasts: [],
   bottom: "results",
   bottomOpen: true,
   paletteOpen: true,
   inspectorOpen: true,
+  narrow: false,
   sizes: {},
   minimap: true,
   light: false,
@@ -126,7 +163,9 @@ export const useStudio = create<StudioState>(() => ({
   theme: "system",
   shown: null,
   traced: null,
+  explained: null,
   runMode: { steps: 10, rate: 5, engine: "numpy" },
+  tour: null,
 }));
 
 export const get = useStudio.getState;

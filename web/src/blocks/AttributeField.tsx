@@ -11,19 +11,25 @@ interface Attr {
   choices: Json[];
 }
 
-export function AttributeField({ block, name, attr }: { block: Block; name: string; attr: Attr }) {
+/** The field changes the attribute of `block`, and of the `others` with it. */
+export function AttributeField({ block, name, attr, others = [] }: { block: Block; name: string; attr: Attr; others?: readonly Block[] }) {
   const value = block.attrs?.[name] ?? attr.default;
   const dtypes = useStudio((state) => state.hello?.dtypes ?? []);
+  const all = [block, ...others];
+  const isMixed = others.some((other) => JSON.stringify(other.attrs?.[name] ?? attr.default) !== JSON.stringify(value));
   const put = (next: Json) => {
-    if (JSON.stringify(next) !== JSON.stringify(value)) setAttr(block.id, name, JSON.stringify(next) === JSON.stringify(attr.default) ? undefined : next);
+    if (!isMixed && JSON.stringify(next) === JSON.stringify(value)) return;
+    setAttr(all.map(({ id }) => id), name, JSON.stringify(next) === JSON.stringify(attr.default) ? undefined : next);
   };
+  const label = others.length ? `${name} of ${all.length} blocks` : `${name} of ${block.id}`;
+  const caption = <>{name}{isMixed && <em className="quiet"> (differs)</em>}</>;
   const choices = attr.choices.length ? attr.choices : name === "dtype" ? [...new Set([attr.default, ...dtypes])] : [];
   if (choices.length) {
     const known = choices.some((choice) => attrText(choice) === attrText(value));
     return (
       <label className="attr field">
-        {name}
-        <select value={attrText(value)} aria-label={`${name} of ${block.id}`} onChange={(event) => put(choices.find((choice) => attrText(choice) === event.target.value) ?? event.target.value)}>
+        {caption}
+        <select value={attrText(value)} aria-label={label} onChange={(event) => put(choices.find((choice) => attrText(choice) === event.target.value) ?? event.target.value)}>
           {[...(known ? [] : [value]), ...choices].map((choice) => <option key={attrText(choice)} value={attrText(choice)}>{attrText(choice) || "as the value says"}</option>)}
         </select>
       </label>
@@ -32,11 +38,11 @@ export function AttributeField({ block, name, attr }: { block: Block; name: stri
   if (typeof attr.default === "boolean") {
     return (
       <label className="attr check">
-        <input type="checkbox" checked={value === true} aria-label={`${name} of ${block.id}`} onChange={(event) => put(event.target.checked)} /> {name}
+        <input type="checkbox" checked={value === true} aria-label={label} onChange={(event) => put(event.target.checked)} /> {caption}
       </label>
     );
   }
-  return <TextAttr label={`${name} of ${block.id}`} name={name} value={value} like={attr.default} put={put} />;
+  return <TextAttr label={label} name={name} value={value} like={attr.default} put={put} />;
 }
 
 interface TextProps {

@@ -1,20 +1,33 @@
-// One block on the canvas: name, pins with their types, typed values, last results and their cost.
+// One block on the canvas: name, pins with their types, typed values, last results as small pictures, and their cost.
 
 import type { NodeProps } from "@xyflow/react";
 import { Handle, Position } from "@xyflow/react";
-import { memo, useMemo } from "react";
+import { Play, Repeat } from "lucide-react";
+import { Fragment, memo, useLayoutEffect, useMemo, useRef } from "react";
 import { set, useStudio } from "../app/store";
 import { sizeOf } from "../canvas/layout";
 import { inHandle, outHandle } from "../canvas/nodes";
+import { canvasView } from "../canvas/view";
+import { FlipButton } from "../gradients/FlipButton";
+import { FixButtons } from "../messages/fixes";
+import { takesFocus } from "../page/actions";
 import { EMPTY, blockOf, endsAt, entryText, pinPath, wiredOutputs } from "../page/page";
+import { familyOf } from "../palette/families";
+import { runInfo } from "../results/results";
 import { staleReason } from "../results/stale";
+import { useMiniMap } from "../results/useMiniMap";
 import { run } from "../run/runs";
 import type { Block, Info, Pin, Result } from "../transport/protocol";
 import { bytesText, infoText, isKnown, markedText, secondsText } from "../values/format";
 import { InlineLiteral } from "../values/InlineLiteral";
 import { takesLiteral } from "../values/literals";
+import { MiniPicture, MiniTable } from "../values/MiniValue";
+import type { MiniCells } from "../values/mini";
+import { cellsOfPreview, cellsOfValue, shortenMiddle } from "../values/mini";
 import type { Role } from "./pins";
 import { SHAPES, pinText, roleOf } from "./pins";
+
+const MOST_LETTERS = 36; // of a name on a block
 
 function useBlock(id: string): Block | undefined {
   return useStudio((state) => {
@@ -30,15 +43,24 @@ export const BlockNode = memo(function BlockNode(props: NodeProps) {
   return light ? <DistantBlock {...props} /> : <FullBlock key={page} {...props} />;
 });
 
-/** A block of a large page that is zoomed out: a box with a title. */
+/** The name of an op, which may break before each of its words. */
+function OpName({ op }: { op: string }) {
+  return op.split(/(?<=[a-z0-9])(?=[A-Z])/).map((word, k) => <Fragment key={k}>{k > 0 && <wbr />}{word}</Fragment>);
+}
+
+/** A block that is too small for its text: the colour of its family and a large name. */
 function DistantBlock({ id, selected, data }: NodeProps) {
   const op = String(data["op"]);
   const catalog = useStudio((state) => state.catalog);
-  const size = useMemo(() => sizeOf(catalog.find(op)), [catalog, op]);
-  const faulty = useStudio((state) => Boolean(state.docs[state.active ?? ""]?.checked.errors[id]));
+  const record = catalog.find(op);
+  const size = useMemo(() => sizeOf(record), [record]);
+  const state = useStudio((studio) => {
+    const checked = studio.docs[studio.active ?? ""]?.checked;
+    return checked?.errors[id] ? "faulty" : checked?.waiting.includes(id) ? "waiting" : "";
+  });
   return (
-    <div className={`block light${selected ? " selected" : ""}${faulty ? " faulty" : ""}`} style={size} data-block={id} data-op={op}>
-      <span className="block-op">{op}</span>
+    <div className={`block light${selected ? " selected" : ""} ${state}`} style={size} data-block={id} data-op={op} data-family={familyOf(record).name}>
+      <span className="block-op"><OpName op={op} /></span>
     </div>
   );
 }
@@ -57,14 +79,27 @@ function FullBlock({ id, selected }: NodeProps) {
   const wired = useStudio((state) => wiredOutputs(state.docs[state.active ?? ""]?.page ?? EMPTY, id));
   const begun = useMemo(() => JSON.parse(wired) as Record<string, number>, [wired]);
   const waiting = useStudio((state) => state.docs[state.active ?? ""]?.checked.waiting.includes(id) ?? false);
+  const ghost = useStudio((state) => state.docs[state.active ?? ""]?.checked.ghosts?.includes(id) ?? false);
+  const left = useStudio((state) => state.docs[state.active ?? ""]?.checked.partial?.[id]);
+  const page = useStudio((state) => state.active);
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    if (!takesFocus(id)) return;
+    box.current?.closest<HTMLElement>(".react-flow__node")?.focus({ preventScroll: true });
+    canvasView.reveal(id);
+  }, [id]);
   if (!block) return null;
   const error = FEATURES.errors ? (fault ?? failed) : undefined;
-  const classes = ["block", selected && "selected", error && "faulty", waiting && "waiting", record?.runs && "session"];
+  const classes = ["block", selected && "selected", ghost ? "ghost" : error && "faulty", waiting && "waiting", record?.runs && "session"];
+  const family = familyOf(record);
+  const Icon = family.icon;
   return (
-    <div className={classes.filter(Boolean).join(" ")} data-block={id} data-op={block.op}>
+    <div ref={box} className={classes.filter(Boolean).join(" ")} data-block={id} data-op={block.op} data-family={family.name}>
+      <span className="block-id" title={id}>{shortenMiddle(id, MOST_LETTERS)}</span>
       <div className="block-head">
-        <span className="block-op">{block.op}</span>
-        <span className="block-id">{id}</span>
+        <Icon className="block-icon" size={14} aria-hidden="true" />
+        <span className="block-op" title={block.op}><OpName op={shortenMiddle(block.op, MOST_LETTERS)} /></span>
+        <FlipButton block={id} outputs={known?.outputs} />
         {error && (
           <button className="block-error nodrag" title={error.message} aria-label={`Error: ${error.message}`} onClick={() => set({ bottom: "messages", bottomOpen: true })}>
             !
@@ -74,17 +109,20 @@ function FullBlock({ id, selected }: NodeProps) {
       <div className="pins">
         <div className="pins-in">
           {(record?.inputs ?? unknownPins(block)).map((pin) => (
-            <InputPin key={pin.name} block={block} pin={pin} info={known?.inputs[pin.name]} faulty={error?.pin === pin.name} />
+            <InputPin key={pin.name} block={block} pin={pin} info={known?.inputs[pin.name]} faulty={error?.pin === pin.name} waiting={waiting} />
           ))}
         </div>
         <div className="pins-out">
           {(record?.outputs ?? Object.keys(begun).map(unknownPin)).map((pin) => (
-            <OutputPin key={pin.name} block={id} pin={pin} info={known?.outputs[pin.name]} wired={begun[pin.name] ?? 0} />
+            <OutputPin key={pin.name} block={id} pin={pin} info={known?.outputs[pin.name]} wired={begun[pin.name]} />
           ))}
         </div>
       </div>
       {record?.runs && <SessionButtons id={id} />}
+      {ghost && <GhostAttributes block={block} />}
       {error && <div className="block-message" role="alert">{error.message}</div>}
+      {left && <div className="block-message quiet">Runs without {left.join(", ")}</div>}
+      {error && <FixButtons fixes={error.fixes} page={page} />}
       <Results id={id} />
     </div>
   );
@@ -94,6 +132,19 @@ function FullBlock({ id, selected }: NodeProps) {
 function unknownPins(block: Block): Pin[] {
   const names = [...Object.keys(block.in ?? {}), ...Object.keys(block.values ?? {})];
   return names.map(unknownPin);
+}
+
+/** Attributes of a block that the catalog lacks: nothing else shows them. */
+function GhostAttributes({ block }: { block: Block }) {
+  const attributes = Object.entries(block.attrs ?? {});
+  if (!attributes.length) return null;
+  return (
+    <dl className="ghost-attributes">
+      {attributes.map(([name, value]) => (
+        <div key={name}><dt>{name}</dt><dd>{typeof value === "string" ? value : JSON.stringify(value)}</dd></div>
+      ))}
+    </dl>
+  );
 }
 
 function unknownPin(name: string): Pin {
@@ -117,7 +168,15 @@ function pinClass(role: Role, many: boolean, takes: string | null | undefined): 
   return parts.join(" ");
 }
 
-function InputPin({ block, pin, info, faulty }: { block: Block; pin: Pin; info: Info | Info[] | undefined; faulty: boolean }) {
+interface InputProps {
+  block: Block;
+  pin: Pin;
+  info: Info | Info[] | undefined;
+  faulty: boolean;
+  waiting: boolean; // for values of pins that must have one
+}
+
+function InputPin({ block, pin, info, faulty, waiting }: InputProps) {
   const takes = useTakes(pinPath(block.id, pin.name), "from");
   const wired = endsAt(block, pin.name);
   const role = roleOf(pin);
@@ -126,9 +185,10 @@ function InputPin({ block, pin, info, faulty }: { block: Block; pin: Pin; info: 
     event.stopPropagation();
     set({ dialog: { kind: "value", block: block.id, pin: pin.name } });
   };
+  const missing = waiting && !pin.optional && !wired.length && block.values?.[pin.name] === undefined;
   const title = takes && FEATURES.rejections ? `${pin.name}: ${takes}` : pinText(pin);
   return (
-    <div className={`pin-row${faulty ? " faulty" : ""}`} title={title} data-pin={pin.name} onDoubleClick={openTable} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
+    <div className={`pin-row${faulty ? " faulty" : ""}${missing ? " missing" : ""}`} title={title} data-pin={pin.name} onDoubleClick={openTable} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
       <Handle type="target" id={inHandle(pin.name)} position={Position.Left} className={pinClass(role, pin.many, takes)} role="img" aria-label={`Input ${pinText(pin)}`} />
       <span className={`pin-name${pin.optional ? " optional" : ""}`}>{pin.name}</span>
       {wired.length ? (
@@ -141,23 +201,27 @@ function InputPin({ block, pin, info, faulty }: { block: Block; pin: Pin; info: 
 }
 
 /** `wired` entries are shown even if the list became shorter or unknown: their wires need an end. */
-function OutputPin({ block, pin, info, wired }: { block: string; pin: Pin; info: Info | Info[] | undefined; wired: number }) {
+function OutputPin({ block, pin, info, wired }: { block: string; pin: Pin; info: Info | Info[] | undefined; wired: number | undefined }) {
   const entries: (Info | undefined)[] = Array.isArray(info) ? [...info] : [];
-  while (entries.length < wired) entries.push(undefined);
+  while (entries.length < (wired ?? 0)) entries.push(undefined);
   return (
     <>
-      <OutputHandle block={block} pin={pin} index={null} info={entries.length > 1 ? undefined : info} />
-      {entries.map((entry, k) => <OutputHandle key={k} block={block} pin={pin} index={k} info={entry} />)}
+      <OutputHandle block={block} pin={pin} index={null} info={entries.length > 1 ? undefined : info} wired={wired !== undefined} />
+      {entries.map((entry, k) => <OutputHandle key={k} block={block} pin={pin} index={k} info={entry} wired />)}
     </>
   );
 }
 
-function OutputHandle({ block, pin, index, info }: { block: string; pin: Pin; index: number | null; info: Info | Info[] | undefined }) {
+function OutputHandle({ block, pin, index, info: checked, wired }: { block: string; pin: Pin; index: number | null; info: Info | Info[] | undefined; wired: boolean }) {
   const label = entryText(pin.name, index);
+  const info = useStudio((state) => {
+    const open = state.docs[state.active ?? ""];
+    return open ? runInfo(open, block, pin.name, index, checked) : checked;
+  });
   const takes = useTakes(pinPath(block, label), "to");
   const role = roleOf(pin);
   return (
-    <div className="pin-row out" title={takes && FEATURES.rejections ? `${label}: ${takes}` : `${label} ${infoText(info)}`} data-out={label} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
+    <div className={`pin-row out${wired ? " wired" : ""}`} title={takes && FEATURES.rejections ? `${label}: ${takes}` : `${label} ${infoText(info)}`} data-out={label} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
       <span className={`pin-info${isKnown(info) ? "" : " open"}`}>{FEATURES.wireShapes ? markedText(info) : ""}</span>
       <span className="pin-name">{index === null ? pin.name : `[${index}]`}</span>
       <Handle type="source" id={outHandle(pin.name, index)} position={Position.Right} className={pinClass(role, pin.many && index === null, takes)} role="img" aria-label={`Output ${pinText(pin)}`} />
@@ -168,9 +232,9 @@ function OutputHandle({ block, pin, index, info }: { block: string; pin: Pin; in
 function SessionButtons({ id }: { id: string }) {
   return (
     <div className="session-buttons nodrag">
-      <button onClick={() => void run("once", [id])} disabled={!FEATURES.run} title={`Run ${id} once`}>▶ Run</button>
-      <button onClick={() => void run("steps", [id])} disabled={!FEATURES.run} title={`Run ${id} n steps`}>Step</button>
-      <button onClick={() => void run("flat", [id])} disabled={!FEATURES.run} aria-label={`Run ${id} flat out`} title={`Run ${id} flat out`}>∞</button>
+      <button onClick={() => void run("once", [id])} disabled={!FEATURES.run} title={`Run ${id} once`}><Play size={11} aria-hidden="true" /> Run</button>
+      <button onClick={() => void run("steps", [id])} disabled={!FEATURES.run} title={`Run ${id} N steps`}>Run N</button>
+      <button onClick={() => void run("flat", [id])} disabled={!FEATURES.run} aria-label={`Run ${id} continuously`} title={`Run ${id} continuously`}><Repeat size={12} aria-hidden="true" /></button>
     </div>
   );
 }
@@ -195,17 +259,41 @@ function ResultChip({ block, pin, result }: { block: string; pin: string; result
     return open ? staleReason(open, block, pin) : null;
   });
   const items = Array.isArray(result) ? result : [result];
+  return items.map((item, k) => <ResultItem key={k} block={block} pin={pin} entry={Array.isArray(result) ? k : null} item={item} stale={stale} />);
+}
+
+/** Whether a result shows the same numbers as a typed value of its block. */
+function useRepeats(id: string, cells: MiniCells | null): boolean {
+  const values = useStudio((state) => blockOf(state.docs[state.active ?? ""]?.page ?? EMPTY, id)?.values);
+  return useMemo(() => {
+    const shown = JSON.stringify(cells?.numbers);
+    return cells !== null && Object.values(values ?? {}).some((value) => JSON.stringify(cellsOfValue(value)?.numbers) === shown);
+  }, [values, cells]);
+}
+
+function ResultItem({ block, pin, entry, item, stale }: { block: string; pin: string; entry: number | null; item: Result; stale: string | null }) {
+  const label = `result_${entryText(pin, entry)}`;
+  const cells = useMemo(() => (FEATURES.preview ? cellsOfPreview(item.preview, item.info) : null), [item.preview, item.info]);
+  const small = cells && cells.cells.length > 1 ? cells : null; // one row is as short as text
+  const repeats = useRepeats(block, small);
+  const shape = item.info.shape ?? [];
+  const size = shape.reduce<number>((product, n) => product * (n ?? 0), 1);
+  const pictured = FEATURES.preview && !cells && shape.length > 0 && size > 1 && item.info.dtype !== "string";
+  const map = useMiniMap(pictured ? { block, pin, entry } : null, shape.length, item.run);
+  const show = () => set({ shown: { block, pin, entry }, bottom: "results", bottomOpen: true });
   return (
-    <>
-      {items.map((item, k) => {
-        const label = `result_${entryText(pin, Array.isArray(result) ? k : null)}`;
-        const show = () => set({ shown: { block, pin, entry: Array.isArray(result) ? k : null }, bottom: "results", bottomOpen: true });
-        return (
-          <button key={k} className={`result nodrag${stale ? " stale" : ""}`} onClick={show} title={`${label} ${item.info.text}, run ${item.run}${stale ? `; ${stale}` : ""}`}>
-            <span className="result-name">{label}{stale ? " stale" : ""}</span> <span className="result-preview">{item.preview}</span>
-          </button>
-        );
-      })}
-    </>
+    <button className={`result nodrag${stale ? " stale" : ""}`} onClick={show} title={`${label} ${item.info.text}, run ${item.run}${stale ? `; ${stale}` : ""}`}>
+      <span className="result-line">
+        <span className="result-name">{label}{stale ? " stale" : ""}</span> <span className="result-type">{item.info.text}</span>
+      </span>
+      {small && repeats ? null : small ? (
+        <span className="result-preview"><MiniTable {...small} /></span>
+      ) : (
+        <>
+          {pictured && (map ? <MiniPicture numbers={map.cells} low={map.low} high={map.high} /> : <span className="mini-picture" />)}
+          {!map && <span className="result-preview">{item.preview}</span>}
+        </>
+      )}
+    </button>
   );
 }

@@ -1,17 +1,21 @@
 // The inspector: name, pins, values, attributes and errors of the selected block.
 
+import { ArrowDown, ArrowUp, CircleHelp, X } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 import { set, useDoc, useStudio } from "../app/store";
+import { notify } from "../messages/messages";
 import { change, renameBlock, showBlock } from "../page/actions";
 import * as edit from "../page/edit";
 import { blockOf, endsAt, nameFault, parseEnd, pinPath } from "../page/page";
 import type { Block, OpRecord, Pin } from "../transport/protocol";
+import { familyOf } from "../palette/families";
 import { Splitter } from "../ui/Splitter";
 import { infoText } from "../values/format";
 import { LiteralField } from "../values/LiteralField";
 import { takesLiteral } from "../values/literals";
 import { AttributeField } from "./AttributeField";
 import { pinText } from "./pins";
+import { SeveralBlocks } from "./SeveralBlocks";
 
 export function Inspector() {
   const open = useDoc();
@@ -29,11 +33,12 @@ export function Inspector() {
     };
   }, []);
   const ids = [...(open?.blocks ?? [])];
+  const several = ids.length > 1 ? ids.map((id) => blockOf(open!.page, id)).filter((one) => one !== undefined) : [];
   const block = open && ids.length === 1 ? blockOf(open.page, ids[0]!) : undefined;
   return (
     <aside className="inspector" aria-label="Inspector" ref={box}>
       <Splitter panel="inspector" label="Width of the inspector" />
-      {block ? <BlockSheet key={`${open!.name} ${block.id}`} block={block} record={catalog.find(block.op)} /> : <PageSheet />}
+      {block ? <BlockSheet key={`${open!.name} ${block.id}`} block={block} record={catalog.find(block.op)} /> : several.length > 1 ? <SeveralBlocks key={several.map(({ id }) => id).join(" ")} blocks={several} /> : <PageSheet />}
     </aside>
   );
 }
@@ -42,11 +47,10 @@ function PageSheet() {
   const open = useDoc();
   if (!open) return null;
   const faults = Object.entries(open.checked.errors);
-  const n = open.blocks.size;
   return (
     <>
-      <h2>{n > 1 ? `${n} blocks` : open.name}</h2>
-      {n === 0 && <p className="quiet">{countText(open.page.blocks.length)} / searches the palette, ? shows all keys.</p>}
+      <h2>{open.name}</h2>
+      <p className="quiet">{countText(open.page.blocks.length)} / searches the palette, ? shows all keys.</p>
       {faults.length > 0 && (
         <section>
           <h3>{faults.length} {faults.length === 1 ? "block has an error" : "blocks have errors"}</h3>
@@ -69,12 +73,16 @@ function countText(n: number): string {
 function BlockSheet({ block, record }: { block: Block; record: OpRecord | undefined }) {
   const known = useStudio((state) => state.docs[state.active ?? ""]?.checked.blocks[block.id]);
   const fault = useStudio((state) => state.docs[state.active ?? ""]?.checked.errors[block.id]);
+  const family = familyOf(record);
   const sparse = FEATURES.sparseEditor && record?.outputs.some((pin) => pin.type === "sparse");
   return (
     <>
-      <h2>
-        {block.op}
-        {FEATURES.help && record && <button className="plain" aria-label={`Help for ${block.op}`} onClick={() => set({ dialog: { kind: "help", op: record.name } })}>?</button>}
+      <h2 className="block-title" data-family={family.name}>
+        <span className="category-icon" aria-hidden="true"><family.icon size={13} /></span>
+        <span className="block-title-op">{block.op}</span>
+        {FEATURES.help && record && (
+          <button className="plain icon" aria-label={`Help for ${block.op}`} onClick={() => set({ dialog: { kind: "help", op: record.name } })}><CircleHelp size={15} aria-hidden="true" /></button>
+        )}
       </h2>
       <NameField block={block} />
       {FEATURES.errors && fault && <p className="fault" role="alert">{fault.pin ? <b>{fault.pin}: </b> : null}{fault.message}</p>}
@@ -98,7 +106,14 @@ function NameField({ block }: { block: Block }) {
   const page = useDoc()?.page;
   const [name, setName] = useState(block.id);
   const fault = page ? nameFault(page, block.id, name) : null;
-  const finish = () => (fault ? setName(block.id) : renameBlock(block.id, name));
+  const finish = () => {
+    if (!fault) renameBlock(block.id, name);
+  };
+  const leave = () => {
+    if (!fault) return finish();
+    setName(block.id);
+    notify("warning", `It is still called ${block.id}. ${name} cannot be its name: ${fault}.`, { block: block.id });
+  };
   return (
     <label className="field">
       Name
@@ -108,13 +123,13 @@ function NameField({ block }: { block: Block }) {
         readOnly={!FEATURES.rename}
         aria-invalid={fault !== null}
         onChange={(event) => setName(event.target.value)}
-        onBlur={finish}
+        onBlur={leave}
         onKeyDown={(event) => {
           if (event.key === "Enter") finish();
           if (event.key === "Escape") setName(block.id);
         }}
       />
-      {fault && <span className="fault">{fault}</span>}
+      {fault && <span className="fault" role="alert">{fault}</span>}
     </label>
   );
 }
@@ -133,11 +148,11 @@ function PinSheet({ block, pin, info, faulty }: { block: Block; pin: Pin; info: 
           <button className="plain end-name" onClick={() => showBlock(parseEnd(end).block)} title="Show where it comes from">{end}</button>
           {pin.many && FEATURES.listPins && ends.length > 1 && (
             <>
-              <button className="plain" aria-label={`Move ${end} up`} disabled={place === 0} onClick={() => change(`order of ${block.id}.${pin.name}`, (page) => edit.reorder(page, block.id, pin.name, place, place - 1))}>↑</button>
-              <button className="plain" aria-label={`Move ${end} down`} disabled={place === ends.length - 1} onClick={() => change(`order of ${block.id}.${pin.name}`, (page) => edit.reorder(page, block.id, pin.name, place, place + 1))}>↓</button>
+              <button className="plain" aria-label={`Move ${end} up`} disabled={place === 0} onClick={() => change(`order of ${block.id}.${pin.name}`, (page) => edit.reorder(page, block.id, pin.name, place, place - 1))}><ArrowUp size={13} aria-hidden="true" /></button>
+              <button className="plain" aria-label={`Move ${end} down`} disabled={place === ends.length - 1} onClick={() => change(`order of ${block.id}.${pin.name}`, (page) => edit.reorder(page, block.id, pin.name, place, place + 1))}><ArrowDown size={13} aria-hidden="true" /></button>
             </>
           )}
-          <button className="plain" aria-label={`Cut the wire from ${end} to ${block.id}.${pin.name}`} onClick={() => change(`cut ${end}`, (page) => edit.disconnect(page, { to: block.id, pin: pin.name, place }))}>✕</button>
+          <button className="plain" aria-label={`Cut the wire from ${end} to ${block.id}.${pin.name}`} onClick={() => change(`cut ${end}`, (page) => edit.disconnect(page, { to: block.id, pin: pin.name, place }))}><X size={13} aria-hidden="true" /></button>
         </div>
       ))}
       {ends.length > 0 && FEATURES.hiddenWires && (

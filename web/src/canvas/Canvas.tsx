@@ -1,10 +1,11 @@
 // The canvas: blocks, wires and notes of the active page. React Flow draws and drags; the page in the store is the truth.
 
-import type { Connection, Edge, EdgeChange, FinalConnectionState, Node, NodeChange, OnConnectStartParams } from "@xyflow/react";
+import type { Connection, Edge, EdgeChange, FinalConnectionState, MiniMapNodeProps, Node, NodeChange, OnConnectStartParams, ReactFlowState } from "@xyflow/react";
 import {
   Background,
   BackgroundVariant,
   MiniMap,
+  Panel,
   ReactFlow,
   SelectionMode,
   applyNodeChanges,
@@ -13,26 +14,32 @@ import {
   useReactFlow,
   useStore,
 } from "@xyflow/react";
+import { LayoutDashboard, Maximize, ZoomIn, ZoomOut } from "lucide-react";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import type { MenuTarget } from "../app/store";
 import { changeDoc, doc, get, set, useDoc, useStudio } from "../app/store";
 import { BlockNode } from "../blocks/BlockNode";
-import { canvasView, perform } from "../commands/commands";
-import { notify } from "../messages/messages";
+import { CommandButton } from "../commands/CommandButton";
+import { perform } from "../commands/commands";
 import { NoteNode } from "../notes/Note";
-import { connectWire, fetchCandidates, place, select, viewport } from "../page/actions";
-import { endText } from "../page/page";
+import { connectWire, fetchCandidates, place, reportRejection, select, viewport, wireOf } from "../page/actions";
+import { blockOf, endText, entryText, notesOf } from "../page/page";
+import { insertOnWire } from "../page/placing";
+import { familyOf } from "../palette/families";
+import { TraceNote } from "../trace/TraceNote";
 import { DistantWires } from "../wires/DistantWires";
 import { WireEdge } from "../wires/WireEdge";
 import type { Size } from "./layout";
 import { GRID, boundsOf, rendered } from "./layout";
-import { recordMoves, withFrameContents } from "./moves";
+import { beginDrag, recordMoves, withFrameContents } from "./moves";
 import { edgesOf, endOfHandle, nodesOf, noteNumber } from "./nodes";
+import { canvasView } from "./view";
 
 export const OP_MIME_TYPE = "application/x-rowgrad-op";
 const NODE_TYPES = { block: BlockNode, note: NoteNode };
 const EDGE_TYPES = { wire: WireEdge };
 const MANY = 150; // with more blocks than this, only visible ones are rendered
-const FAR = 0.45; // zoom below which text is unreadable
+const FAR = 0.4; // zoom below which text is unreadable
 
 export function Canvas() {
   const open = useDoc();
@@ -44,6 +51,7 @@ export function Canvas() {
   const flow = useReactFlow();
   const far = useStore((state) => state.transform[2] < FAR);
   const [nodes, setNodes] = useState<Node[]>([]);
+  const pointer = useRef<{ at: [number, number] | null }>({ at: null });
 
   useLayoutEffect(() => {
     if (open) setNodes((before) => nodesOf(open.page, catalog, open.blocks, open.notes, before));
@@ -61,6 +69,12 @@ export function Canvas() {
       const middle = flow.screenToFlowPosition({ x: box.x + box.width / 2, y: box.y + box.height / 2 });
       return [middle.x - 100, middle.y - 60];
     };
+    viewport.pointer = () => {
+      const { at } = pointer.current;
+      if (!at) return null;
+      const { x, y } = flow.screenToFlowPosition({ x: at[0], y: at[1] });
+      return [x, y];
+    };
     rendered.sizes = () => {
       const sizes = new Map<string, Size>();
       for (const { id, measured } of flow.getNodes()) if (measured?.width && measured.height) sizes.set(id, { width: measured.width, height: measured.height });
@@ -70,6 +84,17 @@ export function Canvas() {
     canvasView.fit = () => void (flow.getNodes().length && flow.fitView({ padding: 0.15, maxZoom: 1 }));
     canvasView.zoom = (by) => void flow.zoomTo(flow.getZoom() * by);
     canvasView.actual = () => void flow.zoomTo(1);
+    canvasView.reveal = (id) => {
+      const box = document.querySelector(".canvas")?.getBoundingClientRect();
+      const node = flow.getInternalNode(id);
+      if (!box || !node) return;
+      const { x, y } = node.internals.positionAbsolute;
+      const [width, height] = [node.measured.width ?? node.initialWidth ?? 0, node.measured.height ?? node.initialHeight ?? 0];
+      const near = flow.flowToScreenPosition({ x, y });
+      const far = flow.flowToScreenPosition({ x: x + width, y: y + height });
+      if (near.x >= box.left && near.y >= box.top && far.x <= box.right && far.y <= box.bottom) return;
+      void flow.setCenter(x + width / 2, y + height / 2, { zoom: flow.getZoom(), duration: 150 });
+    };
   }, [flow]);
 
   // A page that becomes active is fully visible from its first frame on.
@@ -138,15 +163,58 @@ export function Canvas() {
     void connectWire(endOfHandle(wire.source, wire.sourceHandle), to.block, to.pin);
   }, []);
 
-  const onConnectEnd = useCallback((_: unknown, state: FinalConnectionState) => {
-    const { drag } = get();
-    set({ drag: null });
-    if (state.isValid || !state.toHandle?.id || !drag?.takes) return;
-    const other = endOfHandle(state.toHandle.nodeId, state.toHandle.id);
-    const reason = drag.takes[endText(other)];
-    const target = drag.side === "from" ? other : drag.end;
-    if (reason && FEATURES.rejections) notify("error", reason, { block: target.block, pin: target.pin });
-  }, []);
+  const onConnectEnd = useCallback(
+    (event: MouseEvent | TouchEvent, state: FinalConnectionState) => {
+      const { drag } = get();
+      set({ drag: null });
+      if (!drag) return;
+      const target = document.elementFromPoint(...pointOf(event));
+      if (!state.toHandle && target?.classList.contains("react-flow__pane")) {
+        const at = pointOf(event);
+        const { x, y } = flow.screenToFlowPosition({ x: at[0], y: at[1] });
+        set({ finder: { at, place: [x, y], drag: { end: drag.end, side: drag.side }, wire: null } });
+        return;
+      }
+      if (state.isValid || !state.toHandle?.id || !drag.takes) return;
+      const other = endOfHandle(state.toHandle.nodeId, state.toHandle.id);
+      const reason = drag.takes[endText(other)];
+      const into = drag.side === "from" ? other : drag.end;
+      const from = drag.side === "from" ? drag.end : other;
+      if (reason && FEATURES.rejections) void reportRejection(from, into.block, into.pin, reason);
+    },
+    [flow],
+  );
+
+  const openMenu = useCallback(
+    (event: React.MouseEvent | MouseEvent, target: MenuTarget) => {
+      event.preventDefault();
+      const { x, y } = flow.screenToFlowPosition({ x: event.clientX, y: event.clientY });
+      const open = doc();
+      if (!open) return;
+      // The menu is about the selection if it was opened on a part of that.
+      if (target.kind === "block" && !open.blocks.has(target.block)) select([target.block]);
+      if (target.kind === "note" && !open.notes.has(target.k)) select([], [target.k]);
+      if (target.kind === "wire") select([], [], [target.wire]);
+      set({ menu: { at: [event.clientX, event.clientY], place: [x, y], target } });
+    },
+    [flow],
+  );
+  const onContextMenu = useCallback(
+    (event: React.MouseEvent) => {
+      if (!(event.target instanceof Element) || event.target.closest("input, textarea")) return; // fields have the browser's
+      const target = targetAt(event.target);
+      if (target) openMenu(event, target);
+    },
+    [openMenu],
+  );
+  const onDoubleClick = useCallback(
+    (event: React.MouseEvent) => {
+      if (!(event.target instanceof Element) || !event.target.classList.contains("react-flow__pane")) return;
+      const { x, y } = flow.screenToFlowPosition({ x: event.clientX, y: event.clientY });
+      set({ finder: { at: [event.clientX, event.clientY], place: [x, y], drag: null, wire: null } });
+    },
+    [flow],
+  );
 
   const onDrop = useCallback(
     (event: React.DragEvent) => {
@@ -155,14 +223,29 @@ export function Canvas() {
       event.preventDefault();
       event.stopPropagation();
       const at = flow.screenToFlowPosition({ x: event.clientX, y: event.clientY });
-      place(op, [at.x - 60, at.y - 16]);
+      const wire = wireUnder(event.clientX, event.clientY);
+      const found = wire && wireOf(doc()!.page, wire);
+      if (found) void insertOnWire(op, found, [at.x - 60, at.y - 16]);
+      else place(op, [at.x - 60, at.y - 16]);
     },
     [flow],
   );
 
+  const running = open?.run?.phase === "running" && open.page.blocks.length <= MANY;
+  const whole = useStore((state) => isWhole(state));
   if (!open) return null;
+  const classes = ["canvas", far && "far", light && "light", running && "running", whole && "whole"].filter(Boolean).join(" ");
   return (
-    <div className={`canvas${far ? " far" : ""}${light ? " light" : ""}`} onDrop={onDrop} onDragOver={allowDrop} data-testid="canvas">
+    <div
+      className={classes}
+      onDrop={onDrop}
+      onDragOver={allowDrop}
+      onContextMenu={onContextMenu}
+      onDoubleClick={onDoubleClick}
+      onPointerMove={(event) => (pointer.current.at = [event.clientX, event.clientY])}
+      onPointerLeave={() => (pointer.current.at = null)}
+      data-testid="canvas"
+    >
       <ReactFlow
         nodes={nodes}
         edges={edges}
@@ -176,14 +259,17 @@ export function Canvas() {
         onConnectEnd={onConnectEnd}
         isValidConnection={isValid}
         onPaneClick={() => select([])}
+        onPaneContextMenu={(event) => openMenu(event, { kind: "canvas" })}
+        onNodeDragStart={(event) => beginDrag(event.altKey)}
+        onSelectionDragStart={(event) => beginDrag(event.altKey)}
         onNodeDoubleClick={() => perform("edit-block")}
         snapToGrid={snapping && FEATURES.gridSnap}
         snapGrid={[GRID, GRID]}
         selectionMode={SelectionMode.Partial}
-        selectionOnDrag={FEATURES.multiSelect}
+        selectionOnDrag={FEATURES.multiSelect && !TOUCH}
         selectionKeyCode={FEATURES.multiSelect ? "Shift" : null}
         multiSelectionKeyCode={FEATURES.multiSelect ? ["Shift", "Meta", "Control"] : null}
-        panOnDrag={FEATURES.multiSelect ? [1, 2] : true}
+        panOnDrag={FEATURES.multiSelect && !TOUCH ? [1, 2] : true}
         panActivationKeyCode="Space"
         panOnScroll={FEATURES.zoom}
         zoomOnScroll={false}
@@ -202,8 +288,16 @@ export function Canvas() {
       >
         <Background variant={BackgroundVariant.Dots} gap={2 * GRID} size={1} />
         {light && <DistantWires />}
-        {minimap && FEATURES.minimap && <MiniMap pannable zoomable ariaLabel="Minimap" nodeClassName={miniClass} />}
+        {FEATURES.trace && <TraceNote />}
+        {minimap && FEATURES.minimap && <MiniMap pannable zoomable ariaLabel="Minimap" nodeComponent={MiniNode} />}
+        <ZoomTools />
       </ReactFlow>
+      {!open.page.blocks.length && !notesOf(open.page).length && (
+        <p className="canvas-hint">
+          <b>This page is empty</b>
+          Double-click to place a block, or press / to search the palette.
+        </p>
+      )}
     </div>
   );
 }
@@ -212,8 +306,70 @@ function allowDrop(event: React.DragEvent): void {
   if (event.dataTransfer.types.includes(OP_MIME_TYPE)) event.preventDefault();
 }
 
-function miniClass(node: Node): string {
-  return node.type === "note" ? "mini-note" : "mini-block";
+const TOUCH = typeof matchMedia === "function" && matchMedia("(pointer: coarse)").matches; // a finger moves the page
+
+function ZoomTools() {
+  const zoom = useStore((state) => Math.round(100 * state.transform[2]));
+  if (!FEATURES.zoom) return null;
+  return (
+    <Panel position="bottom-left" className="canvas-tools">
+      <CommandButton id="zoom-out" icon={ZoomOut} />
+      <CommandButton id="zoom-actual" text={`${zoom} %`} className="zoom-level" />
+      <CommandButton id="zoom-in" icon={ZoomIn} />
+      <CommandButton id="fit" icon={Maximize} />
+      <CommandButton id="layout" icon={LayoutDashboard} />
+    </Panel>
+  );
+}
+
+/** A block in the minimap, in the colour of its family. */
+function MiniNode({ id, x, y, width, height }: MiniMapNodeProps) {
+  const family = useStudio((state) => {
+    const open = state.docs[state.active ?? ""];
+    return open && familyOf(state.catalog.find(blockOf(open.page, id)?.op ?? "")).name;
+  });
+  const note = noteNumber(id) !== null;
+  return <rect className={`react-flow__minimap-node ${note ? "mini-note" : "mini-block"}`} data-family={note ? undefined : family} x={x} y={y} width={width} height={height} rx={note ? 4 : 12} />;
+}
+
+/** Whether the whole page is in view, with nothing beyond the edges. */
+function isWhole({ nodes, nodeLookup, transform: [left, top, zoom], width, height }: ReactFlowState): boolean {
+  if (nodes.length > MANY) return false;
+  for (const node of nodeLookup.values()) {
+    const { x, y } = node.internals.positionAbsolute;
+    const [from, above] = [left + x * zoom, top + y * zoom];
+    if (from < 0 || above < 0 || from + (node.measured.width ?? 0) * zoom > width || above + (node.measured.height ?? 0) * zoom > height) return false;
+  }
+  return true;
+}
+
+function pointOf(event: MouseEvent | TouchEvent): [number, number] {
+  const point = "changedTouches" in event ? event.changedTouches[0]! : event;
+  return [point.clientX, point.clientY];
+}
+
+/** What a context menu on an element is about; null on the empty canvas, where the right button also moves the page. */
+function targetAt(element: Element): MenuTarget | null {
+  const id = element.closest<HTMLElement>(".react-flow__node")?.dataset["id"];
+  if (id !== undefined) {
+    const k = noteNumber(id);
+    if (k !== null) return { kind: "note", k };
+    const row = element.closest<HTMLElement>("[data-pin], [data-out]");
+    const handle = element.closest<HTMLElement>("[data-handleid]")?.dataset["handleid"];
+    if (handle) {
+      const end = endOfHandle(id, handle);
+      return { kind: "pin", block: id, pin: entryText(end.pin, end.index), side: handle.startsWith("in:") ? "to" : "from" };
+    }
+    if (row) return { kind: "pin", block: id, pin: row.dataset["pin"] ?? row.dataset["out"]!, side: row.dataset["pin"] === undefined ? "from" : "to" };
+    return { kind: "block", block: id };
+  }
+  const wire = element.closest<HTMLElement>(".react-flow__edge")?.dataset["id"];
+  return wire === undefined ? null : { kind: "wire", wire };
+}
+
+/** The wire at a point of the window, for a block that is dropped onto it. */
+function wireUnder(x: number, y: number): string | undefined {
+  return document.elementsFromPoint(x, y).map((one) => one.closest<HTMLElement>(".react-flow__edge")?.dataset["id"]).find(Boolean);
 }
 
 /** Copy React Flow's selection changes into the store. */

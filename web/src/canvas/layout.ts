@@ -9,9 +9,11 @@ import dagre from "@dagrejs/dagre";
 
 export const GRID = 10;
 export const WIDTH = 240;
-const HEAD = 48;
+const HEAD = 36; // the header and the space below it
 const ROW = 22;
-const FOOT = 10;
+const FOOT = 8;
+const RESULT = 54; // a result with a small table or picture
+const LABEL = 18; // the block's name above it
 
 export interface Size {
   width: number;
@@ -25,7 +27,7 @@ export const rendered = { sizes: (): ReadonlyMap<string, Size> => new Map() };
 export function sizeOf(record: OpRecord | undefined): Size {
   const rows = record ? Math.max(record.inputs.length, record.outputs.length, 1) : 1;
   const results = record ? record.outputs.length : 0;
-  return { width: WIDTH, height: HEAD + ROW * rows + FOOT + 18 * results };
+  return { width: WIDTH, height: HEAD + ROW * rows + FOOT + RESULT * results };
 }
 
 function sizeOfBlock(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>): Size {
@@ -42,21 +44,30 @@ function reservedSize(block: Block, catalog: Catalog, sizes: ReadonlyMap<string,
 /** A pin's vertical offset from its block's top. */
 export function pinOffset(pins: readonly { name: string }[] | undefined, name: string): number {
   const k = pins?.findIndex((pin) => pin.name === name) ?? 0;
-  return HEAD + ROW * (Math.max(k, 0) + 0.5) - 4;
+  return HEAD + ROW * (Math.max(k, 0) + 0.5);
 }
 
 export function snap(at: Place): Place {
   return [Math.round(at[0] / GRID) * GRID, Math.round(at[1] / GRID) * GRID];
 }
 
-/** Positions in columns along the wires. */
+/** Positions in columns along the wires. Blocks of one frame stay together. */
 export function autoLayout(page: Page, catalog: Catalog, only?: ReadonlySet<string>): Map<string, Place> {
-  const graph = new dagre.graphlib.Graph();
-  graph.setGraph({ rankdir: "LR", nodesep: 24, ranksep: 70, marginx: 20, marginy: 20 });
+  const graph = new dagre.graphlib.Graph({ compound: true });
+  graph.setGraph({ rankdir: "LR", nodesep: 30, ranksep: 100, marginx: 20, marginy: 20 });
   graph.setDefaultEdgeLabel(() => ({}));
   const chosen = page.blocks.filter((block) => !only || only.has(block.id));
   const sizes = rendered.sizes();
-  for (const block of chosen) graph.setNode(block.id, { ...reservedSize(block, catalog, sizes) });
+  for (const block of chosen) {
+    const { width, height } = reservedSize(block, catalog, sizes);
+    graph.setNode(block.id, { width, height: height + LABEL });
+  }
+  for (const { note, blocks } of framesOf(page, catalog)) {
+    const inside = blocks.filter((id) => graph.hasNode(id) && graph.parent(id) === undefined);
+    if (!inside.length) continue;
+    graph.setNode(`${FRAME} ${note}`, {});
+    for (const id of inside) graph.setParent(id, `${FRAME} ${note}`);
+  }
   for (const wire of wiresOf(page)) {
     if (graph.hasNode(wire.from.block) && graph.hasNode(wire.to)) graph.setEdge(wire.from.block, wire.to);
   }
@@ -65,9 +76,101 @@ export function autoLayout(page: Page, catalog: Catalog, only?: ReadonlySet<stri
   const places = new Map<string, Place>();
   for (const block of chosen) {
     const node = graph.node(block.id) as { x: number; y: number; width: number; height: number };
-    places.set(block.id, snap([corner[0] + node.x - node.width / 2, corner[1] + node.y - node.height / 2]));
+    places.set(block.id, snap([corner[0] + node.x - node.width / 2, corner[1] + node.y - node.height / 2 + LABEL]));
   }
   return places;
+}
+
+const FRAME = "frame"; // ids of blocks contain no space, so `frame 0` is not one
+
+/** The frames of a page with the blocks inside them. */
+function framesOf(page: Page, catalog: Catalog): { note: number; blocks: string[] }[] {
+  const sizes = rendered.sizes();
+  return notesOf(page).flatMap((note, k) => {
+    if (!note.size) return [];
+    const { blocks } = frameContents(page, k, catalog, (id) => sizes.get(id), () => undefined);
+    return [{ note: k, blocks: blocks.map(([id]) => id) }];
+  });
+}
+
+interface Box extends Size {
+  x: number;
+  y: number;
+}
+
+const NEAR = 160; // pixels; a note this close to a block belongs to it
+const GAP = 14;
+
+/** A page with its blocks, or some of them, laid out. Notes follow the block they are next to, frames their blocks, and
+ *  nothing lies on a block. */
+export function arrange(page: Page, catalog: Catalog, only?: ReadonlySet<string>): Page {
+  if (!page.blocks.length) return page;
+  const sizes = rendered.sizes();
+  const boxOf = (block: Block, at: Place): Box => ({ x: at[0], y: at[1] - LABEL, ...addLabel(reservedSize(block, catalog, sizes)) });
+  const before = positionsOf(page);
+  const places = autoLayout(page, catalog, only);
+  if (only) moveBelowOthers(page, places, only, boxOf, before);
+  const blocks = page.blocks.map((block) => {
+    const at = places.get(block.id);
+    return at && (block.at?.[0] !== at[0] || block.at[1] !== at[1]) ? { ...block, at } : block;
+  });
+  const moved: Page = { ...page, blocks };
+  if (!page.notes?.length) return moved;
+  const after = positionsOf(moved);
+  const old = page.blocks.map((block) => ({ id: block.id, box: boxOf(block, before.get(block.id)!) }));
+  const taken = moved.blocks.map((block) => boxOf(block, after.get(block.id)!));
+  const frames = new Map(framesOf(page, catalog).map(({ note, blocks: inside }) => [note, inside]));
+  const notes = page.notes.map((note, k): Note => {
+    const inside = frames.get(k)?.filter((id) => places.has(id)) ?? [];
+    if (note.size && inside.length) {
+      const { at, size } = frameAround(moved.blocks.filter((block) => frames.get(k)!.includes(block.id)), catalog, note.text);
+      return { ...note, at: at!, size: size! };
+    }
+    const own: Box = { x: note.at?.[0] ?? 0, y: note.at?.[1] ?? 0, width: note.size?.[0] ?? sizes.get(`note ${k}`)?.width ?? NOTE_SIZE.width, height: note.size?.[1] ?? sizes.get(`note ${k}`)?.height ?? NOTE_SIZE.height };
+    const nearest = old.reduce((best, one) => (distance(one.box, own) < distance(best.box, own) ? one : best));
+    const near = distance(nearest.box, own) <= NEAR;
+    if (!near && only) return note;
+    const [fromX, fromY] = near ? before.get(nearest.id)! : cornerOf(page.blocks.map((block) => ({ ...block, at: before.get(block.id)! })));
+    const [toX, toY] = near ? after.get(nearest.id)! : cornerOf(moved.blocks.map((block) => ({ ...block, at: after.get(block.id)! })));
+    const place: Box = { ...own, x: own.x + toX - fromX, y: own.y + toY - fromY };
+    const up = own.y < (near ? nearest.box.y + nearest.box.height / 2 : fromY);
+    for (let tries = 0; tries < 200; tries++) {
+      const hit = taken.find((box) => overlaps(box, place));
+      if (!hit) break;
+      place.y = up ? hit.y - place.height - GAP : hit.y + hit.height + GAP;
+    }
+    taken.push(place);
+    return { ...note, at: [place.x, place.y] };
+  });
+  return { ...moved, notes };
+}
+
+function addLabel({ width, height }: Size): Size {
+  return { width, height: height + LABEL };
+}
+
+/** Move a part that was laid out below the blocks that were not, where it would lie on them. */
+function moveBelowOthers(page: Page, places: Map<string, Place>, only: ReadonlySet<string>, boxOf: (block: Block, at: Place) => Box, before: ReadonlyMap<string, Place>): void {
+  const others = page.blocks.filter((block) => !only.has(block.id)).map((block) => boxOf(block, before.get(block.id)!));
+  const chosen = page.blocks.filter((block) => only.has(block.id));
+  for (let tries = 0; tries < 200; tries++) {
+    const boxes = chosen.map((block) => boxOf(block, places.get(block.id)!));
+    const hits = boxes.flatMap((box) => others.filter((other) => overlaps(box, other)).map((other) => other.y + other.height + GAP - box.y));
+    if (!hits.length) return;
+    const by = Math.ceil(Math.max(...hits) / GRID) * GRID;
+    for (const [id, [x, y]] of places) places.set(id, [x, y + by]);
+  }
+}
+
+function overlaps(a: Box, b: Box): boolean {
+  return a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
+}
+
+/** The distance of two boxes; 0 if they overlap. */
+function distance(a: Box, b: Box): number {
+  const across = Math.max(0, a.x - b.x - b.width, b.x - a.x - a.width);
+  const down = Math.max(0, a.y - b.y - b.height, b.y - a.y - a.height);
+  return Math.hypot(across, down);
 }
 
 function cornerOf(blocks: Block[]): Place {
@@ -114,7 +217,7 @@ export function boundsOf(page: Page, catalog: Catalog): Size & { x: number; y: n
   for (const note of page.notes ?? []) boxes.push({ at: note.at ?? [0, 0], width: note.size?.[0] ?? 120, height: note.size?.[1] ?? 30 });
   if (!boxes.length) return { x: 0, y: 0, width: 800, height: 400 };
   const x = Math.min(...boxes.map((box) => box.at[0]));
-  const y = Math.min(...boxes.map((box) => box.at[1]));
+  const y = Math.min(...boxes.map((box) => box.at[1])) - LABEL;
   const right = Math.max(...boxes.map((box) => box.at[0] + box.width));
   const bottom = Math.max(...boxes.map((box) => box.at[1] + box.height));
   return { x, y, width: right - x, height: bottom - y };
@@ -122,11 +225,11 @@ export function boundsOf(page: Page, catalog: Catalog): Size & { x: number; y: n
 
 /** A frame that contains all of these blocks. */
 export function frameAround(blocks: Block[], catalog: Catalog, text: string): Note {
-  const margin = 30;
+  const margin = 24;
   const sizes = rendered.sizes();
   const boxes = blocks.map((block) => ({ x: block.at?.[0] ?? 0, y: block.at?.[1] ?? 0, ...sizeOfBlock(block, catalog, sizes) }));
   const left = Math.min(...boxes.map((b) => b.x)) - margin;
-  const top = Math.min(...boxes.map((b) => b.y)) - margin - 14;
+  const top = Math.min(...boxes.map((b) => b.y)) - margin - LABEL - 30; // its title
   const right = Math.max(...boxes.map((b) => b.x + b.width)) + margin;
   const bottom = Math.max(...boxes.map((b) => b.y + b.height)) + margin;
   return { text, at: [left, top], size: [right - left, bottom - top] };
@@ -143,9 +246,9 @@ export function freePlace(page: Page, catalog: Catalog, wanted: Place, record: O
   });
   let [x, y] = snap(wanted);
   for (let tries = 0; tries < 500; tries++) {
-    const hit = boxes.find((b) => x < b.x + b.width + 20 && b.x < x + width + 20 && y < b.y + b.height + 20 && b.y < y + height + 20);
+    const hit = boxes.find((b) => x < b.x + b.width + 20 && b.x < x + width + 20 && y < b.y + b.height + 20 + LABEL && b.y < y + height + 20 + LABEL);
     if (!hit) break;
-    y = Math.ceil((hit.y + hit.height + 30) / GRID) * GRID;
+    y = Math.ceil((hit.y + hit.height + 30 + LABEL) / GRID) * GRID;
     if (tries % 10 === 9) {
       x += width + 60;
       y = snap(wanted)[1];

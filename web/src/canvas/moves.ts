@@ -4,11 +4,19 @@ import type { NodeChange, NodePositionChange } from "@xyflow/react";
 import { doc, get } from "../app/store";
 import { change } from "../page/actions";
 import * as edit from "../page/edit";
+import { insertPage, copyText, parsePage } from "../clipboard/clipboard";
+import { select } from "../page/actions";
 import { notesOf } from "../page/page";
 import { frameContents, rendered } from "./layout";
 import { noteId, noteNumber } from "./nodes";
 
 let dragged = false; // by the mouse, not by arrow keys
+let copying = false; // Alt is held: copies are put where the drag ends, and what was dragged stays
+
+/** A drag by the mouse begins. */
+export function beginDrag(withAlt: boolean): void {
+  copying = withAlt && FEATURES.copyPaste;
+}
 
 /** Position changes, extended by the contents of moved frames. The page still has the positions from before the drag. */
 export function withFrameContents(changes: NodeChange[]): NodeChange[] {
@@ -55,9 +63,25 @@ export function recordMoves(changes: NodeChange[]): void {
     if (k === null) places.set(c.id, [c.position!.x, c.position!.y]);
     else notes.set(k, [c.position!.x, c.position!.y]);
   }
+  if (copying) {
+    copying = false;
+    duplicateTo(places, notes);
+    return;
+  }
   const framed = moves.some((c) => noteNumber(c.id) !== null && notesOf(doc()!.page)[noteNumber(c.id)!]?.size);
   const what = framed ? "a frame" : places.size === 1 ? [...places.keys()][0] : places.size ? `${places.size} blocks` : notes.size === 1 ? "a note" : "notes";
   change(`move ${what}${byHand ? "" : " by keys"}`, (page) => moveAll(page, places, notes), !byHand);
+}
+
+/** Put copies of blocks and notes at positions. */
+function duplicateTo(places: ReadonlyMap<string, edit.Place>, notes: ReadonlyMap<number, edit.Place>): void {
+  const open = doc()!;
+  const copied = parsePage(copyText(open.page, new Set(places.keys()), new Set(notes.keys())));
+  const ends = [...places.values(), ...notes.values()];
+  if (!copied || !ends.length) return;
+  const made = insertPage(open.page, copied, [Math.min(...ends.map(([x]) => x)), Math.min(...ends.map(([, y]) => y))]);
+  change("duplicate by dragging", () => made.page);
+  select(made.ids, made.notes);
 }
 
 function moveAll(page: Parameters<typeof edit.move>[0], places: ReadonlyMap<string, edit.Place>, notes: ReadonlyMap<number, edit.Place>) {

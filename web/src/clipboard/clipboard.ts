@@ -6,7 +6,7 @@ import { notify } from "../messages/messages";
 import { change, select, selectedBlocks, viewport } from "../page/actions";
 import * as edit from "../page/edit";
 import type { Place } from "../page/edit";
-import { addBlocks, addNote } from "../page/edit";
+import { addNote, putBlocks } from "../page/edit";
 import { blockOf, endText, endsAt, freeId, idsOf, notesOf, parseEnd, wiresOf } from "../page/page";
 import type { Block, Note, Page } from "../transport/protocol";
 
@@ -78,7 +78,7 @@ export function insertPage(page: Page, pasted: Page, at: Place): { page: Page; i
     const [x, y] = places.get(block.id)!;
     return withWires({ ...block, id: names.get(block.id)!, at: [x + dx, y + dy] }, wires);
   });
-  let next = addBlocks(page, blocks);
+  let next = putBlocks(page, blocks);
   const notes = new Set<number>();
   for (const note of notesOf(pasted) as Note[]) {
     notes.add(notesOf(next).length);
@@ -102,8 +102,20 @@ export async function copy(): Promise<void> {
   }
 }
 
-/** Paste into the centre of the view or at a position, never exactly on top of other blocks. */
-export function pasteText(text: string, wanted = viewport.centre()): boolean {
+/** Paste at a position of the page what was copied last; without permission to read the system's clipboard, what this
+ *  window copied. */
+export async function pasteAt(place: Place): Promise<void> {
+  let text = "";
+  try {
+    text = await navigator.clipboard.readText();
+  } catch {
+    // The window's own copy is the fallback.
+  }
+  if (!pasteText(parsePage(text) ? text : localClipboard.text, place)) notify("info", "There are no copied blocks to paste.");
+}
+
+/** Paste where the pointer is, else into the centre of the view, never exactly on top of other blocks. */
+export function pasteText(text: string, wanted = viewport.pointer() ?? viewport.centre()): boolean {
   const open = front();
   const found = parsePage(text);
   if (!open || !found || !FEATURES.copyPaste) return false;

@@ -3,7 +3,8 @@
 import type { Theme } from "../app/store";
 import { doc, front, get, set } from "../app/store";
 import type { Alignment } from "../canvas/layout";
-import { align, autoLayout, frameAround } from "../canvas/layout";
+import { align, arrange, frameAround } from "../canvas/layout";
+import { canvasView } from "../canvas/view";
 import { copy, copyParameters, duplicate, localClipboard, pasteParameters } from "../clipboard/clipboard";
 import { change, redo, removeSelected, select, selectedBlocks, undo, viewport } from "../page/actions";
 import * as edit from "../page/edit";
@@ -29,13 +30,6 @@ const several = () => (front()?.blocks.size ?? 0) > 1;
 const one = () => front()?.blocks.size === 1;
 const only = () => [...(doc()?.blocks ?? [])][0]!;
 
-/** What commands do to the canvas; the canvas sets these when it is mounted. */
-export const canvasView = {
-  fit: () => {},
-  zoom: (_by: number) => {},
-  actual: () => {},
-};
-
 function alignSelected(how: Alignment): () => void {
   return () => {
     const blocks = selectedBlocks();
@@ -54,7 +48,7 @@ export const COMMANDS: Command[] = [
   { id: "commands", title: "Search blocks and commands", group: "Go", keys: "Ctrl+k", ready: () => FEATURES.commandMenu, run: () => set({ dialog: { kind: "commands" } }) },
   { id: "start", title: "Gallery and pages", group: "Go", keys: "Ctrl+Shift+g", run: () => set({ start: true }) },
   { id: "next-tab", title: "Next page", group: "Go", keys: "Alt+PageDown", ready: () => FEATURES.tabs, run: () => stepTab(1) },
-  { id: "previous-tab", title: "Page before", group: "Go", keys: "Alt+PageUp", ready: () => FEATURES.tabs, run: () => stepTab(-1) },
+  { id: "previous-tab", title: "Previous page", group: "Go", keys: "Alt+PageUp", ready: () => FEATURES.tabs, run: () => stepTab(-1) },
   { id: "new-page", title: "New page", group: "Page", keys: "Alt+n", run: async () => void (await newPage()) },
   { id: "close-page", title: "Close page", group: "Page", keys: "Alt+w", ready: opened, run: () => close(doc()!.name) },
   { id: "rename-page", title: "Rename page", group: "Page", ready: opened, run: () => set({ dialog: { kind: "rename", page: doc()!.name } }) },
@@ -74,7 +68,7 @@ export const COMMANDS: Command[] = [
   },
   {
     id: "bring-back",
-    title: "Bring back the page removed last",
+    title: "Restore the page removed last",
     group: "Page",
     ready: () => removedPages.length > 0,
     run: () => restorePage(removedPages.at(-1)!),
@@ -98,10 +92,11 @@ export const COMMANDS: Command[] = [
   { id: "edit-block", title: "Edit values of the selected block", group: "Edit", keys: "Enter", ready: one, run: () => inInspector("rowgrad:inspect") },
   { id: "rename-block", title: "Rename the selected block", group: "Edit", keys: "F2", ready: () => FEATURES.rename && one(), run: () => inInspector("rowgrad:rename") },
   { id: "note", title: "Add a text note", group: "Edit", keys: "n", ready: () => FEATURES.notes && opened(), run: () => addNote(false) },
+  { id: "edit-note", title: "Edit the selected note", group: "Edit", ready: () => front()?.notes.size === 1, run: () => set({ dialog: { kind: "note", k: [...doc()!.notes][0]! } }) },
   { id: "frame", title: "Frame the selected blocks", group: "Edit", keys: "f", ready: () => FEATURES.frames && selected(), run: () => addNote(true) },
   { id: "flip", title: "Flip to gradient", group: "Edit", keys: "g", ready: () => FEATURES.flip && opened(), run: () => set({ dialog: { kind: "flip" } }) },
 
-  { id: "layout", title: "Automatic layout", group: "Arrange", keys: "Ctrl+Shift+l", ready: () => FEATURES.layout && opened(), run: () => { change("automatic layout", (page) => edit.move(page, autoLayout(page, get().catalog, several() ? doc()!.blocks : undefined))); setTimeout(canvasView.fit, 50); } },
+  { id: "layout", title: "Automatic layout", group: "Arrange", keys: "Ctrl+Shift+l", ready: () => FEATURES.layout && opened(), run: () => { change("automatic layout", (page) => arrange(page, get().catalog, several() ? doc()!.blocks : undefined)); setTimeout(canvasView.fit, 50); } },
   { id: "align-left", title: "Align left", group: "Arrange", keys: "Alt+ArrowLeft", ready: () => FEATURES.align && several(), run: alignSelected("left") },
   { id: "align-right", title: "Align right", group: "Arrange", keys: "Alt+ArrowRight", ready: () => FEATURES.align && several(), run: alignSelected("right") },
   { id: "align-top", title: "Align top", group: "Arrange", keys: "Alt+ArrowUp", ready: () => FEATURES.align && several(), run: alignSelected("top") },
@@ -116,12 +111,12 @@ export const COMMANDS: Command[] = [
   { id: "zoom-out", title: "Zoom out", group: "View", keys: "Ctrl+-", ready: () => FEATURES.zoom && opened(), run: () => canvasView.zoom(0.8) },
   { id: "zoom-actual", title: "Zoom to 100 %", group: "View", keys: "Ctrl+1", ready: () => FEATURES.zoom && opened(), run: () => canvasView.actual() },
   { id: "palette", title: "Show or hide the palette", group: "View", keys: "Ctrl+b", ready: () => FEATURES.palette, run: () => set((s) => ({ paletteOpen: !s.paletteOpen })) },
-  { id: "find-block", title: "Search the palette", group: "View", keys: "/", ready: () => FEATURES.paletteSearch, run: () => { set({ paletteOpen: true }); setTimeout(() => document.getElementById("palette-search")?.focus(), 0); } },
+  { id: "find-block", title: "Search the palette", group: "View", keys: "/", ready: () => FEATURES.paletteSearch, run: () => { set({ paletteOpen: true }); setTimeout(() => window.dispatchEvent(new CustomEvent("rowgrad:search-palette")), 0); } },
   { id: "inspector", title: "Show or hide the inspector", group: "View", keys: "Ctrl+i", run: () => set((s) => ({ inspectorOpen: !s.inspectorOpen })) },
   { id: "bottom", title: "Show or hide the results", group: "View", keys: "Ctrl+j", run: () => set((s) => ({ bottomOpen: !s.bottomOpen })) },
   { id: "minimap", title: "Show or hide the minimap", group: "View", keys: "m", ready: () => FEATURES.minimap, run: () => set((s) => ({ minimap: !s.minimap })) },
-  { id: "snap", title: "Snap to the grid, or not", group: "View", ready: () => FEATURES.gridSnap, run: () => set((s) => ({ snapping: !s.snapping })) },
-  { id: "theme", title: "Light, dark, or as the system says", group: "View", keys: "Ctrl+Shift+d", ready: () => FEATURES.theme, run: () => set((s) => ({ theme: THEMES[(THEMES.indexOf(s.theme) + 1) % 3]! })) },
+  { id: "snap", title: "Snap to the grid", group: "View", ready: () => FEATURES.gridSnap, run: () => set((s) => ({ snapping: !s.snapping })) },
+  { id: "theme", title: "Theme: light, dark, or like the system", group: "View", keys: "Ctrl+Shift+d", ready: () => FEATURES.theme, run: () => set((s) => ({ theme: THEMES[(THEMES.indexOf(s.theme) + 1) % 3]! })) },
   { id: "help", title: "Help for the selected block", group: "View", keys: "F1", ready: () => FEATURES.help, run: help },
   { id: "keys", title: "Keys", group: "View", keys: "?", ready: () => FEATURES.keyboard, run: () => set({ dialog: { kind: "keys" } }) },
   ...(["results", "trend", "map", "trace", "messages", "history"] as const).map((tab, k): Command => ({
@@ -129,16 +124,16 @@ export const COMMANDS: Command[] = [
     run: () => set({ bottom: tab, bottomOpen: true }),
   })),
 
-  { id: "run", title: "Run once", group: "Run", keys: "Ctrl+Enter", ready: () => FEATURES.run && opened(), run: () => run("once") },
-  { id: "run-steps", title: "Run n steps, then pause", group: "Run", keys: "Ctrl+Shift+Enter", ready: () => FEATURES.steps && opened(), run: () => run("steps") },
-  { id: "run-rate", title: "Run cyclically at the chosen rate", group: "Run", keys: "Alt+r", ready: () => FEATURES.rate && opened(), run: () => run("rate") },
-  { id: "run-flat", title: "Run flat out", group: "Run", keys: "Alt+f", ready: () => FEATURES.run && opened(), run: () => run("flat") },
+  { id: "run", title: "Run", group: "Run", keys: "Ctrl+Enter", ready: () => FEATURES.run && opened(), run: () => run("once") },
+  { id: "run-steps", title: "Run N steps, then pause", group: "Run", keys: "Ctrl+Shift+Enter", ready: () => FEATURES.steps && opened(), run: () => run("steps") },
+  { id: "run-rate", title: "Run every … Hz, at the chosen rate", group: "Run", keys: "Alt+r", ready: () => FEATURES.rate && opened(), run: () => run("rate") },
+  { id: "run-flat", title: "Run continuously", group: "Run", keys: "Alt+f", ready: () => FEATURES.run && opened(), run: () => run("flat") },
   { id: "pause", title: "Pause", group: "Run", keys: "Alt+p", ready: () => FEATURES.pause && front()?.run?.phase === "running", run: async () => void (await pause()) },
-  { id: "resume", title: "Go on", group: "Run", keys: "Alt+g", ready: () => FEATURES.pause && front()?.run?.phase === "paused", run: async () => void (await resume()) },
+  { id: "resume", title: "Resume", group: "Run", keys: "Alt+g", ready: () => FEATURES.pause && front()?.run?.phase === "paused", run: async () => void (await resume()) },
   { id: "stop", title: "Stop", group: "Run", keys: "Alt+s", ready: () => FEATURES.run && ["running", "paused"].includes(front()?.run?.phase ?? ""), run: async () => void (await stop()) },
-  { id: "reset", title: "Reset Variables", group: "Run", keys: "Alt+0", ready: () => FEATURES.run && opened(), run: async () => void (await reset()) },
-  { id: "snapshot", title: "Snapshot of the Variables", group: "Run", ready: () => FEATURES.snapshots && opened(), run: () => snapshot() },
-  { id: "snapshots", title: "Snapshots: look and restore", group: "Run", ready: () => FEATURES.snapshots && opened(), run: () => set({ dialog: { kind: "snapshots" } }) },
+  { id: "reset", title: "Reset the Variables", group: "Run", keys: "Alt+0", ready: () => FEATURES.run && opened(), run: async () => void (await reset()) },
+  { id: "snapshot", title: "Take a snapshot of the Variables", group: "Run", ready: () => FEATURES.snapshots && opened(), run: () => snapshot() },
+  { id: "snapshots", title: "Snapshots …", group: "Run", ready: () => FEATURES.snapshots && opened(), run: () => set({ dialog: { kind: "snapshots" } }) },
 ];
 
 /** Focus a field of the inspector, once it is mounted. */

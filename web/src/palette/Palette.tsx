@@ -1,12 +1,14 @@
 // The palette: blocks by category and by search, placed by dragging, by a click or by Enter.
 
-import { useMemo, useState } from "react";
-import { set, useStudio } from "../app/store";
+import { ChevronRight, Search } from "lucide-react";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { get, set, useStudio } from "../app/store";
 import { OP_MIME_TYPE } from "../canvas/Canvas";
 import { place } from "../page/actions";
 import type { OpRecord } from "../transport/protocol";
 import { Splitter } from "../ui/Splitter";
 import { search } from "./catalog";
+import { familyOf, familyOfCategory } from "./families";
 
 export function Palette() {
   const catalog = useStudio((state) => state.catalog);
@@ -14,8 +16,20 @@ export function Palette() {
   const [chosen, setChosen] = useState(0);
   const [opened, setOpened] = useState<ReadonlySet<string>>(new Set(catalog.categories.slice(0, 2).map((c) => c.name)));
   const found = useMemo(() => (typed.trim() ? search(catalog, typed) : null), [catalog, typed]);
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    const focus = () => {
+      setTyped("");
+      setChosen(0);
+      field.current?.focus();
+    };
+    window.addEventListener("rowgrad:search-palette", focus);
+    return () => window.removeEventListener("rowgrad:search-palette", focus);
+  }, []);
   const put = (record: OpRecord | undefined) => {
-    if (record) place(record.name);
+    if (!record) return;
+    place(record.name);
+    if (get().narrow) set({ paletteOpen: false });
   };
   const toggle = (name: string) =>
     setOpened((before) => {
@@ -27,25 +41,32 @@ export function Palette() {
     <nav className="palette" aria-label="Palette">
       <Splitter panel="palette" label="Width of the palette" />
       {FEATURES.paletteSearch && (
-        <input
-          id="palette-search"
-          type="search"
-          placeholder="Search blocks ( / )"
-          aria-label="Search blocks"
-          value={typed}
-          onChange={(event) => {
-            setTyped(event.target.value);
-            setChosen(0);
-          }}
-          onKeyDown={(event) => {
-            if (event.key === "Enter") put(found?.[chosen]);
-            else if (event.key === "ArrowDown") setChosen((k) => Math.min(k + 1, (found?.length ?? 1) - 1));
-            else if (event.key === "ArrowUp") setChosen((k) => Math.max(k - 1, 0));
-            else if (event.key === "Escape") setTyped("");
-            else return;
-            event.preventDefault();
-          }}
-        />
+        <div className="palette-search">
+          <Search size={14} aria-hidden="true" />
+          <input
+            ref={field}
+            id="palette-search"
+            type="search"
+            placeholder="Search blocks"
+            aria-label="Search blocks"
+            value={typed}
+            onChange={(event) => {
+              setTyped(event.target.value);
+              setChosen(0);
+            }}
+            onKeyDown={(event) => {
+              if (event.key === "Enter") put(found?.[chosen]);
+              else if (event.key === "ArrowDown") setChosen((k) => Math.min(k + 1, (found?.length ?? 1) - 1));
+              else if (event.key === "ArrowUp") setChosen((k) => Math.max(k - 1, 0));
+              else if (event.key === "Escape") {
+                setTyped("");
+                return; // which also leaves the field
+              } else return;
+              event.preventDefault();
+            }}
+          />
+          <kbd aria-hidden="true">/</kbd>
+        </div>
       )}
       <div className="palette-list">
         {found ? (
@@ -54,16 +75,21 @@ export function Palette() {
             {found.map((record, k) => <Item key={record.name} record={record} chosen={k === chosen} put={put} />)}
           </>
         ) : (
-          catalog.categories.map((category) => (
-            <section key={category.name}>
-              <h2>
-                <button className="category" aria-expanded={opened.has(category.name)} onClick={() => toggle(category.name)}>
-                  <span aria-hidden="true">{opened.has(category.name) ? "▾" : "▸"}</span> {category.name} <span className="count">{category.records.length}</span>
-                </button>
-              </h2>
-              {opened.has(category.name) && category.records.map((record) => <Item key={record.name} record={record} chosen={false} put={put} />)}
-            </section>
-          ))
+          catalog.categories.map((category) => {
+            const family = familyOfCategory(category.name);
+            const Icon = family.icon;
+            return (
+              <section key={category.name} data-family={family.name}>
+                <h2>
+                  <button className="category" aria-expanded={opened.has(category.name)} onClick={() => toggle(category.name)}>
+                    <span className="category-icon" aria-hidden="true"><Icon size={13} /></span> {category.name} <span className="count">{category.records.length}</span>
+                    <ChevronRight className="chevron" size={14} aria-hidden="true" />
+                  </button>
+                </h2>
+                {opened.has(category.name) && category.records.map((record) => <Item key={record.name} record={record} chosen={false} put={put} />)}
+              </section>
+            );
+          })
         )}
       </div>
     </nav>
@@ -74,7 +100,8 @@ function Item({ record, chosen, put }: { record: OpRecord; chosen: boolean; put:
   const first = record.doc.split(/\n\n|(?<=\.)\s/)[0] ?? "";
   return (
     <button
-      className={`palette-item layer-${record.layer}${chosen ? " chosen" : ""}`}
+      className={`palette-item${chosen ? " chosen" : ""}`}
+      data-family={familyOf(record).name}
       draggable={FEATURES.paletteDrag}
       data-op={record.name}
       title={FEATURES.help ? first : ""}
@@ -90,7 +117,7 @@ function Item({ record, chosen, put }: { record: OpRecord; chosen: boolean; put:
         set({ dialog: { kind: "help", op: record.name } });
       }}
     >
-      {record.name}
+      <span>{record.name}</span>
     </button>
   );
 }

@@ -11,6 +11,8 @@ const HEAD = 24;
 const LETTER = 7.3; // pixels
 const ROWS_ASKED = 40;
 const COLUMNS_ASKED = 16;
+const OWN_WIDTHS = 48; // tables with more columns have one width for all
+const LEAST = 46; // pixels of a column
 
 export type Cell = [number, number];
 
@@ -30,27 +32,36 @@ interface Props {
 export function ResultTable({ label, args, rows, columns, tick, chosen, choose, pointAt, marked, onEnter }: Props) {
   const [box, size] = useSize<HTMLDivElement>();
   const [scrolled, setScrolled] = useState({ top: 0, left: 0 });
-  const widest = useRef(6);
+  const widest = useRef<number[]>([]); // letters by column, in a table of few columns; else one number for all
   const id = useId();
   const gutter = Math.max(44, String(Math.max(rows - 1, 0)).length * LETTER + 20);
-  const width = Math.min(230, Math.max(60, widest.current * LETTER + 16));
+  const own = columns <= OWN_WIDTHS; // all columns are requested, so that each has the width of its content
+  const widthOf = (column: number) => Math.min(230, Math.max(LEAST, (widest.current[own ? column : 0] ?? 3) * LETTER + 18));
+  const width = widthOf(0);
+  const lefts = own ? sums(columns, widthOf) : null;
   const view = { height: size.height - HEAD, width: size.width - gutter };
   const down = visibleRange(rows, ROW, scrolled.top, view.height);
-  const across = visibleRange(columns, width, scrolled.left, view.width);
+  const across = lefts ? { length: lefts[columns]!, first: 0, beyond: columns, offset: (column: number) => lefts[column]! } : visibleRange(columns, width, scrolled.left, view.width);
   const range = {
     rows: roundToBlocks(down.first, down.beyond, ROWS_ASKED, rows),
-    columns: roundToBlocks(across.first, across.beyond, COLUMNS_ASKED, columns),
+    columns: own ? [0, columns] : roundToBlocks(across.first, across.beyond, COLUMNS_ASKED, columns),
   };
   const ready = size.height > 0 && rows > 0 && columns > 0;
   const { found, failure } = useRequest<Cells>(ready ? "window" : null, { ...args, ...range }, tick);
-  const longest = useMemo(() => Math.max(6, ...(found?.cells.flat().map((text) => text.length) ?? [])), [found]);
-  widest.current = Math.max(widest.current, Math.min(longest, 30));
+  const lengths = useMemo(() => {
+    const cells = found?.cells ?? [];
+    const longest = (column: number) => Math.max(String(column).length, ...cells.map((row) => row[column]?.length ?? 0));
+    if (own) return Array.from({ length: columns }, (_, column) => longest(column));
+    return [Math.max(6, ...cells.flat().map((text) => text.length))];
+  }, [found, own, columns]);
+  // Columns only grow: scrolling to shorter rows must not move them.
+  widest.current = lengths.map((length, k) => Math.max(widest.current[k] ?? 0, Math.min(length, 30)));
 
   useEffect(() => {
     const element = box.current;
     if (!element || size.height === 0) return;
     const top = scrollToShow(rows, ROW, element.scrollTop, view.height, chosen[0]);
-    const left = scrollToShow(columns, width, element.scrollLeft, view.width, chosen[1]);
+    const left = lefts ? scrollIntoView(lefts[chosen[1]]!, lefts[chosen[1] + 1]!, element.scrollLeft, view.width) : scrollToShow(columns, width, element.scrollLeft, view.width, chosen[1]);
     if (top !== null) element.scrollTop = top;
     if (left !== null) element.scrollLeft = left;
     // Only moving the selected cell scrolls to it: otherwise one could not scroll away from it.
@@ -92,7 +103,7 @@ export function ResultTable({ label, args, rows, columns, tick, chosen, choose, 
           <div className="result-head" role="row" style={{ height: HEAD }}>
             <span className="corner" role="columnheader" aria-label="row" style={{ width: gutter }} />
             {shownColumns.map((column) => (
-              <span key={column} role="columnheader" style={{ left: gutter + across.offset(column), width }} className={column === chosen[1] ? "chosen" : ""}>
+              <span key={column} role="columnheader" style={{ left: gutter + across.offset(column), width: widthOf(column) }} className={column === chosen[1] ? "chosen" : ""}>
                 {column}
               </span>
             ))}
@@ -120,7 +131,7 @@ export function ResultTable({ label, args, rows, columns, tick, chosen, choose, 
                     aria-colindex={column + 1}
                     title={text && text.length > 28 ? text : undefined}
                     className={`${here ? "chosen" : ""}${text === null ? " coming" : ""}`}
-                    style={{ left: gutter + across.offset(column), width }}
+                    style={{ left: gutter + across.offset(column), width: widthOf(column) }}
                     onClick={() => choose([row, column])}
                   >
                     {text ?? "…"}
@@ -133,6 +144,19 @@ export function ResultTable({ label, args, rows, columns, tick, chosen, choose, 
       </div>
     </>
   );
+}
+
+/** The left edges of columns, and the right edge of the last. */
+function sums(columns: number, widthOf: (column: number) => number): number[] {
+  const edges = [0];
+  for (let column = 0; column < columns; column++) edges.push(edges[column]! + widthOf(column));
+  return edges;
+}
+
+/** The scroll position that shows an interval; null if it is visible. */
+function scrollIntoView(from: number, to: number, scrolled: number, space: number): number | null {
+  if (from < scrolled) return from;
+  return to > scrolled + space ? to - space : null;
 }
 
 function integers(first: number, beyond: number): number[] {

@@ -6,6 +6,7 @@ import { notify } from "../messages/messages";
 import { blockOf, endText, endsAt, entryText, parseEnd } from "../page/page";
 import type { Block, Cells, Info, Result, RunState } from "../transport/protocol";
 import { RequestError } from "../transport/protocol";
+import { isKnown } from "../values/format";
 
 /** One result of the page's last runs. */
 export interface ResultItem extends ResultRef {
@@ -30,6 +31,15 @@ export function listResults(run: RunState | null): ResultItem[] {
     }
   }
   return found;
+}
+
+/** What is known of an output: where validation leaves a size open, the size that the last run found, unless the
+ *  block's computation has changed since. */
+export function runInfo(open: Doc, block: string, pin: string, index: number | null, checked: Info | Info[] | undefined): Info | Info[] | undefined {
+  if (isKnown(checked) || !open.run || open.run.recipes[block] !== open.checked.recipes[block]) return checked;
+  const found = open.run.results[block]?.[pin];
+  if (!Array.isArray(found)) return found?.info ?? checked;
+  return index === null ? checked : (found[index]?.info ?? checked);
 }
 
 /** The shape of a result; a run knows every size. */

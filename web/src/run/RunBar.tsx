@@ -1,5 +1,6 @@
 // The run bar: how to run the active page, how fast, on which engine, and its progress.
 
+import { Camera, Images, Pause, Play, Repeat, RotateCcw, Square, StepForward, Timer, Sigma } from "lucide-react";
 import { get, set, useDoc, useStudio } from "../app/store";
 import { CommandButton } from "../commands/CommandButton";
 import type { RunState } from "../transport/protocol";
@@ -13,22 +14,27 @@ export function RunBar() {
   const change = (part: Partial<typeof mode>) => set({ runMode: { ...get().runMode, ...part } });
   return (
     <section className="run-bar" aria-label="Run">
-      <CommandButton id="run" text="▶ Run once" className="primary" />
-      <CommandButton id="run-steps" text="Steps" />
-      {FEATURES.steps && <NumberField label="Steps to run" value={mode.steps} least={1} most={1e9} whole onChange={(steps) => change({ steps })} />}
-      <CommandButton id="run-rate" text="Cyclic" />
-      {FEATURES.rate && <NumberField label="Runs per second" value={mode.rate} least={0.001} most={10000} onChange={(rate) => change({ rate })} unit="Hz" />}
-      <CommandButton id="run-flat" text="Flat out" />
+      <CommandButton id="run" icon={Play} text="Run" className="primary" />
+      <span className="run-group">
+        <CommandButton id="run-steps" icon={StepForward} text="Run N steps" />
+        {FEATURES.steps && <NumberField label="Steps to run" value={mode.steps} least={1} most={1e9} whole onChange={(steps) => change({ steps })} />}
+      </span>
+      <span className="run-group">
+        <CommandButton id="run-rate" icon={Timer} text="Run every" />
+        {FEATURES.rate && <NumberField label="Runs per second" value={mode.rate} least={0.001} most={10000} onChange={(rate) => change({ rate })} unit="Hz" />}
+      </span>
+      <CommandButton id="run-flat" icon={Repeat} text="Run continuously" />
       <span className="gap" />
-      <CommandButton id="pause" text="Pause" />
-      <CommandButton id="resume" text="Go on" />
-      <CommandButton id="stop" text="Stop" />
-      <CommandButton id="reset" text="Reset" />
-      <CommandButton id="snapshot" text="Snapshot" />
-      <CommandButton id="snapshots" text="…" />
+      <CommandButton id="pause" className="compact" icon={Pause} text="Pause" />
+      <CommandButton id="resume" className="compact" icon={StepForward} text="Resume" />
+      <CommandButton id="stop" className="compact" icon={Square} text="Stop" />
+      <CommandButton id="reset" className="compact" icon={RotateCcw} text="Reset" />
+      <CommandButton id="snapshot" icon={Camera} />
+      <CommandButton id="snapshots" icon={Images} />
+      <CommandButton id="flip" className="compact" icon={Sigma} text="Flip to gradient" />
       {FEATURES.engines && (
         <label className="engine">
-          Engine{" "}
+          <span className="engine-word">Engine </span>
           <select value={mode.engine} onChange={(event) => change({ engine: event.target.value })}>
             {engines.map((engine) => (
               <option key={engine.name} value={engine.name} disabled={!engine.available} title={engine.why ?? ""}>

@@ -18,7 +18,7 @@ interface Props {
   chosen: number | null;
   choose: (row: number | null) => void;
   follow: number | null; // a row to bring into view
-  scrolled: (top: number, height: number) => void;
+  scrolled: (top: number) => void;
 }
 
 export function RowList({ title, label, segments, count, partners, lit, chosen, choose, follow, scrolled }: Props) {
@@ -34,7 +34,7 @@ export function RowList({ title, label, segments, count, partners, lit, chosen, 
   useEffect(() => {
     if (follow !== null) show(follow);
   }, [follow]); // eslint-disable-line
-  useEffect(() => scrolled(top, size.height), [top, size.height]); // eslint-disable-line
+  useEffect(() => scrolled(top), [top]); // eslint-disable-line
   const walk = (event: React.KeyboardEvent) => {
     const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -count, End: count }[event.key];
     if (event.key === "Escape" && chosen !== null) choose(null);

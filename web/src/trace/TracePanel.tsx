@@ -1,124 +1,129 @@
-// Which rows feed which: output rows on one side, input rows on the other, lines between them.
+// Where rows come from: the rows behind a row with the sum written out, the scatter view, and the spy plot.
 
-import { useEffect, useMemo, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import type { Doc } from "../app/store";
 import { set, useStudio } from "../app/store";
 import { staleReason } from "../results/stale";
-import type { Trace } from "../transport/protocol";
-import { useThrottledDoc } from "../ui/useRequest";
-import { ROW, RowList } from "./RowList";
-import { byPin, countOf, rowsOf, rowsText } from "./rows";
-import { isTraced, segmentsOf, useMark, useTrace } from "./useRowTraces";
+import type { ExplainedResult, RowSum } from "../transport/protocol";
+import { useRequest, useThrottled, useThrottledDoc } from "../ui/useRequest";
+import { CompareView } from "./CompareView";
+import type { Chosen } from "./PairsView";
+import { PairsView, outputOf } from "./PairsView";
+import { ScatterView } from "./ScatterView";
+import { SpyView } from "./SpyView";
+import { busiestRow } from "./rows";
+import type { Place } from "./SumPane";
+import { COLUMNS, RowField, SumPane } from "./SumPane";
+import { hasPairs, useExplained, useTrace } from "./useRowTraces";
 
-const MOST_LINES = 3000;
-const MOST_ROWS = 300_000; // beyond, the list is compressed to what browsers can scroll, and rows are not at their usual position
+type View = "rows" | "scatter" | "spy" | "compare";
+const VIEWS: [View, string, string][] = [
+  ["rows", "Sums", "The rows behind a row, and the sum written out"],
+  ["scatter", "Scatter", "Every id in the order of addition"],
+  ["spy", "Spy plot", "All pairs of a large batch, and the rows that are named most"],
+  ["compare", "Compare", "The page under two engines or orders of addition, bit by bit"],
+];
 
 export function TracePanel() {
   const open = useThrottledDoc();
   const requested = useStudio((state) => state.shown);
+  const [view, setView] = useState<View>("rows");
+  const [row, setRow] = useState<number | null>(null); // chosen in another view or block
+  const { found, failure } = useExplained(open);
   if (!open) return null;
-  const ids = open.page.blocks.map((block) => block.id).filter((id) => isTraced(open, id) && open.run?.results[id]);
-  if (!ids.length) return <p className="quiet">No block of this page that has been run keeps account of rows. Blocks that move, pick or add up rows do.</p>;
-  const selected = [...open.blocks].find((id) => ids.includes(id));
-  const block = requested && ids.includes(requested.block) ? requested.block : (selected ?? ids[0]!);
-  const choose = (id: string) => set({ shown: { block: id, pin: Object.keys(open.run?.results[id] ?? {})[0]!, entry: null } });
+  if (failure && open.run && open.run.run > 0) return <p className="fault" role="alert">{failure}</p>;
+  const results = (found?.results ?? []).filter((one) => open.run?.results[one.block]);
+  if (!results.length) return <p className="quiet">No block of this page that has been run keeps account of rows. Blocks that move, pick or add up rows do.</p>;
+  const selected = [...open.blocks].find((id) => results.some((one) => one.block === id));
+  const result =
+    results.find((one) => one.block === requested?.block && one.pin === requested.pin && one.entry === requested.entry) ??
+    results.find((one) => one.block === requested?.block) ??
+    results.find((one) => one.block === selected) ??
+    results[0]!;
+  const choose = (one: ExplainedResult) => set({ shown: { block: one.block, pin: one.pin, entry: one.entry } });
+  const jump = (one: ExplainedResult, to: number) => {
+    setView("rows");
+    setRow(to);
+    choose(one);
+  };
+  const stale = staleReason(open, result.block);
+  const Sheet = { rows: RowsSheet, scatter: ScatterView, spy: SpyView, compare: CompareView }[view];
   return (
     <div className="trace-panel">
-      <TraceSheet key={`${open.name} ${block}`} open={open} block={block}>
+      <div className="look-bar">
         <label>
-          Block{" "}
-          <select aria-label="Block to trace" value={block} onChange={(event) => choose(event.target.value)}>
-            {ids.map((id) => <option key={id}>{id}</option>)}
+          Result{" "}
+          <select aria-label="Block to trace" value={results.indexOf(result)} onChange={(event) => choose(results[Number(event.target.value)]!)}>
+            {results.map((one, k) => <option key={k} value={k}>{nameOf(one)}</option>)}
           </select>
         </label>
-      </TraceSheet>
+        <span className="trace-views" role="group" aria-label="View">
+          {VIEWS.map(([name, title, tip]) => <button key={name} aria-pressed={view === name} title={tip} onClick={() => setView(name)}>{title}</button>)}
+        </span>
+        {stale && <span className="stale-words">{stale}</span>}
+      </div>
+      <Sheet key={`${open.name} ${nameOf(result)} ${view}`} open={open} result={result} results={results} jump={jump} first={row} />
     </div>
   );
 }
 
-function TraceSheet({ open, block, children }: { open: Doc; block: string; children: React.ReactNode }) {
-  const { found, failure } = useTrace(open, block);
+function nameOf(one: ExplainedResult): string {
+  return `${one.block}.${one.pin}${one.entry === null ? "" : `[${one.entry}]`}`;
+}
+
+export interface SheetProps {
+  open: Doc;
+  result: ExplainedResult;
+  results: readonly ExplainedResult[];
+  jump: (result: ExplainedResult, row: number) => void;
+  first: number | null; // the row to begin with
+}
+
+function RowsSheet({ open, result, results, jump, first }: SheetProps) {
   const [status, setStatus] = useState("");
-  const stale = staleReason(open, block);
+  const [chosen, setChosen] = useState<Chosen | null>(first === null ? null : { side: "outputs", row: first });
+  const [path, setPath] = useState<Place[]>([]); // inside the block
+  const [order, setOrder] = useState("");
+  const [columns, setColumns] = useState(0);
+  const listed = hasPairs(open, result);
+  const { found: trace, failure } = useTrace(open, listed ? result : null);
+  const began = useRef(first !== null);
+  useEffect(() => {
+    if (began.current || !trace) return;
+    began.current = true;
+    const busiest = busiestRow(trace);
+    if (busiest !== null) setChosen({ side: "outputs", row: busiest });
+  }, [trace]);
+  const row = trace ? outputOf(open, result, trace, chosen) : { pin: result.pin, row: chosen?.row ?? 0 };
+  const wanted = useThrottled(JSON.stringify(row), result, 60);
+  useEffect(() => {
+    setPath([]);
+    setColumns(0);
+  }, [wanted]);
+  const at = JSON.parse(wanted) as { pin: string; row: number } | null;
+  const inner = path.at(-1);
+  const pin = listed && trace && !isEntry(open, result) ? (at?.pin ?? result.pin) : result.pin;
+  const entry = result.entry === null ? {} : { entry: result.entry };
+  const args = { name: open.name, block: result.block, pin, ...entry, row: inner?.row ?? at?.row ?? 0, columns: [columns, columns + COLUMNS], most: 64, ...(inner ? { inner: inner.inner } : {}), ...(order ? { order } : {}) };
+  const tick = useThrottled(open.run, result.block, 1000);
+  const sum = useRequest<RowSum>(at ? "explain" : null, args, tick);
+  const shown = at ? sum : { found: null, failure: null };
   return (
     <>
       <div className="look-bar">
-        {children}
-        {found && <span className="quiet">{found.cut ? `The first ${found.pairs.length.toLocaleString("en")} of ${found.total.toLocaleString("en")} pairs of rows are shown.` : `${found.total} pairs of rows`}</span>}
-        {stale && <span className="stale-words">{stale}</span>}
+        {!listed && <RowField row={chosen?.row ?? 0} change={(next) => setChosen({ side: "outputs", row: next })} />}
+        {trace && <span className="quiet">{trace.cut ? `The first ${trace.pairs.length.toLocaleString("en")} of ${trace.total.toLocaleString("en")} pairs of rows are shown.` : `${trace.total} pairs of rows`}</span>}
         <span className="trace-words" role="status">{status}</span>
       </div>
       {failure && <p className="fault" role="alert">{failure}</p>}
-      {found && <Pairs open={open} block={block} trace={found} report={setStatus} />}
+      <div className={`trace-main${listed ? "" : " no-lists"}`}>
+        {trace && <PairsView open={open} result={result} trace={trace} chosen={chosen} setChosen={setChosen} sum={path.length ? null : shown.found} report={setStatus} />}
+        <SumPane open={open} result={result} results={results} path={[{ inner: "", row: at?.row ?? 0 }, ...path]} setPath={(next) => setPath(next.slice(1))} jump={jump} sum={shown} setOrder={setOrder} columns={columns} setColumns={setColumns} />
+      </div>
     </>
   );
 }
 
-type Side = "outputs" | "inputs";
-
-function Pairs({ open, block, trace, report }: { open: Doc; block: string; trace: Trace; report: (status: string) => void }) {
-  const rows = useMemo(() => rowsOf(trace), [trace]);
-  const outputs = segmentsOf(open, block, trace.outputs, "outputs");
-  const inputs = segmentsOf(open, block, trace.inputs, "inputs");
-  const [chosen, setChosen] = useState<{ side: Side; row: number } | null>(null);
-  const [scrolled, setScrolled] = useState({ outputs: 0, inputs: 0 });
-  const [height, setHeight] = useState(160);
-  const others = chosen ? ((chosen.side === "outputs" ? rows.sources : rows.targets).get(chosen.row) ?? []) : [];
-  const lit = {
-    outputs: new Set(chosen ? (chosen.side === "outputs" ? [chosen.row] : others) : []),
-    inputs: new Set(chosen ? (chosen.side === "inputs" ? [chosen.row] : others) : []),
-  };
-  useMark(chosen && { block, outputs: byPin(outputs, [...lit.outputs]), inputs: byPin(inputs, [...lit.inputs]) });
-  const isDrawn = Math.max(rows.lastOutput, rows.lastInput) < MOST_ROWS;
-  const status = statusText(chosen, others, outputs, inputs);
-  useEffect(() => report(status), [status, report]);
-  const side = (which: Side) => ({
-    segments: which === "outputs" ? outputs : inputs,
-    count: which === "outputs" ? countOf(outputs, rows.lastOutput) : countOf(inputs, rows.lastInput),
-    lit: lit[which],
-    chosen: chosen?.side === which ? chosen.row : null,
-    choose: (row: number | null) => setChosen(row === null ? null : { side: which, row }),
-    follow: chosen && chosen.side !== which ? (others[0] ?? null) : null,
-    scrolled: (top: number, height: number) => {
-      setScrolled((before) => ({ ...before, [which]: top }));
-      setHeight(height);
-    },
-  });
-  return (
-    <div className="trace-pairs">
-      <RowList title={`Output rows of ${block}`} label="Output rows" partners={(row) => rows.sources.get(row)?.length ?? 0} {...side("outputs")} />
-      {isDrawn ? <Lines trace={trace} lit={lit} scrolled={scrolled} height={height} active={chosen !== null} /> : <p className="quiet">Too many rows to draw lines between them.</p>}
-      <RowList title={`Input rows of ${block}`} label="Input rows" partners={(row) => rows.targets.get(row)?.length ?? 0} {...side("inputs")} />
-    </div>
-  );
-}
-
-function statusText(chosen: { side: Side; row: number } | null, others: number[], outputs: Parameters<typeof rowsText>[0], inputs: Parameters<typeof rowsText>[0]): string {
-  if (!chosen) return "Point at a row, or walk with the arrow keys, to see which rows belong to it.";
-  const [own, far] = chosen.side === "outputs" ? [outputs, inputs] : [inputs, outputs];
-  const name = rowsText(own, [chosen.row]);
-  if (!others.length) return `${name} ${chosen.side === "outputs" ? "is fed by no row" : "feeds no row"}`;
-  return `${name} ${chosen.side === "outputs" ? "is fed by" : "feeds"} ${rowsText(far, others)}`;
-}
-
-function Lines({ trace, lit, scrolled, height, active }: { trace: Trace; lit: Record<Side, Set<number>>; scrolled: Record<Side, number>; height: number; active: boolean }) {
-  const inView = (row: number, which: Side) => (row + 1) * ROW >= scrolled[which] && row * ROW <= scrolled[which] + height;
-  const shown: React.ReactNode[] = [];
-  const strong: React.ReactNode[] = [];
-  for (const [to, from] of trace.pairs) {
-    const isLit = lit.outputs.has(to) && lit.inputs.has(from);
-    if (!isLit && (!inView(to, "outputs") || !inView(from, "inputs"))) continue;
-    const y1 = to * ROW + ROW / 2 - scrolled.outputs;
-    const y2 = from * ROW + ROW / 2 - scrolled.inputs;
-    const key = `${to} ${from}`;
-    const path = `M0 ${y1}C40 ${y1} 60 ${y2} 100 ${y2}`;
-    if (isLit) strong.push(<path key={key} d={path} className="lit" />);
-    else if (shown.length < MOST_LINES) shown.push(<path key={key} d={path} />);
-  }
-  return (
-    <svg className={`trace-lines${active ? " active" : ""}`} viewBox={`0 0 100 ${height}`} preserveAspectRatio="none" aria-hidden="true">
-      {shown}
-      {strong}
-    </svg>
-  );
+function isEntry(open: Doc, result: ExplainedResult): boolean {
+  return result.entry !== null || open.run?.results[result.block]?.[result.pin] instanceof Array;
 }

@@ -5,7 +5,7 @@ import type { Doc, ResultRef } from "../app/store";
 import { get, set, useStudio } from "../app/store";
 import { blockOf, endsAt, entryText, parseEnd, wiresOf } from "../page/page";
 import type { ResultItem } from "../results/results";
-import type { Page, Trace } from "../transport/protocol";
+import type { ExplainedResult, Page, Trace } from "../transport/protocol";
 import { useRequest, useThrottled } from "../ui/useRequest";
 import type { Segment } from "./rows";
 import { byPin, firstRow, rowsOf, rowsText } from "./rows";
@@ -53,11 +53,38 @@ interface RowTraces {
   marked: ReadonlySet<number>;
 }
 
+/** The results of the last run whose rows can be explained. */
+export function useExplained(open: Doc | null) {
+  const tick = useThrottled(open?.run ?? null, open?.name, 1000);
+  const ask = FEATURES.trace && open !== null && Object.keys(open.run?.results ?? {}).length > 0;
+  const reply = useRequest<{ results: ExplainedResult[] }>(ask ? "explained" : null, { name: open?.name }, tick);
+  return ask ? reply : { found: null, failure: null };
+}
+
 /** A trace of the last run; requested rarely during a run, because it visits all rows. */
-export function useTrace(open: Doc | null, block: string | null, wanted = true) {
+export function useTrace(open: Doc | null, of: string | ExplainedResult | null, wanted = true) {
+  const block = typeof of === "string" ? of : (of?.block ?? null);
   const tick = useThrottled(open?.run ?? null, block, 1000);
   const ask = wanted && open !== null && block !== null && open.run?.results[block] !== undefined;
-  return useRequest<Trace>(ask ? "trace" : null, { name: open?.name, block }, tick);
+  // The record of a block names its pins; of an op inside a block, only those of one result are known.
+  const of_pin = of !== null && typeof of === "object" && open && !isTraced(open, of.block) ? { pin: of.pin, ...(of.entry === null ? {} : { entry: of.entry }) } : {};
+  return useRequest<Trace>(ask ? "trace" : null, { name: open?.name, block, ...of_pin }, tick);
+}
+
+/** Whether the rows of a result, and those they are made of, can be listed side by side; a number has no rows. */
+export function hasPairs(open: Doc, result: ExplainedResult): boolean {
+  if (!result.sums && !isTraced(open, result.block)) return false;
+  const found = open.run?.results[result.block]?.[result.pin];
+  const one = Array.isArray(found) ? found[result.entry ?? 0] : found;
+  return (one?.info.shape?.length ?? 0) > 0;
+}
+
+/** The pins of a result's trace. Those of an op inside the block are not on the page, so their sizes are unknown. */
+export function pairSegments(open: Doc, result: ExplainedResult, trace: Trace, side: "inputs" | "outputs"): Segment[] {
+  if (isTraced(open, result.block)) return segmentsOf(open, result.block, trace[side], side);
+  if (side === "inputs") return trace.inputs.map((pin) => ({ pin, label: pin, size: null }));
+  const sizes = sizesOf(open, result.block, result.pin, side);
+  return [{ pin: result.pin, label: entryText(result.pin, result.entry), size: sizes[result.entry ?? 0] ?? null }];
 }
 
 export function useRowTraces(open: Doc, front: ResultItem, wanted: boolean, row: number): RowTraces {

@@ -26,6 +26,7 @@ export interface Page {
   name: string;
   blocks: Block[];
   notes?: Note[];
+  trends?: { of: string; at?: number[] }[]; // numbers to draw over the runs
 }
 
 export interface Pin {
@@ -65,11 +66,22 @@ export interface Info {
   ref?: boolean;
 }
 
+/** A known fix of an error. The verb `fix` applies it to the page as it is then. */
+export interface Fix {
+  title: string;
+  action: string;
+  block: string;
+  pin: string;
+  value: Json;
+  end: string | null;
+}
+
 export interface Fault {
   kind: string;
   message: string;
   text: string;
   pin: string | null;
+  fixes?: Fix[];
   block?: string | null;
   place?: string | null;
 }
@@ -78,6 +90,8 @@ export interface Checked {
   blocks: Record<string, { outputs: Record<string, Info | Info[]>; inputs: Record<string, Info | Info[]> }>;
   errors: Record<string, Fault>;
   waiting: string[];
+  ghosts?: string[]; // blocks of ops that the catalog lacks
+  partial?: Record<string, string[]>; // fetches that sessions run without: they need a block that the catalog lacks
   sessions: string[];
   recipes: Record<string, string>;
 }
@@ -110,6 +124,13 @@ export interface RunState {
   costs: Record<string, { seconds: number; bytes: number }>;
   results: Record<string, Record<string, Result | Result[]>>;
   carried: string[];
+  left_out?: string[]; // blocks that a run without a ClientSession could not compute
+}
+
+/** What a run without a ClientSession needs the user to agree to. */
+export interface Question {
+  variables: string[];
+  fixes: Fix[];
 }
 
 export interface PageInfo {
@@ -132,6 +153,7 @@ export interface GalleryEntry {
   title: string;
   blocks: number;
   text: string;
+  reference: boolean; // a worked example of the manual
 }
 
 export interface Hello {
@@ -142,6 +164,13 @@ export interface Hello {
   engines: Engine[];
   limits: Record<string, number>;
   gallery: GalleryEntry[];
+  tour: Tour;
+}
+
+/** A tour on the canvas: a block of one op is placed, gets values, and runs. */
+export interface Tour {
+  op: string;
+  steps: { kind: "place" | "type" | "run" | "read"; title: string; text: string; values?: Record<string, string> }[];
 }
 
 export interface Opened {
@@ -151,14 +180,26 @@ export interface Opened {
   run: RunState;
 }
 
+/** A field of a block that both windows changed, with its values as text. */
+export interface ConflictField {
+  key: string;
+  block: string;
+  kind: string;
+  name: string;
+  mine: string;
+  theirs: string;
+}
+
 export interface Conflict {
   kept: string;
+  fields?: ConflictField[];
   revision: string;
   page: Page;
   checked: Checked;
 }
 
-export type Saved = { revision: string; checked: Checked; conflict?: undefined } | { conflict: Conflict };
+/** `merged` is the saved page if it also has changes of others; `sent` is the revision of the page without them. */
+export type Saved = { revision: string; checked: Checked; merged?: Page; sent?: string; conflict?: undefined } | { conflict: Conflict };
 
 export interface Cells {
   info: Info;
@@ -193,6 +234,136 @@ export interface Trace {
   pairs: [number, number][];
   total: number;
   cut: boolean;
+}
+
+/** A result whose rows can be explained, and the op that computes it. */
+export interface ExplainedResult {
+  block: string;
+  pin: string;
+  entry: number | null;
+  op: string;
+  sums: boolean; // or else each row is computed from the same row of the operands
+}
+
+export interface Scale {
+  divides: boolean;
+  by: string;
+  text: string;
+}
+
+/** One row that is added up; `place` is the position of its id, `column` that of a product in an inner product. */
+export interface SumTerm {
+  term: number;
+  pin: string;
+  row: number;
+  place: number | null;
+  column: number | null;
+  factor: string;
+  weight: number | null;
+  scales: Scale[];
+  values: string[];
+  product: string[];
+}
+
+/** A sum of terms, by number, and of sums; of a long one only the first parts are in `of`. */
+export interface SumTree {
+  from_zero: boolean;
+  of: (number | SumTree)[];
+  count: number;
+  size: number;
+  total: string[] | null;
+}
+
+export interface Addition {
+  path: number[];
+  item: number;
+  total: string[];
+}
+
+/** One row of a result as a sum, computed in the order and with the rounding of the op. */
+export interface RowSum {
+  op: string;
+  pin: string;
+  row: number;
+  rows: number;
+  dtype: string;
+  sum_dtype: string;
+  order: string | null;
+  orders: string[];
+  origins: Record<string, { block: string; pin: string; entry: number | null; inner: string }>;
+  kind: "sum" | "copy" | "zero" | "by row";
+  columns: [number, number];
+  of_columns: number;
+  total_terms: number;
+  terms: SumTerm[];
+  parts: { columns: [number, number]; tree: SumTree; additions: Addition[]; total_additions: number }[];
+  then: Scale[];
+  result: string[];
+  sum: string[];
+  differing: number; // columns in which the sum has other bits than the result
+}
+
+export interface ScatterStep {
+  place: number;
+  to: number;
+  pin: string;
+  from: number;
+  factor: string;
+  weight: number | null;
+  product: string[];
+  total: string[]; // of the run that the term belongs to
+  path: number[]; // of that run in the tree of sums
+}
+
+export interface Scatter {
+  op: string;
+  pin: string;
+  sources: { pin: string; rows: number }[];
+  rows: number;
+  columns: number;
+  of_columns: number;
+  named: number;
+  ends: { row: number; terms: number; sum: string[] }[];
+  steps: ScatterStep[];
+  total: number;
+  order: string | null;
+  orders: string[];
+}
+
+export interface SpyAxis {
+  pins: string[];
+  rows: number;
+  cells: number;
+  named: number;
+  degrees: number[]; // rows with (2^(k-1), 2^k] pairs
+  hot: [number, number][]; // row, pairs
+}
+
+export interface Spy {
+  op: string;
+  total: number;
+  table: "inputs" | "outputs";
+  across: SpyAxis;
+  down: SpyAxis;
+  cells: [number, number, number][]; // down, across, pairs
+  most: number;
+}
+
+/** Results of one step in two ways, with the elements whose bits differ. */
+export interface Comparison {
+  differing: number; // results
+  results: {
+    block: string;
+    pin: string;
+    entry: number | null;
+    dtype: string;
+    shape: number[];
+    elements: number;
+    differing: number;
+    greatest: number | null;
+    cells: { at: number[]; a: string; b: string }[];
+    other: string | null; // dtype and shape of the second, if they are not those of the first
+  }[];
 }
 
 export interface Snapshot {

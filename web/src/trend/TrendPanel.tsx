@@ -1,5 +1,6 @@
 // Numbers over the runs: those that sessions fetch, or those that were chosen.
 
+import { X } from "lucide-react";
 import { useMemo, useState } from "react";
 import type { Doc } from "../app/store";
 import { useStudio } from "../app/store";
@@ -80,7 +81,7 @@ function Legend({ open, trend }: { open: Doc; trend: TrendReply | null }) {
               </td>
               <th scope="row" title={line.label}>{line.label}</th>
               <td className="value" title={last ? `run ${last[0]}: ${last[1] ?? "no number"}` : ""}>{last ? shortNumber(last[1]) : "no value yet"}</td>
-              <td>{line.block !== undefined && <button className="plain" aria-label={`Remove ${line.label} from the trend`} onClick={() => remove(line)}>✕</button>}</td>
+              <td>{line.block !== undefined && <button className="plain" aria-label={`Remove ${line.label} from the trend`} onClick={() => remove(line)}><X size={13} aria-hidden="true" /></button>}</td>
             </tr>
           );
         })}

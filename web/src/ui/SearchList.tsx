@@ -6,6 +6,7 @@ export interface Entry {
   key: string;
   title: string;
   note?: string | undefined;
+  family?: string | undefined; // of an op, for its colour
   disabledReason?: string | undefined; // why it cannot be chosen
 }
 
@@ -65,6 +66,7 @@ export function SearchList({ label, entries, take, empty = "Nothing fits." }: Pr
             aria-disabled={entry.disabledReason !== undefined}
             className={`${k === at ? "chosen" : ""}${entry.disabledReason === undefined ? "" : " refused"}`}
             data-key={entry.key}
+            data-family={entry.family}
             onClick={() => choose(entry)}
             onMouseMove={() => setChosen(k)}
           >

@@ -1,6 +1,6 @@
-// Tabs with the keys that tabs have.
+// Tabs above a view that the caller renders.
 
-import { useRef } from "react";
+import * as RadixTabs from "@radix-ui/react-tabs";
 
 interface Props<T extends string> {
   label: string;
@@ -10,27 +10,16 @@ interface Props<T extends string> {
 }
 
 export function Tabs<T extends string>({ label, tabs, now, choose }: Props<T>) {
-  const box = useRef<HTMLDivElement>(null);
   return (
-    <div
-      className="value-tabs"
-      role="tablist"
-      aria-label={label}
-      ref={box}
-      onKeyDown={(event) => {
-        const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
-        if (!step) return;
-        const k = (tabs.findIndex(([name]) => name === now) + step + tabs.length) % tabs.length;
-        event.preventDefault();
-        choose(tabs[k]![0]);
-        box.current?.querySelectorAll<HTMLElement>("[role=tab]")[k]?.focus();
-      }}
-    >
-      {tabs.map(([name, title]) => (
-        <button key={name} role="tab" aria-selected={name === now} tabIndex={name === now ? 0 : -1} className={name === now ? "active" : ""} onClick={() => choose(name)}>
-          {title}
-        </button>
-      ))}
-    </div>
+    <RadixTabs.Root value={now ?? ""} onValueChange={(tab) => choose(tab as T)}>
+      <RadixTabs.List className="value-tabs" aria-label={label}>
+        {tabs.map(([name, title]) => (
+          // The view is not a panel of Radix, so there is no element for aria-controls to name.
+          <RadixTabs.Trigger key={name} value={name} className={name === now ? "active" : ""} aria-controls={undefined}>
+            {title}
+          </RadixTabs.Trigger>
+        ))}
+      </RadixTabs.List>
+    </RadixTabs.Root>
   );
 }

@@ -99,6 +99,7 @@ function ShapeField({ shape, take, reject }: { shape: readonly number[]; take: (
         value={text}
         placeholder="one number"
         aria-label="Shape of the value"
+        data-escape={text === shape.join(", ") ? undefined : true}
         aria-invalid={found === null}
         onChange={(event) => setText(event.target.value)}
         onBlur={finish}

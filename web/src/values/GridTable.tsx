@@ -191,6 +191,7 @@ export function GridTable({ label, rows, columns, text, cursor, setCursor, width
                   >
                     {here && typed ? (
                       <input
+                        data-escape
                         autoFocus
                         value={typed.text}
                         aria-label={`Cell ${r}, ${c}`}

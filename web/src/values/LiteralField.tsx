@@ -1,17 +1,19 @@
 // A value field of the inspector, with its dtype; long values open as a table.
 
+import { Table2, X } from "lucide-react";
 import { useRef, useState } from "react";
 import { set, useStudio } from "../app/store";
 import { setValue } from "../page/actions";
 import type { Block, Pin } from "../transport/protocol";
-import { literalText, valueText } from "./format";
+import { valueText } from "./format";
 import { dtypeOf, dtypesOf, enterLiteral } from "./literals";
+import { textOf } from "./typedText";
 
 const LONG = 2000; // characters beyond which a value is shown as a table
 
 export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
   const value = block.values?.[pin.name];
-  const full = value === undefined ? "" : literalText(value);
+  const full = value === undefined ? "" : textOf(block.id, pin.name, value);
   const [text, setText] = useState(full ?? "");
   const [dtype, setDtype] = useState(dtypeOf(block, pin));
   const [fault, setFault] = useState<string | null>(null);
@@ -54,7 +56,7 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
         ) : (
           <input
             value={text}
-            placeholder={pin.optional ? "nothing" : "type a value: 3 or {1,2}"}
+            placeholder={pin.optional ? "nothing" : "type a value: 3 or [1, 2]"}
             aria-label={`Value of ${label}`}
             aria-invalid={fault !== null}
             onChange={(event) => {
@@ -84,8 +86,8 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
           <option value="">as typed</option>
           {[...new Set(dtype ? [...dtypes, dtype] : dtypes)].map((name) => <option key={name}>{name}</option>)}
         </select>}
-        {(FEATURES.spreadsheet || FEATURES.upload) && <button className="plain" aria-label={`Edit ${label} as a table`} title="Edit as a table, paste, or import a file" onClick={() => set({ dialog: { kind: "value", block: block.id, pin: pin.name } })}>▦</button>}
-        {value !== undefined && <button className="plain" aria-label={`Clear ${label}`} onClick={() => setValue(block.id, pin.name, undefined)}>✕</button>}
+        {(FEATURES.spreadsheet || FEATURES.upload) && <button className="plain" aria-label={`Edit ${label} as a table`} title="Edit as a table, paste, or import a file" onClick={() => set({ dialog: { kind: "value", block: block.id, pin: pin.name } })}><Table2 size={14} aria-hidden="true" /></button>}
+        {value !== undefined && <button className="plain" aria-label={`Clear ${label}`} onClick={() => setValue(block.id, pin.name, undefined)}><X size={13} aria-hidden="true" /></button>}
       </div>
       {fault && <p className="fault" role="alert">{fault}</p>}
     </>

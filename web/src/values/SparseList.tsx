@@ -1,5 +1,6 @@
 // A sparse matrix as a list of its entries, a page at a time.
 
+import { X } from "lucide-react";
 import { useState } from "react";
 import type { Entry } from "./sparse";
 
@@ -31,7 +32,7 @@ export function SparseList({ list, page, total, turn, rows, columns, faulty, put
                 <td>{row}</td>
                 <td>{column}</td>
                 <td>{put ? <input value={text} aria-label={`Value at ${row}, ${column}`} onChange={(event) => put(row, column, event.target.value || " ")} onBlur={() => !text.trim() && put(row, column, "")} /> : text}</td>
-                <td>{put && <button className="plain" aria-label={`Remove the entry at ${row}, ${column}`} onClick={() => put(row, column, "")}>✕</button>}</td>
+                <td>{put && <button className="plain" aria-label={`Remove the entry at ${row}, ${column}`} onClick={() => put(row, column, "")}><X size={13} aria-hidden="true" /></button>}</td>
               </tr>
             ))}
           </tbody>

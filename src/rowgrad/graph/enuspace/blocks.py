@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -21,12 +24,13 @@ from ..literal import (
     quoted,
     unquote,
 )
-from ..page import Block, End, Page, PageError
+from ..page import Block, End, Page, PageError, Trend
 from .drawing import (
     NO_VALUE,
     DataFile,
     Drawing,
     DrawnBlock,
+    DrawnEnd,
     DrawnPin,
     DrawnWire,
     Report,
@@ -36,21 +40,30 @@ from .drawing import (
     record_of,
     valid_ids,
 )
+from .positions import spread_out
 
 # -- values of pins: elements of a host type with a shape, literals, and attributes ------------------------------------
 
 HOST_DTYPE = {"double": "float64", "float": "float32", "int": "int32", "bool": "bool", "string": "string"}
+# How Microsoft's library prints values that are not finite.
+_INFINITE = re.compile(r"([-+]?)1\.#(?:INF|J)\d*", re.IGNORECASE | re.ASCII)
+_NAN = re.compile(r"[-+]?1\.#(?:QNAN|SNAN|NAN|IND)\d*", re.IGNORECASE | re.ASCII)
+# What parts elements: a semicolon or comma with blanks, or blanks alone.
+_PARTED = re.compile(r"\s*[;,]\s*|\s+", re.ASCII)
+_BLANKS = re.compile(r"(?<=[^\s,{])\s+(?=[^\s,}])", re.ASCII)
 _DTYPES = ("dtype", "DstT", "SrcT", "out_type", "output_type")  # attributes that hold a dtype whatever their default
 
 
 def value_of(pin: DrawnPin, dtype: str | None, holds_text: bool, data: DataFile) -> Array | None:
     """Return the array typed into an input pin, or None.
 
-    A pin of a numeric host type has flat elements and a shape. A string pin contains a literal, or strings if it
-    `holds_text`. `dtype`, from the block or the op, overrides the pin's.
+    A pin of a numeric host type has flat elements and a shape. A string pin, or one without a type, contains a literal,
+    or strings if it `holds_text`. `dtype`, from the block or the op, overrides the pin's. Elements without a shape and
+    without braces are a vector, and one element is a scalar.
     """
-    if pin.type not in HOST_DTYPE:
+    if pin.type and pin.type not in HOST_DTYPE:
         raise PageError("", f"{quoted(pin.type)} is not a type of a pin; known are {', '.join(HOST_DTYPE)}")
+    is_literal = pin.type in ("", "string")
     shape = _shape(pin.shape)
     if -1 in shape:
         raise PageError("", f"the shape {shape} has an open dimension; a value needs all sizes")
@@ -59,25 +72,32 @@ def value_of(pin: DrawnPin, dtype: str | None, holds_text: bool, data: DataFile)
     text = pin.text.strip()
     if pin.type == "string" and holds_text and not shape:
         return np.array(_string(pin.text), dtype=object)
-    if not text and (pin.type == "string" or not shape):
+    if not text and (is_literal or not shape):
         return None
     if text.rstrip("};, ").endswith("..."):
         raise PageError("", f"the text is cut short; it ends with {quoted(text[-20:])}")
-    if pin.type == "string" and not holds_text:
-        if not shape:
-            return parse_literal(text, dtype)
-        return _shaped(
-            parse_literal(text, dtype) if text.startswith("{") else parse_elements(_split(text, dtype), dtype), shape
-        )
-    dtype = dtype or HOST_DTYPE[pin.type]
+    if not (is_literal and not holds_text):
+        dtype = dtype or HOST_DTYPE[pin.type or "string"]
+    if dtype != "string" and '"' not in text:
+        text = _spelled(text)
     if text.startswith("{"):
-        return _shaped(parse_literal(text, dtype), shape)
+        array = parse_literal(text, dtype)
+        return _shaped(array, shape) if pin.shape.strip() else array
     elements = _split(text, dtype)
-    if dtype == "string":
+    shape = shape if pin.shape.strip() or len(elements) == 1 else [len(elements)]
+    if dtype == "string" and not (is_literal and not holds_text):
         strings = np.empty(len(elements), dtype=object)
         strings[:] = [_string(element) for element in elements]
         return _shaped(strings, shape)
     return _shaped(parse_elements(elements, dtype), shape)
+
+
+def _spelled(text: str) -> str:
+    """Return a text of numbers in the spelling of literals: with commas inside of braces, `inf` and `nan`."""
+    text = _NAN.sub("nan", _INFINITE.sub(r"\1inf", text))
+    if not text.startswith("{"):
+        return text
+    return _BLANKS.sub(",", text.rstrip("; ").replace(";", ","))
 
 
 def dtype_of(text: str) -> str:
@@ -91,9 +111,13 @@ def _shape(text: str) -> list[int]:
 
 
 def _split(text: str, dtype: str | None) -> list[str]:
-    """Split elements at semicolons; a trailing semicolon starts no element. Strings may be empty, numbers may not."""
+    """Split elements, numbers also at commas and blanks. A trailing separator starts no element.
+
+    Strings may be empty; an empty number is an error of the parser.
+    """
     if dtype != "string" and '"' not in text:
-        text = text.rstrip("; ")
+        text = text.strip().rstrip(";, ")
+        return [element or '""' for element in _PARTED.split(text)] if text else []
     return [element.strip() or '""' for element in text.removesuffix(";").split(";")] if text else []
 
 
@@ -134,7 +158,8 @@ def attribute_of(op: Op, name: str, text: str) -> Any:
     if name == "shape" or (isinstance(default, list | tuple) and text.startswith("[")):
         return _shape(text)
     if isinstance(default, list | tuple):
-        numbers = parse_literal(text, "int64")
+        is_flat = not text.startswith("{") and len(elements := _split(text, "int64")) > 1
+        numbers = parse_elements(elements, "int64") if is_flat else parse_literal(_spelled(text), "int64")
         if numbers.ndim > 1:
             raise PageError("", f"{quoted(text)} is not a list of numbers")
         return numbers.ravel().tolist()
@@ -144,7 +169,7 @@ def attribute_of(op: Op, name: str, text: str) -> Any:
         return int(_one(text, "int64"))
     if isinstance(default, float):
         return float(_one(text, "float64"))
-    return text
+    return _string(text) if isinstance(default, str) else text
 
 
 def _one(text: str, dtype: str) -> Any:
@@ -162,6 +187,8 @@ _DEFAULTS: dict[str, tuple[str, ...] | None] = {
     "validate_indices": ("", "true"),
     "validate_shape": ("", "true"),
     "data_format": ("", "nhwc"),
+    "use_cudnn_on_gpu": None,  # every convolution has the same result
+    "explicit_paddings": ("", "{}", "[]"),
     "use_locking": None,  # no other thread updates a Variable during a run
     # These follow from the dtypes of the inputs.
     **dict.fromkeys(("t", "tidx", "tindices", "tparams", "tdim", "tdims", "tlabels", "tshape", "tpaddings", "tperm")),
@@ -274,6 +301,8 @@ def _has_declared_type(op: Op) -> bool:
 
 def _holds_strings(op: Op, pin: DrawnPin) -> bool:
     """Return whether a string pin contains a string and not a literal."""
+    if pin.type != "string":
+        return False
     if op.name == "Const":
         return True  # its only dtype is the type of its pin
     if op.name == "Const_ex":
@@ -289,61 +318,154 @@ _KINDS_NAMED = 8  # in a message about blocks that are left out
 
 def to_page(name: str, drawing: Drawing, data: DataFile, report: Report) -> Page:
     """Make a page of a drawing; omit what a page cannot have, and report it."""
-    doubled = [block for block, times in Counter(b.id for b in drawing.blocks).items() if times > 1]
-    if doubled or any(not b.id for b in drawing.blocks):
-        raise PageError("", f"two blocks have the id {doubled[0]!r}" if doubled else "a block has no id")
-    ids = valid_ids(b.id for b in drawing.blocks)
+    doubled = [block for block, times in Counter(b.id for b in drawing.blocks if b.id).items() if times > 1]
+    if doubled:
+        raise PageError("", f"two blocks have the id {doubled[0]!r}")
+    blocks = _named(drawing.blocks, report)
+    ids = valid_ids(b.id for b in blocks)
     for old, new in ids.items():
         if old != new:
             report.note(new, f"the id {quoted(old)} has characters that names do not allow")
-    wires = _Wires(drawing, ids, report)
-    page = Page(name, notes=drawing.notes)
-    wires_of = Counter(block for w in drawing.wires for block in {w.source.block, w.target.block})
-    for drawn in drawing.blocks:
+    wires = _Wires(blocks, drawing, ids, report)
+    page = Page(name)
+    for drawn in blocks:
         op = wires.ops[drawn.id]
-        if op is None:
-            lost = wires_of[drawn.id]
-            report.warn(ids[drawn.id], f"no block named {drawn.symbol}; left out, and the {lost} wires to/from it")
-            continue
         block = Block(ids[drawn.id], name_of(drawn.symbol), at=drawn.at)
         wires.connect(drawn.id, block)
-        to_block(drawn, op, block, data, report)
+        if op is None:
+            to_ghost(drawn, block, data, report)
+        else:
+            to_block(drawn, op, block, data, report)
         page.blocks.append(block)
-    unknown = [quoted(drawn.symbol) for drawn in drawing.blocks if wires.ops[drawn.id] is None]
-    _check_omitted(Counter([*unknown, *drawing.skipped]), len(page.blocks), report)
+    page.trends = _trends(wires, drawing, report)
+    _report_omitted(blocks, wires, drawing, report)
+    page.notes = spread_out(page.blocks, drawing.notes)
     return page
 
 
-def _check_omitted(left_out: Counter[str], read: int, report: Report) -> None:
-    """Raise if all blocks of a file were omitted, and warn if some were."""
-    if not left_out:
-        return
-    kinds = ", ".join(f"{kind} x{times}" for kind, times in left_out.most_common(_KINDS_NAMED))
-    kinds += ", ..." if len(left_out) > _KINDS_NAMED else ""
-    if not read:
-        raise PageError("", f"none of its {left_out.total()} blocks can be imported: {kinds}")
-    report.warn("", f"{left_out.total()} of {left_out.total() + read} blocks are left out: {kinds}")
+def _named(blocks: list[DrawnBlock], report: Report) -> list[DrawnBlock]:
+    """Name blocks that have no id after their kind. No wire leads to them, because a wire names ids."""
+    used = {block.id for block in blocks}
+    named: list[DrawnBlock] = []
+    for block in blocks:
+        if not block.id:
+            numbers = count(1)
+            name = next(n for k in numbers if (n := f"{block.symbol}_{k}") not in used)
+            used.add(name)
+            report.warn(name, f"a {block.symbol} without an id, which no wire can name")
+            block = replace(block, id=name)
+        named.append(block)
+    return named
+
+
+def _report_omitted(blocks: list[DrawnBlock], wires: _Wires, drawing: Drawing, report: Report) -> None:
+    """Report blocks that cannot run or were omitted; raise if a file has no blocks that a page can have."""
+    if drawing.skipped:
+        kinds = _kinds(drawing.skipped)
+        if not blocks:
+            raise PageError("", f"none of its {len(drawing.skipped)} blocks can be imported: {kinds}")
+        report.warn("", f"{len(drawing.skipped)} of {len(drawing.skipped) + len(blocks)} blocks are left out: {kinds}")
+    elif not blocks:
+        report.warn("", "this file has no blocks; is it a page of enuSpace-TensorFlow?")
+    unknown = [quoted(drawn.symbol) for drawn in blocks if wires.ops[drawn.id] is None]
+    if unknown:
+        kinds = _kinds(unknown)
+        report.warn("", f"{len(unknown)} of {len(blocks)} blocks are of kinds that rowgrad does not have: {kinds}")
+
+
+def _kinds(named: list[str]) -> str:
+    found = Counter(named)
+    kinds = ", ".join(f"{kind} x{times}" for kind, times in found.most_common(_KINDS_NAMED))
+    return kinds + (", ..." if len(found) > _KINDS_NAMED else "")
+
+
+# -- charts ------------------------------------------------------------------------------------------------------------
+
+_ELEMENT = re.compile(r"(\w+?)((?:\[\d{1,9}\])*)", re.ASCII)
+_INDEX = re.compile(r"\d+")
+
+
+def _trends(wires: _Wires, drawing: Drawing, report: Report) -> list[Trend]:
+    """Return the numbers that charts show: those at the ends of their wires, and those they name themselves."""
+    shown = [(wire.source.block, str(wire.source).removeprefix(f"{wire.source.block}.result_"))
+             for wire in drawing.wires
+             if wire.target.block in drawing.trends and _shows_result(wire)]  # fmt: skip
+    found: dict[Trend, None] = {}
+    for block, variable in dict.fromkeys([*shown, *drawing.shown]):
+        trend = wires.trend(block, variable)
+        if trend is None:
+            report.warn("", f"the chart of {block}.result_{variable}: there is no such result; left out")
+        else:
+            found[trend] = None
+    if found:
+        report.note("", f"charts become trends: {', '.join(map(str, found))}")
+    elif drawing.trends:
+        report.note("", "charts of no result of a block are left out")
+    return list(found)
+
+
+# -- blocks that the catalogue does not have ---------------------------------------------------------------------------
+
+
+def to_ghost(drawn: DrawnBlock, block: Block, data: DataFile, report: Report) -> None:
+    """Keep what is typed into a block of an unknown kind: numbers as values, texts and attributes as attributes."""
+    report.warn(block.id, f"rowgrad has no block {drawn.symbol}; it is kept with its wires, but does not run")
+    for pin in drawn.pins:
+        if pin.name in NO_VALUE or pin.name in block.wires or pin.name.startswith(("result_", "m_")) or not pin.filled:
+            continue
+        if pin.name == "attrs":
+            block.attrs |= _ghost_attributes(pin.text)
+            continue
+        value = _ghost_value(pin, data)
+        if value is None:
+            block.attrs[pin.name] = pin.text
+        else:
+            block.values[pin.name] = value
+
+
+def _ghost_value(pin: DrawnPin, data: DataFile) -> Array | None:
+    """Return the numbers of a pin, or None for a text, which may be anything."""
+    if pin.type == "string":
+        return None
+    try:
+        return value_of(pin, None, False, data)
+    except PageError:
+        return None
+
+
+def _ghost_attributes(text: str) -> dict[str, str]:
+    try:
+        return {name: value for name, value in parse_attrs(text).items() if value}
+    except PageError:
+        return {"attrs": text}
+
+
+# -- wires -------------------------------------------------------------------------------------------------------------
 
 
 class _Wires:
     """The wires of a drawing by the block they lead to, validated by the catalogue."""
 
-    def __init__(self, drawing: Drawing, ids: dict[str, str], report: Report) -> None:
-        self.ops: dict[str, Op | None] = {b.id: record_of(b.symbol) for b in drawing.blocks}
+    def __init__(self, blocks: list[DrawnBlock], drawing: Drawing, ids: dict[str, str], report: Report) -> None:
+        self.ops: dict[str, Op | None] = {b.id: record_of(b.symbol) for b in blocks}
         self._ids = ids
         self._report = report
         self._to: dict[str, list[DrawnWire]] = {}
-        self._constants = {b.id: p for b in drawing.blocks if b.symbol in _CONSTANTS for p in b.pins if p.name == "val"}
+        self._constants = {b.id: p for b in blocks if b.symbol in _CONSTANTS for p in b.pins if p.name == "val"}
         for wire in drawing.wires:
             ends = (wire.source, wire.target)
             if not all(end.block and end.pin for end in ends):
                 report.warn("", f"the wire from {wire.source} to {wire.target}: one end is empty; left out")
+            elif wire.target.block in drawing.trends and _shows_result(wire) and wire.source.block in self.ops:
+                continue  # `trend` reads these
             elif self._is_shown(wire, drawing.display):
                 report.count("wires that are display only, left out")
             elif any(end.pin in NO_VALUE for end in ends):
                 report.count("wires of scope and status, which a page does not need, left out")
             elif wire.source.block in drawing.display and wire.source.block not in self.ops:
                 report.warn("", f"the wire from {wire.source} to {wire.target}: its source is not a block; left out")
+            elif _shows_result(wire) and self.ops.get(wire.target.block) is None:
+                report.count("wires that are display only, left out")
             elif all(self._known(end.block, wire) for end in ends):
                 self._to.setdefault(wire.target.block, []).append(wire)
 
@@ -351,31 +473,46 @@ class _Wires:
         """Return whether a wire only leads to an element that displays values."""
         if wire.target.block in self.ops:
             return False
-        return (
-            wire.target.block in display or wire.source.block not in self.ops or wire.source.pin.startswith("result_")
-        )
+        return wire.target.block in display or wire.source.block not in self.ops or _shows_result(wire)
 
     def _known(self, block: str, wire: DrawnWire) -> bool:
         if block not in self.ops:
             self._report.warn("", f"the wire from {wire.source} to {wire.target}: there is no block {block}; left out")
-        return self.ops.get(block) is not None
+        return block in self.ops
+
+    def trend(self, block: str, variable: str) -> Trend | None:
+        """Return the number that a chart shows: `output[0][1]` of a block, without `result_`."""
+        match = _ELEMENT.fullmatch(variable)
+        if match is None or block not in self.ops:
+            return None
+        op, at = self.ops[block], tuple(map(int, _INDEX.findall(match[2])))
+        if op is None:
+            return Trend(End(self._ids[block], match[1]), at)
+        many = {arg.name: arg.many for arg in op.outputs}
+        pin = pin_of(op, match[1], many)
+        if pin is None:
+            return None
+        return (
+            Trend(End(self._ids[block], pin, at[0]), at[1:])
+            if many[pin] and at
+            else Trend(End(self._ids[block], pin), at)
+        )
 
     def connect(self, drawn: str, block: Block) -> None:
         """Set the wires and hidden pins of a block."""
         op = self.ops[drawn]
-        assert op is not None
-        many = {arg.name: arg.many for arg in op.inputs}
+        many = {arg.name: arg.many for arg in op.inputs} if op else {}
         by_pin: dict[str, list[tuple[DrawnWire, End]]] = {}
         for wire in self._to.get(drawn, ()):
-            pin = pin_of(op, wire.target.pin, many)
+            pin = pin_of(op, wire.target.pin, many) if op else _ghost_pin(wire.target)
             source = self._source(wire)
             constant = self._constants.get(wire.source.block)
-            if pin is None and constant and is_first_axis(op, wire.target.pin, constant):
+            if op and pin is None and constant and is_first_axis(op, wire.target.pin, constant):
                 self._report.note(block.id, f"{op.name} uses axis 0, as {wire.source} says; the wire is left out")
             elif pin is None or source is None:
                 no = wire.source if pin else wire.target
                 self._leave_out(block, wire, f"there is no pin {no}")
-            elif by_pin.get(pin) and not many[pin]:
+            elif op and by_pin.get(pin) and not many[pin]:
                 if by_pin[pin][0][1] != source:
                     self._leave_out(block, wire, f"{pin} takes one wire and already has one from {by_pin[pin][0][1]}")
             else:
@@ -389,7 +526,9 @@ class _Wires:
 
     def _source(self, wire: DrawnWire) -> End | None:
         op = self.ops[wire.source.block]
-        assert op is not None
+        if op is None:
+            ghost_pin = _ghost_pin(wire.source)
+            return None if ghost_pin is None else End(self._ids[wire.source.block], ghost_pin, wire.source.index)
         many = {arg.name: arg.many for arg in op.outputs}
         pin = pin_of(op, wire.source.pin, many)
         another = wire.source.pin.isidentifier() and not wire.source.pin.startswith("result_")
@@ -402,3 +541,13 @@ class _Wires:
 
     def _leave_out(self, block: Block, wire: DrawnWire, why: str) -> None:
         self._report.warn(block.id, f"the wire from {wire.source} to {wire.target}: {why}; left out")
+
+
+def _shows_result(wire: DrawnWire) -> bool:
+    """Return whether a wire begins at a result, which only elements that display values read."""
+    return wire.source.pin.startswith("result_")
+
+
+def _ghost_pin(end: DrawnEnd) -> str | None:
+    """Return the pin of an unknown block, if a page can have a pin of this name."""
+    return end.pin if re.fullmatch(r"\w+", end.pin) else None

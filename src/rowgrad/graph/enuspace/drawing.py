@@ -229,6 +229,7 @@ class DrawnWire:
 class Drawing:
     """The content of a file. `display` has the ids of elements that only display values, such as trends.
 
+    `trends` are those that are charts, and `shown` the (block, output pin with indices) that charts name themselves.
     `skipped` describes elements that name an op of the catalogue without being a block.
     """
 
@@ -236,6 +237,8 @@ class Drawing:
     wires: list[DrawnWire] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     display: set[str] = field(default_factory=set)
+    trends: set[str] = field(default_factory=set)
+    shown: list[tuple[str, str]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
 

@@ -24,6 +24,10 @@ _BLOCKS = re.compile("tensorflow", re.IGNORECASE)
 _BAD_COORDINATES = "coordinates that are not numbers, read as 0"
 _CONTAINERS = ("g", "svg", "a", "switch", "pg-layer")
 _PATTERNS = ("defs", "symbol")  # their content is drawn only if a `use` names it
+_TREND = "trend"  # in the tag of a chart (`pg-trend`), or in the type or symbol of a `use` that is one
+# The variable a chart shows, in any of its attributes: `ID_COST.result_output[0][1]`.
+_SHOWN = re.compile(r"#?((?:[^.\s\[\]]+\.)+)result_(\w+)((?:\[\d{1,9}\])*)", re.ASCII)
+_UNKNOWN = "Unknown"  # the kind of a block that the file does not name
 _Waiting = tuple[ElementTree.Element, tuple[float, float], ElementTree.Element | None]
 
 
@@ -57,9 +61,11 @@ def read_page(text: str, report: Report) -> Drawing:
             continue
         if element.get("id"):
             drawing.display.add(element.get("id", ""))
+        if _is_trend(element):
+            _trend(element, drawing)
         if kind == "use" and record_of(_symbol(element)) is not None:
             drawing.skipped.append(f"{quoted(_symbol(element))} as use of type {quoted(element.get('type') or 'none')}")
-        elif kind == "use":
+        elif kind == "use" and not _is_trend(element):
             report.count(f"use of type {element.get('type') or 'none'}: for display only, left out")
         elif kind == "text":
             written = "".join(element.itertext()).strip()
@@ -71,7 +77,7 @@ def read_page(text: str, report: Report) -> Drawing:
             inner = _at(element, origin, report)
             around = None if kind in _CONTAINERS else element
             waiting.extend((child, inner, around) for child in reversed(element))
-        else:
+        elif not _is_trend(element):
             report.count(f"{kind}: for display only, left out")
     if not drawing.blocks:  # blocks in patterns, which nothing draws
         drawing.skipped += [f"{quoted(_symbol(e))} in defs or symbol" for e in root.iter() if _is_block(e)]
@@ -83,7 +89,24 @@ def _is_block(element: ElementTree.Element) -> bool:
 
 
 def _symbol(element: ElementTree.Element) -> str:
-    return (element.get(_HREF) or element.get("href") or "").removeprefix("#")
+    """Return the symbol a `use` names: `Const` for `#Const` or `tf_core.svg#Const`."""
+    return (element.get(_HREF) or element.get("href") or "").rpartition("#")[2].strip()
+
+
+def _is_trend(element: ElementTree.Element) -> bool:
+    kind = _local(element)
+    named = f"{element.get('type', '')} {_symbol(element)}" if kind == "use" else kind
+    return _TREND in named.lower() and (kind == "use" or kind.startswith("pg-"))
+
+
+def _trend(element: ElementTree.Element, drawing: Drawing) -> None:
+    """Note a chart, and the variables that its attributes or those of its children name."""
+    drawing.trends.add(element.get("id", ""))
+    for part in element.iter():
+        for value in part.attrib.values():
+            match = _SHOWN.fullmatch(value.strip())
+            if match:
+                drawing.shown.append((match[1].removesuffix("."), match[2] + match[3]))
 
 
 def _ancestors(root: ElementTree.Element) -> set[ElementTree.Element]:
@@ -103,44 +126,43 @@ def _use(element: ElementTree.Element, origin: tuple[float, float], drawing: Dra
     block = element.get("id", "")
     symbol = _symbol(element)
     if not symbol:
-        raise PageError(block, "xlink:href, the kind of the block, is missing")
+        report.warn(block, f"xlink:href, the kind of the block, is missing; it becomes {_UNKNOWN}")
     pins = []
     for child in element:
         if _local(child) != "pg-set-pin":
             report.count(f"{_local(child)}: for display only, left out")
+            continue
+        if not plain_name(child.get("variable", "")):
+            report.warn(block, f"a pin without a name is left out: {quoted(child.get('value', ''))}")
             continue
         pin = _pin(child, block)
         if pin.name.startswith("result_"):
             report.count("results saved in the file are not read")
         else:
             pins.append(pin)
-    drawing.blocks.append(DrawnBlock(block, symbol, pins, _at(element, origin, report)))
+    drawing.blocks.append(DrawnBlock(block, symbol or _UNKNOWN, pins, _at(element, origin, report)))
 
 
 def _pin(element: ElementTree.Element, block: str) -> DrawnPin:
-    name = plain_name(_attribute(element, "variable", block))
+    name = plain_name(element.get("variable", ""))
     place = f"{block}.{name}"
-    # Files of version 3 use var-type, of version 4 type.
-    kind = element.get("type") if element.get("var-type") is None else element.get("var-type")
+    # Files of version 3 use var-type, of version 4 type. Without either, the spelling of the value says it.
+    kind = element.get("var-type") or element.get("type") or ""
     if name.startswith("result_"):
         return DrawnPin(name, "", "", "")
     shape = element.get("shape", "")
     # Outputs and pins with a wire are never read, so an error in one of them does not make the page invalid.
     try:
-        if kind is None:
-            raise PageError(place, "type is missing")
         if element.get("save-type") == "binary":
             return DrawnPin(name, kind, shape, "", offset=offset_of(_attribute(element, "binary-pos", place), place))
-        return DrawnPin(name, kind, shape, _attribute(element, "value", place))
+        return DrawnPin(name, kind, shape, element.get("value", ""))
     except PageError as error:
-        return DrawnPin(name, kind or "", shape, "", fault=error)
+        return DrawnPin(name, kind, shape, "", fault=error)
 
 
 def _link(element: ElementTree.Element, line: ElementTree.Element | None = None) -> DrawnWire:
-    place = element.get("id", "pg-link")
-
     def end(block: str, pin: str) -> DrawnEnd:
-        return DrawnEnd.parse(_attribute(element, block, place).removeprefix("#"), _attribute(element, pin, place))
+        return DrawnEnd.parse(element.get(block, "").removeprefix("#"), element.get(pin, ""))
 
     flags = [e.get("hidden", "").lower() for e in (element, line) if e is not None]
     return DrawnWire(end("from-id", "param-from"), end("to-id", "param-to"), "true" in flags)
@@ -201,19 +223,24 @@ def read_task(text: str, report: Report) -> Drawing:
     output_wires: list[DrawnWire] = []
     for position, item in enumerate(_list(content, "object", "")):
         place = f"object[{position}]"
-        block = _text(item, "id", place).removeprefix("#")
-        symbol = _text(item, "symbol-name", place).removeprefix("#")
+        block = _text(item, "id", place, "").removeprefix("#")
+        symbol = _text(item, "symbol-name", place, "").rpartition("#")[2].strip()
+        if not symbol:
+            report.warn(block, f"symbol-name, the kind of the block, is missing; it becomes {_UNKNOWN}")
         pins: dict[str, DrawnPin] = {}
-        for number, pin in enumerate(_list(item, "input", place)):
+        for number, pin in enumerate(_list(item, "input", place, [])):
             read = _task_pin(pin, f"{place}.input[{number}]")
+            if not read.name:
+                report.warn(block, f"a pin without a name is left out: {quoted(read.text)}")
+                continue
             pins.setdefault(read.name, read)
             _wire(pin, f"{place}.input[{number}]", block, True, drawing.wires)
-        for number, pin in enumerate(_list(item, "output", place)):
-            if _text(pin, "pin-name", f"{place}.output[{number}]").startswith("result_"):
+        for number, pin in enumerate(_list(item, "output", place, [])):
+            if _text(pin, "pin-name", f"{place}.output[{number}]", "").startswith("result_"):
                 report.count("results saved in the file are not read")
             else:
                 _wire(pin, f"{place}.output[{number}]", block, False, output_wires)
-        drawing.blocks.append(DrawnBlock(block, symbol, list(pins.values())))
+        drawing.blocks.append(DrawnBlock(block, symbol or _UNKNOWN, list(pins.values())))
     _cross_check(drawing, output_wires, report)
     return drawing
 
@@ -268,8 +295,8 @@ def _wire(pin: Any, place: str, block: str, is_input: bool, wires: list[DrawnWir
     other = _text(pin, "in-symbol-id", place, "").removeprefix("#")
     if not other:
         return
-    here = DrawnEnd.parse(block, _text(pin, "pin-name", place))
-    there = DrawnEnd.parse(other, _text(pin, "in-symbol-pin-name", place))
+    here = DrawnEnd.parse(block, _text(pin, "pin-name", place, ""))
+    there = DrawnEnd.parse(other, _text(pin, "in-symbol-pin-name", place, ""))
     wires.append(DrawnWire(there, here) if is_input else DrawnWire(here, there))
 
 
@@ -281,10 +308,10 @@ def _task_pin(pin: Any, place: str) -> DrawnPin:
     except PageError as error:
         fault = error  # a pin with a wire is never read
     return DrawnPin(
-        plain_name(_text(pin, "pin-name", place)),
-        _text(pin, "pin-type", place),
-        _text(pin, "pin-shape", place),
-        "" if binary else _text(pin, "pin-initial", place),
+        plain_name(_text(pin, "pin-name", place, "")),
+        _text(pin, "pin-type", place, ""),
+        _text(pin, "pin-shape", place, ""),
+        "" if binary else _text(pin, "pin-initial", place, ""),
         _text(pin, "pin-datatype", place, ""),
         offset,
         fault,
@@ -298,8 +325,8 @@ def offset_of(text: str, place: str) -> int:
     return int(text)
 
 
-def _list(item: Any, key: str, place: str) -> list[Any]:
-    found = _object(item, place).get(key)
+def _list(item: Any, key: str, place: str, default: list[Any] | None = None) -> list[Any]:
+    found = _object(item, place).get(key, default)
     if not isinstance(found, list):
         raise PageError(place, f"{key!r} is missing" if found is None else f"{key!r} is not a list")
     return found

@@ -20,9 +20,10 @@ from ..._catalog.spec import QUANTIZED, Op, find_op
 from ..._runtime.arrays import aval_of, canonical
 from ..io.arrays import Content, npy_content
 from ..io.files import write_atomically
-from ..nodes import Placed
+from ..leaves import SPARSE_PARTS, leaves_of
+from ..nodes import Operation, Placed, Sparse
 from ..page import NAME, Block, End, Page, PageError
-from ..page_order import in_order
+from ..page_builder import check, value_at, without_unknown_ops
 
 _HEAD = '''"""A page of {count} blocks, written out by rowgrad."""
 
@@ -40,8 +41,7 @@ def main() -> None:
     session = ClientSession(root)
     results = {{}}
     for _ in range(arguments.steps):
-        for block in {sessions!r}:
-            results.update(session.run_block(block))
+{step}
     for name, value in results.items():
         print(f"{{name}}  {{value.dtype}}{{list(value.shape)}}")
         print(value)
@@ -52,6 +52,8 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 """
+_RUN_SESSIONS = """        for block in {sessions!r}:
+            results.update(session.run_block(block))"""
 _RESERVED = {
     *dir(builtins),
     *("root", "np", "ops", "Scope", "ClientSession", "main", "argparse", "ml_dtypes", "save_arrays"),
@@ -79,11 +81,16 @@ def save_python(page: Page, path: str | os.PathLike[str]) -> None:
 
 
 def to_python(page: Page, outside: Callable[[np.ndarray[Any, Any]], str] | None = None) -> str:
-    """Return the text of the script; `outside` returns the expression that loads an array too large to write out."""
+    """Return the text of the script; `outside` returns the expression that loads an array too large to write out.
+
+    Blocks of ops that the catalogue lacks, and those that depend on them, become comments.
+    """
     names = _names(page)
-    body = [_statement(block, names, outside) for block in in_order(page)]
-    sessions = [b.id for b in page.blocks if b.op == "ClientSession"]
-    text = "\n".join(body)
+    kept, lost = without_unknown_ops(page)
+    body = [_statement(block, names, outside) for block in kept]
+    sessions = [b.id for b in kept if b.op == "ClientSession"]
+    step = _RUN_SESSIONS.format(sessions=sessions) if sessions else _leaves_text(page, names)
+    text = "\n".join([*body, *(["", *_LOST, *map(_as_comment, lost)] if lost else ())])
     imports = [
         "import argparse",
         "",
@@ -95,7 +102,40 @@ def to_python(page: Page, outside: Callable[[np.ndarray[Any, Any]], str] | None 
         imports.insert(2, "import ml_dtypes")
     notes = "".join(f"# {_comment(line)}\n" for n in page.notes for line in n.text.strip().splitlines())
     head = _HEAD.format(name=page.name, count=len(page.blocks), imports="\n".join(imports))
-    return head + notes + "\n" + text + "\n" + _MAIN.format(about=page.name.replace("%", "%%"), sessions=sessions)
+    return head + notes + "\n" + text + "\n" + _MAIN.format(about=page.name.replace("%", "%%"), step=step)
+
+
+def _leaves_text(page: Page, names: dict[str, str]) -> str:
+    """Return the statement that computes every block that nothing consumes."""
+    checked = check(page)
+    leaves = leaves_of(checked)
+    values, operations = [], []
+    for end in leaves.ends:
+        value, text = value_at(checked.scope.graph, end), _end(end, names)
+        if isinstance(value, Operation):
+            operations.append(text)
+        elif isinstance(value, Sparse):
+            values += [f"{f'{end}.{part}'!r}: {text}.{part}" for part in SPARSE_PARTS]
+        else:
+            values.append(f"{str(end)!r}: {text}")
+    feeds = [f"{_end(end, names)}.placeholder: {_end(end, names)}.value" for end in leaves.feed_ends]
+    arguments = [f"{{{', '.join(values)}}}"]
+    arguments += [f"{{{', '.join(feeds)}}}"] if feeds or operations else []
+    arguments += [f"[{', '.join(operations)}]"] if operations else []
+    return f"        results.update(session.run({', '.join(arguments)}))"
+
+
+_LOST = ("# rowgrad does not have the ops of these blocks, or of blocks they depend on:",)
+
+
+def _as_comment(block: Block) -> str:
+    """Write a block that cannot run, with its wires and attributes, and small values."""
+    parts = [f"{pin}={'[' + ', '.join(map(str, ends)) + ']'}" for pin, ends in block.wires.items()]
+    for pin, value in block.values.items():
+        large = f"{aval_of(value).dtype}{list(value.shape)}" if _is_large(value) else value_text(value)
+        parts.append(f"{pin}={large}")
+    parts += [f"{name}={_plain_text(value)}" for name, value in block.attrs.items()]
+    return "# " + _comment(f"{block.id} = {block.op}({', '.join(parts)})")
 
 
 def _comment(line: str) -> str:

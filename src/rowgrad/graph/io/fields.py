@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
 from collections.abc import Iterable
-from itertools import islice
 from typing import Any
 
+from ..._hints import nearest as nearest_names
 from ..page import PageError
 from .strict_json import Unreadable
 
 _PLAIN_KEY = re.compile(r"\w+", re.ASCII)
 _LONGEST = 60  # characters of anything a message repeats
-_MOST = 2000  # names that a misspelt one is compared with
 
 
 def under(place: str, key: str | int) -> str:
@@ -54,11 +52,10 @@ def error(place: str, wanted: str, value: Any) -> PageError:
     return PageError(place, f"must be {wanted}; got {describe(value)}")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """Return `; did you mean 'x'?`, or an empty text if no known name is similar."""
-    names = {k[:_LONGEST].casefold(): k[:_LONGEST] for k in islice(known, _MOST)}
-    close = difflib.get_close_matches(name[:_LONGEST].casefold(), list(names), 1, 0.5)
-    return f"; did you mean {names[close[0]]!r}?" if close else ""
+    near = nearest_names(name, known, cutoff=cutoff)
+    return f"; did you mean {near[0][:_LONGEST]!r}?" if near else ""
 
 
 def text(value: Any, place: str) -> str:

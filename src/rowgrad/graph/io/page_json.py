@@ -12,7 +12,7 @@ from typing import Any
 import rowgrad.graph.io.fields as fields
 import rowgrad.graph.io.plain as plain
 
-from ..page import NAME, Block, End, Note, Page, PageError, Project
+from ..page import NAME, Block, End, Note, Page, PageError, Project, Trend
 from .arrays import SAFE, Writer
 
 # -- decode ------------------------------------------------------------------------------------------------------------
@@ -22,6 +22,7 @@ PAGE = "rowgrad-page"
 PROJECT = "rowgrad-project"
 # Fields are written in this order too.
 HEAD = ("format", "version", "name")
+PAGE_OPTIONAL = ("notes", "trends")
 BLOCK_OPTIONAL = ("at", "values", "in", "attrs", "hidden")
 
 
@@ -42,12 +43,12 @@ def decode(tree: Any, read: plain.ArrayReader) -> Page | Project:
     if version < 1:
         raise fields.error("version", "at least 1", version)
     if kind == PAGE:
-        return _page(fields.record(top, "", (*HEAD, "blocks"), ("notes",)), "", read)
+        return _page(fields.record(top, "", (*HEAD, "blocks"), PAGE_OPTIONAL), "", read)
     fields.record(top, "", (*HEAD, "pages"))
     pages: dict[str, Page] = {}
     for i, value in enumerate(fields.items(top["pages"], "pages")):
         place = fields.under("pages", i)
-        page = _page(fields.record(value, place, ("name", "blocks"), ("notes",)), place, read)
+        page = _page(fields.record(value, place, ("name", "blocks"), PAGE_OPTIONAL), place, read)
         if page.name in pages:
             first = list(pages).index(page.name)
             raise PageError(fields.under(place, "name"), f"pages[{first}] has the name {page.name!r} already")
@@ -71,7 +72,9 @@ def _page(data: dict[str, Any], place: str, read: plain.ArrayReader) -> Page:
         _check_wires(block, blocks, fields.under(fields.under(where, i), "in"), data["blocks"][i])
     where = fields.under(place, "notes")
     notes = [_note(v, fields.under(where, i)) for i, v in enumerate(fields.items(data.get("notes", []), where))]
-    return Page(name, list(blocks.values()), notes)
+    where = fields.under(place, "trends")
+    trends = [_trend(v, fields.under(where, i)) for i, v in enumerate(fields.items(data.get("trends", []), where))]
+    return Page(name, list(blocks.values()), notes, trends)
 
 
 def _block(value: Any, place: str, read: plain.ArrayReader) -> Block:
@@ -143,6 +146,16 @@ def _note(value: Any, place: str) -> Note:
     return note
 
 
+def _trend(value: Any, place: str) -> Trend:
+    """Decode a trend. Its block may be missing: an editor removes blocks without knowing what is drawn."""
+    data = fields.record(value, place, ("of",), ("at",))
+    where = fields.under(place, "at")
+    at = tuple(fields.whole(v, fields.under(where, i)) for i, v in enumerate(fields.items(data.get("at", []), where)))
+    if any(index < 0 for index in at):
+        raise fields.error(where, "indices >= 0", list(at))
+    return Trend(_end(data["of"], fields.under(place, "of")), at)
+
+
 # -- encode ------------------------------------------------------------------------------------------------------------
 
 
@@ -168,6 +181,8 @@ def _encode_page(page: Page, place: str, writer: Writer) -> dict[str, Any]:
         data["notes"] = [
             _encode_note(note, f"{fields.under(place, 'notes')}[{i}]") for i, note in enumerate(page.notes)
         ]
+    if page.trends:
+        data["trends"] = [{"of": str(t.end)} | ({"at": list(t.at)} if t.at else {}) for t in page.trends]
     return data
 
 
@@ -217,7 +232,7 @@ def _encode_position(at: tuple[float, float], place: str, wanted: str = "(x, y)"
 
 WIDTH = 160  # characters with the comma; a block whose line would be longer is spread over lines
 _ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-_LISTS = ("pages", "blocks", "notes")
+_LISTS = ("pages", "blocks", "notes", "trends")
 
 
 def text_of(tree: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +14,7 @@ from ...errors import make_error
 from ...plan import Plan
 from ...raw_ops import OPS
 from ...sharding.partition import dense_gradient, terms, unique_gradient
-from ..autograd import TABLE
+from ..autograd import TABLE, named
 from ..bag_lookup import lookup
 from ..bags import Bags
 from ..fused import FusedWeight, defer, destination
@@ -326,19 +326,7 @@ def _weights_gradient(w: TableLookup, y: Tensor, other: dict[str, Any], indices:
 # -- The autograd function --------------------------------------------------------------------------------------------
 
 
-def _named(name: str) -> Callable[[Any], Any]:
-    """Set the name that profiles and `grad_fn` show for an autograd function, and for its backward pass."""
-
-    def decorate(function: Any) -> Any:
-        function.__name__ = name
-        backward = function._backward_cls
-        backward.__name__ = backward.__qualname__ = f"{name}Backward"
-        return function
-
-    return decorate
-
-
-@_named("rowgrad::ShardedLookup")
+@named("rowgrad::ShardedLookup")
 class _ShardedFunction(torch.autograd.Function):
     """From tables and per-sample weights to combined bags."""
 

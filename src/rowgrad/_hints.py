@@ -1,0 +1,45 @@
+"""Hints at the end of errors: the name that was probably meant, and the command that installs an extra."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+_LONGEST, _MOST = 200, 2000  # length of a name, and number of names, that are compared
+
+
+def nearest(name: object, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return the known names that are most like a name, ignoring case; an empty list if none is similar."""
+    from difflib import get_close_matches  # only when there is an error
+
+    if not isinstance(name, str):
+        return []
+    spelled: dict[str, str] = {}
+    for other in islice(known, _MOST):
+        spelled.setdefault(other[:_LONGEST].casefold(), other[:_LONGEST])
+    return [spelled[found] for found in get_close_matches(name[:_LONGEST].casefold(), list(spelled), count, cutoff)]
+
+
+def did_you_mean(name: object, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a sentence that suggests the known name most like a name; `otherwise` if none is similar."""
+    found = nearest(name, known)
+    return f"Did you mean {found[0]!r}?" if found else otherwise
+
+
+def no_attribute(module: str, name: str, known: Iterable[str], otherwise: str = "") -> AttributeError:
+    """Return the error for a name that a module does not have."""
+    text = f"module {module!r} has no attribute {name!r}"
+    public = (other for other in known if not other.startswith("_"))
+    suggestion = "" if name.startswith("_") else did_you_mean(name, public, otherwise)
+    # Without an object, tracebacks do not add a suggestion of their own.
+    return AttributeError(f"{text}. {suggestion}" if suggestion else text, name=name, obj=None)
+
+
+def missing_extra(what: str, library: str, extra: str) -> ImportError:
+    """Return the error for a feature that needs a library which an extra of rowgrad installs."""
+    return ImportError(f"{what} needs {library}: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to any installation of rowgrad."""
+    return f"pip install 'rowgrad[{extra}]'"

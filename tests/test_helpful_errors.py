@@ -1,0 +1,382 @@
+"""Mistakes that users make, and the whole text they read: what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rowgrad as rg
+from rowgrad._hints import did_you_mean, nearest
+from rowgrad.checkpoint import Checkpoint
+from rowgrad.cli import main
+from rowgrad.graph import ops
+from rowgrad.raw_ops import OPS
+
+TABLE = np.ones((5, 3), np.float32)
+GOLDEN = Path(__file__).parent / "golden/checkpoints"
+INSIDE = "a value inside vjp"
+FLATTEN = (
+    "For a matrix of ids, one bag in each row, pass ids.reshape(-1) and"
+    " segment_ids=np.repeat(np.arange(rows), columns)."
+)
+NO_OFFSETS = (
+    "a vector of ids needs offsets or segment_ids, got neither. Pass offsets (where each bag begins) or segment_ids"
+    " (the bag of each id), or a matrix of ids with one bag in each row."
+)
+MATRIX = "offsets must be None, because a matrix of ids defines its own bags. Drop offsets, or pass a vector of ids."
+
+
+def text_of(call: Callable[[], Any], kind: type[Exception]) -> str:
+    with pytest.raises(kind) as caught:
+        call()
+    return str(caught.value)
+
+
+def check(call: Callable[[], Any], kind: type[Exception], text: str) -> None:
+    assert text_of(call, kind) == text
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda: rg.raw_ops.SparseSegmentMeanWithNumSegments(TABLE, [0, 1], [0, 1], -1), ValueError,
+         "SparseSegmentMeanWithNumSegments: segment ids must be >= 0, got num_segments = -1. num_segments is the number"
+         " of rows of the result: pass 0 or more."),
+        (lambda: rg.raw_ops.SparseSegmentMean(TABLE, [[0, 1]], [0, 0]), ValueError,
+         f"SparseSegmentMean: indices should be a vector. Got shape [1,2]. {FLATTEN}"),
+        (lambda: rg.raw_ops.GatherRows(TABLE, [[0, 1]]), ValueError,
+         "GatherRows: indices should be a vector. Got shape [1,2]. For a matrix of ids, pass ids.reshape(-1) and"
+         " reshape the result to (*ids.shape, …)."),
+        (lambda: rg.vjp(np.square, (TABLE,), TABLE), TypeError,
+         f"{INSIDE} supports rowgrad's ops only. Instead of np.square use rowgrad.dense_ops.Square."),
+        (lambda: rg.vjp(np.sum, (TABLE,), TABLE), TypeError,
+         f"{INSIDE} supports rowgrad's ops only. Instead of np.sum use rowgrad.dense_ops.Sum."),
+        (lambda: rg.vjp(np.linalg.norm, (TABLE,), TABLE), TypeError,
+         f"{INSIDE} supports rowgrad's ops only. np.linalg.norm would lose its gradient."),
+        (lambda: rg.vjp(lambda x: TABLE * x, (TABLE,), TABLE), TypeError,
+         f"{INSIDE} supports rowgrad's ops only. Instead of np.multiply use rowgrad.dense_ops.Mul."),
+        (lambda: rg.vjp(lambda x: x.sum(), (TABLE,), TABLE), AttributeError,
+         f"{INSIDE} has shape, dtype and ndim, but no sum. Instead of .sum use rowgrad.dense_ops.Sum."),
+        (lambda: rg.vjp("SparseSegmentMeen", (TABLE, [0], [0]), TABLE[:1]), ValueError,
+         "vjp: no op named 'SparseSegmentMeen'. Did you mean 'SparseSegmentMean'?"),
+        (lambda: rg.vjp("xyzzy", (TABLE,), TABLE), ValueError,
+         "vjp: no op named 'xyzzy'. `rowgrad ops` lists them all."),
+        (lambda: rg.raw_ops.SparseSegmentMeen, AttributeError,
+         "module 'rowgrad.raw_ops' has no attribute 'SparseSegmentMeen'. Did you mean 'SparseSegmentMean'?"),
+        (lambda: rg.dense_ops.Reluu, AttributeError,
+         "module 'rowgrad.dense_ops' has no attribute 'Reluu'. Did you mean 'Relu'?"),
+        (lambda: ops.SparseSegmentMeen, AttributeError,
+         "module 'rowgrad.graph.ops' has no attribute 'SparseSegmentMeen'. Did you mean 'SparseSegmentMean'?"),
+        (lambda: rg.chekpoint, AttributeError,
+         "module 'rowgrad' has no attribute 'chekpoint'. Did you mean 'checkpoint'?"),
+        (lambda: rg.raw_ops.SparseSegmentMean(TABLE, [0], [0], sparse_gradent=True), TypeError,
+         "SparseSegmentMean has no argument 'sparse_gradent'. Did you mean 'sparse_gradient'?"),
+    ],
+)  # fmt: skip
+def test_calls(call: Callable[[], Any], kind: type[Exception], text: str) -> None:
+    check(call, kind, text)
+
+
+def test_operations_inside_vjp_are_recorded_or_raise() -> None:
+    """`np.shape` and `np.ndim` do not compute with values; everything else that NumPy offers raises."""
+    seen: list[Any] = []
+    rg.vjp(lambda x: seen.append((np.shape(x), np.ndim(x))) or rg.dense_ops.Square(x), (TABLE,), TABLE)
+    assert seen == [((5, 3), 2)]
+    for function in (np.asarray, np.exp, np.cumsum, np.matmul, lambda x: np.concatenate([x, TABLE])):
+        with pytest.raises(TypeError, match=INSIDE):
+            rg.vjp(lambda x, f=function: f(x, TABLE) if f is np.matmul else f(x), (TABLE,), TABLE)
+
+
+def test_suggested_dense_ops_exist() -> None:
+    from rowgrad.autodiff import _OP_OF
+
+    assert all(name in OPS and OPS[name].op.layer == "dense" for name in _OP_OF.values())
+
+
+def test_similar_names() -> None:
+    assert did_you_mean("runn", ["run", "check"]) == "Did you mean 'run'?"
+    assert did_you_mean("q", ["run", "check"], "Try --help.") == "Try --help."
+    assert nearest("RELU", ["Relu"]) == ["Relu"]
+    assert nearest(3, ["3"]) == []
+    assert nearest("a" * 10**6, ["a" * 10**6]) == ["a" * 200]
+
+
+def test_to_scipy_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
+    sparse = rg.SparseTensor.from_dense(TABLE)
+    check(sparse.to_scipy, ImportError, "SparseTensor.to_scipy needs SciPy: pip install 'rowgrad[scipy]'")
+
+
+# -- the package's attributes -----------------------------------------------------------------------------------------
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_modules_load_on_first_use() -> None:
+    code = (
+        "import sys, rowgrad as rg; before = {'rowgrad.optim', 'rowgrad.checkpoint', 'rowgrad.graph'} & {*sys.modules};"
+    )
+    code += (
+        "print(before, rg.checkpoint.Checkpoint.__name__, rg.optim.__name__, rg.graph.Page.__name__, 'jax' in dir(rg))"
+    )
+    assert run_python(code) == "set() Checkpoint rowgrad.optim Page True"
+
+
+def test_modules_without_their_library_are_not_attributes() -> None:
+    code = "import sys; sys.modules['jax'] = None; import rowgrad as rg; print(hasattr(rg, 'jax'))\n"
+    code += "try: rg.jax\nexcept AttributeError as error: print(error)\n"
+    code += "try: from rowgrad import jax\nexcept ImportError as error: print(error)"
+    needs = "rowgrad.jax needs JAX: pip install 'rowgrad[jax]'"
+    assert run_python(code).splitlines() == ["False", needs, needs]
+
+
+def test_every_extra_that_messages_name_exists() -> None:
+    import re
+    import tomllib
+
+    root = Path(__file__).parents[1]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    sources = [path.read_text() for path in (root / "src/rowgrad").rglob("*.py")]
+    calls = r"missing_extra\([^)]*\"(\w+)\"\)|install_command\([\"'](\w+)[\"']\)"
+    named = {next(filter(None, found)) for source in sources for found in re.findall(calls, source)}
+    assert {"torch", "jax", "scipy", "studio", "cli", "notebook"} == named <= set(extras)
+    assert sum("pip install 'rowgrad[" in source for source in sources) == 1, (
+        "commands come from _hints.install_command"
+    )
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def copy(folder: Path, *names: str) -> None:
+    folder.mkdir(exist_ok=True)
+    for source in (GOLDEN / "dtypes").glob("*.*"):
+        for name in names:
+            shutil.copy(source, folder / f"{name}{source.name[source.name.index('.') :]}")
+
+
+def test_a_folder_with_one_checkpoint(tmp_path: Path) -> None:
+    assert not list((GOLDEN / "dtypes").glob("*.*.*.*")), "names below have one dot before the ending"
+    check(
+        lambda: Checkpoint(tmp_path), rg.errors.CheckpointNotFoundError,
+        f"{tmp_path}/checkpoint: no such file. The folder has no .index file either.",
+    )  # fmt: skip
+    copy(tmp_path, "model-5")
+    found = Checkpoint(tmp_path)
+    assert found.prefix == tmp_path / "model-5"
+    assert found.names() == Checkpoint(tmp_path / "model-5").names()
+    check(
+        lambda: Checkpoint(tmp_path / "model-6"), rg.errors.CheckpointNotFoundError,
+        f"{tmp_path}/model-6.index: no such file. Did you mean 'model-5'?",
+    )  # fmt: skip
+    copy(tmp_path, "model-7")
+    check(
+        lambda: Checkpoint(tmp_path), rg.errors.CheckpointError,
+        f"{tmp_path}: the folder has 2 checkpoints and no file that names the latest. Pass one of model-5, model-7.",
+    )  # fmt: skip
+    data = next(tmp_path.glob("model-5.data-*"))
+    check(
+        lambda: Checkpoint(data), rg.errors.CheckpointError,
+        f"{data}: this file holds the bytes of a checkpoint. Pass '{tmp_path}/model-5', the name without the ending.",
+    )  # fmt: skip
+
+
+def test_a_saved_model(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").touch()
+    copy(tmp_path / "variables", "variables")
+    check(
+        lambda: Checkpoint(tmp_path), rg.errors.CheckpointNotFoundError,
+        f"{tmp_path}/checkpoint: no such file. It is a SavedModel: pass '{tmp_path}/variables/variables'.",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("ending", "kind"), [("keras", "a Keras archive"), ("h5", "an HDF5 file")])
+def test_files_of_other_formats(ending: str, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"model.{ending}"
+    path.write_bytes(b"PK")
+    check(
+        lambda: Checkpoint(path), rg.errors.CheckpointError,
+        f"{path}: this is {kind}, not a checkpoint. Save one with tf.train.Checkpoint(model=model).write(path), or read"
+        " the arrays with the library of that format (.keras, .h5: h5py).",
+    )  # fmt: skip
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
+
+
+def test_bare_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("usage: rowgrad")
+    assert "example:\n  rowgrad run page.json" in shown.out
+    assert not shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["runn"], "rowgrad: no command 'runn'; did you mean 'run'?"),
+        (["xyzzyq"], "rowgrad: no command 'xyzzyq'; choose from run, check, export, import, studio, reshard, ops,"
+         " catalog, tour, bench, completion; see `rowgrad --help`"),
+        (["run", "page.json", "--stps", "3"], "rowgrad run: unknown: --stps 3; did you mean --steps?"),
+        (["--jsno"], "rowgrad: unknown: --jsno; did you mean --json?"),
+        (["tour", "--xyzzyq"], "rowgrad tour: unknown: --xyzzyq; see `rowgrad tour --help`"),
+        (["ops", "SparseSegmentMeen"], "rowgrad ops: no operator 'SparseSegmentMeen'; did you mean SparseSegmentMean?"),
+    ],
+)  # fmt: skip
+def test_misspelled_commands(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"{text}\n"
+
+
+# -- torch ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def torch() -> Any:
+    pytest.importorskip("torch.nn")
+    return importlib.import_module("torch")
+
+
+def test_ids_of_torch_lookups(torch: Any) -> None:
+    bag = rg.torch.nn.EmbeddingBag(5, 3, mode="sum")
+    ids, starts = torch.tensor([0, 1]), torch.tensor([0])
+    check(lambda: bag(ids), ValueError, NO_OFFSETS)
+    check(lambda: bag(ids[None], starts), ValueError, MATRIX)
+    check(
+        lambda: bag(ids[None, None]), ValueError,
+        "ids must have 1 or 2 dimensions, got 3. For bags along the last of more dimensions, pass ids.reshape(-1,"
+        " ids.shape[-1]).",
+    )  # fmt: skip
+    check(
+        lambda: bag(np.array([0, 1]), starts), TypeError,
+        "ids must be a tensor or a SparseTensor, got numpy.ndarray. Convert it: torch.from_numpy(ids).",
+    )  # fmt: skip
+
+
+def test_weights_of_torch_lookups(torch: Any) -> None:
+    ids, starts = torch.tensor([0, 1]), torch.tensor([0])
+    check(
+        lambda: rg.torch.functional.embedding_bag(ids, TABLE, starts), TypeError,
+        "weight must be a tensor, got numpy.ndarray. Convert it: torch.from_numpy(weight).",
+    )  # fmt: skip
+    check(
+        lambda: rg.torch.functional.embedding(ids, np.float32(1)), TypeError,
+        "weight must be a tensor, got numpy.float32. Convert it: torch.tensor(weight).",
+    )  # fmt: skip
+    check(
+        lambda: rg.torch.nn.EmbeddingBag.from_pretrained(TABLE), TypeError,
+        "embeddings must be a tensor, got numpy.ndarray. Convert it: torch.from_numpy(embeddings).",
+    )  # fmt: skip
+    check(
+        lambda: rg.torch.nn.EmbeddingBag(5, 3, mode="sum")(ids, starts, per_sample_weights=np.float32(1)), ValueError,
+        "per_sample_weights must have shape (2,), one weight for each id, got a scalar. For one weight for all ids,"
+        " multiply the result by it.",
+    )  # fmt: skip
+
+
+def test_tensors_on_two_devices(torch: Any) -> None:
+    table, ids, starts = torch.ones(5, 3), torch.tensor([0, 1], device="meta"), torch.tensor([0])
+    move = "Move one of them with .to(device)."
+    check(
+        lambda: rg.raw_ops.SparseSegmentMean(table, ids, ids), ValueError,
+        f"SparseSegmentMean: indices is on meta, but data is on cpu. {move}",
+    )  # fmt: skip
+    check(
+        lambda: rg.torch.functional.embedding_bag(ids, table, starts), ValueError,
+        f"input is on meta, but weight is on cpu. {move}",
+    )  # fmt: skip
+    weights = torch.ones(2, device="meta")
+    check(
+        lambda: rg.torch.functional.embedding_bag(torch.tensor([0, 1]), table, starts, mode="sum",
+                                                  per_sample_weights=weights), ValueError,
+        f"per_sample_weights is on meta, but weight is on cpu. {move}",
+    )  # fmt: skip
+
+
+def test_tables_and_features(torch: Any) -> None:
+    nn = rg.torch.nn
+    check(
+        lambda: nn.Embeddings([("user", 10, 4)]), TypeError,
+        "tables must contain rowgrad.torch.nn.Table, got tuple. Write Table('user', 10, 4).",
+    )  # fmt: skip
+    check(
+        lambda: nn.Embeddings({"user": (10, 4)}), TypeError,
+        "tables must contain rowgrad.torch.nn.Table, got str. Write Table(name, num_embeddings, embedding_dim).",
+    )  # fmt: skip
+    embeddings = nn.Embeddings([nn.Table("user", 10, 4)])
+    check(lambda: embeddings.weight("usr"), KeyError, "\"no table named 'usr'. Did you mean 'user'?\"")
+    check(
+        lambda: embeddings({"usr": torch.tensor([[1]])}), ValueError,
+        "ids: got features ['usr'], expected features ['user']. Did you mean 'user'?",
+    )  # fmt: skip
+
+
+# -- JAX --------------------------------------------------------------------------------------------------------------
+
+
+def test_arrays_of_torch_and_jax(torch: Any) -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    table, ids = jnp.asarray(TABLE), torch.tensor([0, 1])
+    convert = "Convert one of them with torch.from_dlpack(array) or jax.numpy.from_dlpack(tensor)."
+    check(
+        lambda: rg.raw_ops.SparseSegmentMean(table, ids, np.array([0, 0])), ValueError,
+        f"SparseSegmentMean: indices is an array of torch, but data is one of jax. {convert}",
+    )  # fmt: skip
+    check(
+        lambda: rg.torch.functional.embedding_bag(jnp.array([0]), torch.ones(5, 3), ids[:1]), TypeError,
+        "ids must be a tensor or a SparseTensor, got ArrayImpl, an array of JAX. Convert it: torch.from_dlpack(ids).",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("ids", [[0, 2], [[0, 1], [2, 2]], 2, np.zeros((2, 0), np.int32)])
+def test_rows_of_a_jax_table(ids: Any) -> None:
+    """`table[ids]` returns the bits of `array[ids]`, negative zeros and NaN too; under `jit` as well."""
+    jax = pytest.importorskip("jax")
+    array = jax.numpy.array([[1.0, -0.0], [np.nan, 2.0], [3.0, 4.0]])
+    expected = np.asarray(array[jax.numpy.asarray(ids)])
+    for look_up in (lambda table, ids: table[ids], jax.jit(lambda table, ids: table[ids])):
+        found = np.asarray(look_up(rg.jax.Table(array), jax.numpy.asarray(ids)))
+        assert (found.shape, found.tobytes()) == (expected.shape, expected.tobytes())
+
+
+def test_gradient_of_rows_of_a_jax_table() -> None:
+    jax = pytest.importorskip("jax")
+    ids, scale = jax.numpy.array([[0, 2], [2, 0]]), jax.numpy.array([1.0, 2.0])
+    table = rg.jax.Table(jax.numpy.ones((5, 2)))
+    value, gradient = rg.jax.value_and_rows(lambda table: (table[ids] * scale).sum())(table)
+    expected = jax.grad(lambda array: (array[ids] * scale).sum())(table.array)
+    assert float(value) == 12.0
+    assert np.array_equal(rg.jax.rows.to_dense(gradient.rows), expected)
+    for bad in ([5], [-1]):
+        with pytest.raises(rg.errors.InvalidArgumentError, match=r"out of range \[0, 5\)"):
+            table[bad]
+    check(lambda: table[0:2], ValueError, "ids must be one of int32, int64; got object")
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(table)
+
+
+def test_optax_on_row_gradients() -> None:
+    jax, optax = pytest.importorskip("jax"), pytest.importorskip("optax")
+    table = rg.jax.Table(jax.numpy.ones((5, 2)))
+    gradient = rg.jax.value_and_rows(lambda table: table[jax.numpy.array([1])].sum())(table)[1]
+    clip = optax.clip_by_global_norm(1.0)
+    check(
+        lambda: clip.update(gradient, clip.init(table)), rg.errors.RowArithmeticError,
+        "the attribute real is not defined for the row ids of a gradient, which array functions would change. Wrap"
+        " optax transformations, as in rowgrad.jax.rows.on_rows(optax.clip_by_global_norm(1.0)), use"
+        " rowgrad.jax.rows.global_norm on the whole gradient, or make it dense with rowgrad.jax.rows.to_dense.",
+    )  # fmt: skip
+    clipped = rg.jax.rows.on_rows(clip).update(gradient, clip.init(table))[0]
+    assert np.allclose(rg.jax.rows.global_norm(clipped), 1.0)
