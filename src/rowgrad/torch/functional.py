@@ -204,6 +204,7 @@ def look_up_bags(
         and isinstance(weight, Tensor)
         and weight.is_cpu
         and weight.ndim == 2
+        and not devices.is_on_gpu(weight)
     ):
         found = feature_lookup.look_up_bags(
             weight, mode, padding_idx, input, offsets, per_sample_weights, include_last_offset,
