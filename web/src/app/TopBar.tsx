@@ -35,7 +35,7 @@ export function TopBar() {
         )}
         <CommandButton id="undo" icon={Undo2} />
         <CommandButton id="redo" icon={Redo2} />
-        <button className="search-field" onClick={() => perform("commands")} data-command="commands" disabled={!FEATURES.commandMenu}>
+        <button className="search-field" aria-label="Search" onClick={() => perform("commands")} data-command="commands" disabled={!FEATURES.commandMenu}>
           <Search size={14} aria-hidden="true" /> <span>Search</span> <kbd>{keysText("Ctrl+k")}</kbd>
         </button>
         <CommandButton id="export" icon={Download} text="Export" className="wide-only" />
