@@ -18,16 +18,16 @@ FUZZ_ONLY ?=
 .PHONY: run studio test test-browser test-browser-off test-slow test-jax-versions test-ecosystem fuzz bench bench-series bench-peers bench-studio lint
 .PHONY: format sanitize sanitize-build generate docs docs-open screenshots web web-check web-ready browser-ready clean
 .PHONY: gpu-build gpu-test gpu-bench coverage
-.PHONY: help wheel wheel-linux test-wheel fuzz-check fuzz-clang fuzz-ready
+.PHONY: help wheel wheel-linux release test-wheel fuzz-check fuzz-clang fuzz-ready
 
 DIST ?= dist
 ARCH ?= x86_64
 PYTHONS ?=
 WHEEL ?=
 
-run: $(VENV)/.ready   ## the tour: every operator and its gradient on a small example
+run: $(VENV)/.ready   ## the tour: a lookup, its gradient and an error on a small example
 	@$(BIN)/rowgrad tour
-	@echo; echo "Next: \`make studio\` opens these operators as blocks in your browser."
+	@echo; echo "In this folder \`make studio\` opens the operators as blocks in your browser."
 
 help:   ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -160,6 +160,16 @@ wheel: $(VENV)/.ready   ## the sdist and a wheel for this machine, into dist/
 
 wheel-linux: $(TOOLS)/.release   ## a wheel for Linux since glibc 2.28, without a container, into dist/; ARCH=aarch64 for that
 	$(TOOLS)/bin/python tools/wheel_linux.py --arch $(ARCH) --out $(DIST)
+
+release: $(VENV)/.ready $(TOOLS)/.release   ## sdist, Linux wheels, the site and checksums, into dist/ (docs/releasing.md)
+	@$(PYTHON) tools/release_files.py --version-only
+	@command -v aarch64-linux-gnu-g++ > /dev/null || \
+	  { echo "the wheel for aarch64 needs the library of that g++: apt install g++-aarch64-linux-gnu" >&2; exit 1; }
+	@rm -rf $(DIST)
+	@$(TOOLS)/bin/python -m build -q --sdist -o $(DIST) .
+	@for arch in x86_64 aarch64; do $(TOOLS)/bin/python tools/wheel_linux.py --arch $$arch --out $(DIST) || exit 1; done
+	@$(MAKE) --no-print-directory docs
+	@$(PYTHON) tools/release_files.py --dist $(DIST) --site build/docs/html
 
 test-wheel: $(if $(WHEEL),,wheel)   ## it in clean environments of every Python since 3.11, or of PYTHONS=; WHEEL= is another
 	$(PYTHON) tools/wheel_check.py '$(or $(WHEEL),$(DIST))' --pythons '$(PYTHONS)'

@@ -135,6 +135,8 @@ def _scalar_type(m: _Maker) -> Any:
     return np.float64 if m.dtype == np.float64 else np.float32
 
 
+_CONVOLUTION: Inputs = {"strides": [1, 2, 1, 1], "padding": "SAME"}
+_POOLING: Inputs = {"ksize": [1, 3, 2, 1], "strides": [1, 2, 2, 1], "padding": "SAME"}
 _OWN: dict[str, Callable[[_Maker], Inputs]] = {
     "SegmentSum": lambda m: {"data": m.floats(30, 9), "segment_ids": m.segments(30, below=2)},
     "GatherRows": lambda m: {"params": m.floats(ROWS, COLUMNS), "indices": m.ids(6, ROWS)},
@@ -234,6 +236,43 @@ _DENSE: dict[str, Callable[[_Maker], Inputs]] = {
     "Gather": lambda m: {"params": m.floats(ROWS, COLUMNS), "indices": m.ids(6, ROWS).reshape(2, 3)},
     "OneHot": lambda m: {
         "indices": np.array([[0, 2], [3, -1]]), "depth": 3, "on_value": m.floats(), "off_value": m.floats(), "axis": 1,
+    },
+    "SparseToDense": lambda m: {
+        "sparse_indices": m.entries(5, (3, 4)), "output_shape": [3, 4], "sparse_values": m.floats(5),
+        "default_value": m.floats(),
+    },
+    "SparseToDenseLike": lambda m: {
+        "sparse_indices": m.entries(5, (3, 4)), "like": m.floats(3, 4), "sparse_values": m.floats(5),
+        "default_value": m.floats(),
+    },
+    "SparseToDenseGrad": lambda m: {
+        "sparse_indices": m.entries(5, (3, 4)), "sparse_values": m.floats(5), "grad": m.floats(3, 4),
+    },
+    "Conv2D": lambda m: {"input": m.floats(2, 5, 4, 3), "filter": m.floats(3, 2, 3, 2), **_CONVOLUTION},
+    "Conv2DBackpropInput": lambda m: {
+        "input_sizes": [2, 5, 4, 3], "filter": m.floats(3, 2, 3, 2), "out_backprop": m.floats(2, 3, 4, 2),
+        **_CONVOLUTION,
+    },
+    "Conv2DBackpropFilter": lambda m: {
+        "input": m.floats(2, 5, 4, 3), "filter_sizes": [3, 2, 3, 2], "out_backprop": m.floats(2, 3, 4, 2),
+        **_CONVOLUTION,
+    },
+    "Conv2DInputLike": lambda m: {
+        "filter": m.floats(3, 2, 3, 2), "out_backprop": m.floats(2, 3, 4, 2), "like": m.floats(2, 5, 4, 3),
+        **_CONVOLUTION,
+    },
+    "Conv2DFilterLike": lambda m: {
+        "input": m.floats(2, 5, 4, 3), "out_backprop": m.floats(2, 3, 4, 2), "like": m.floats(3, 2, 3, 2),
+        **_CONVOLUTION,
+    },
+    "MaxPool": lambda m: {"input": m.floats(2, 5, 4, 3), **_POOLING},
+    "MaxPoolGrad": lambda m: {
+        "orig_input": m.floats(2, 5, 4, 3), "orig_output": m.floats(2, 3, 2, 3), "grad": m.floats(2, 3, 2, 3),
+        **_POOLING,
+    },
+    "MaxPoolGradGrad": lambda m: {
+        "orig_input": m.floats(2, 5, 4, 3), "orig_output": m.floats(2, 3, 2, 3), "grad": m.floats(2, 5, 4, 3),
+        **_POOLING,
     },
     "Where": lambda m: {"condition": _booleans(m, 3, 4)},
     "Flatnonzero": lambda m: {"mask": _booleans(m, 9)},

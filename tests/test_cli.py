@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
+from rowgrad import tour
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.cli import bench, main, terminal
 from rowgrad.cli.errors import TABLE, StoppedError, UsageError
@@ -33,11 +35,44 @@ def document(capsys: Captured) -> Any:
 
 
 def test_tour_shows_every_tensorflow_op(capsys: Captured) -> None:
-    assert main(["tour"]) == 0
+    assert main(["tour", "--all"]) == 0
     text = capsys.readouterr().out
     shown = [op.name for op in CATALOG.values() if op.tensorflow and op.layer == "kernel"]
     assert [name for name in shown if name not in text] == []
     assert "nan" not in text
+
+
+def test_short_tour_shows_calls_an_error_and_next_steps(capsys: Captured) -> None:
+    assert main(["tour"]) == 0
+    text = capsys.readouterr().out
+    assert "array([[4096]], dtype=bfloat16)" in text
+    assert "array([0, 2, 3])" in text
+    assert text.count("Error: ") == 1
+    assert "Sort ids and segment ids together by segment" in text
+    assert text.partition("\nNext\n")[2].startswith("  rowgrad tour --all ")
+    assert len(text.splitlines()) <= 45
+    assert "\x1b" not in text
+
+
+def test_colours_of_the_tour(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    for no_colour in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", no_colour)
+        monkeypatch.setattr(sys, "stdout", out := Terminal())
+        assert main(["tour"]) == 0
+        assert ("\x1b[1m" in out.getvalue()) == (not no_colour)
+
+
+@pytest.mark.parametrize("installed", [(), ("torch", "jax", "starlette", "uvicorn", "h11")])
+def test_next_steps_of_the_tour(installed: tuple[str, ...]) -> None:
+    commands = [command for command, _ in tour._next_steps(lambda name: name in installed or None)]
+    extras = [f"pip install 'rowgrad[{extra}]'" for extra in ("torch", "jax", "studio")]
+    ready = ["import rowgrad.torch in Python", "import rowgrad.jax in Python", "rowgrad studio --gallery"]
+    assert commands[2:] == (ready if installed else extras)
 
 
 def test_ops(capsys: Captured) -> None:
@@ -103,8 +138,9 @@ def test_json_before_and_after_the_command(arguments: list[str], capsys: Capture
 def test_json_of_one_op_and_of_plain_text(capsys: Captured) -> None:
     assert main(["--json", "ops", "Const"]) == 0
     assert document(capsys) == next(r for r in json.loads(json.dumps(rg.catalog())) if r["name"] == "Const")
-    assert main(["tour", "--json"]) == 0
-    assert "SparseSegmentMeanGrad" in document(capsys)["text"]
+    for arguments in ([], ["--all"]):
+        assert main(["tour", *arguments, "--json"]) == 0
+        assert "SparseSegmentSumGrad" in document(capsys)["text"]
 
 
 # -- help, usage, exit codes -------------------------------------------------------------------------------------------

@@ -169,8 +169,25 @@ FORMULAS = {
     # Picking
     "Gather": "output[p] = params[indices[p]]",
     "OneHot": "output[p, k] = on_value if k = indices[p], else off_value",
+    "SparseToDense": "dense[sparse_indices[i]] = sparse_values[i], default_value elsewhere",
+    "SparseToDenseLike": "dense[sparse_indices[i]] = sparse_values[i], default_value elsewhere",
+    "SparseToDenseGrad": "d_values[i] = grad[sparse_indices[i]], d_default_value = Σ of the other elements of grad",
     "Where": "index = the p with condition[p], in row-major order",
     "Flatnonzero": "positions = the i with mask[i], ascending",
+    # Images
+    "Conv2D": "output[n, y, x, o] = Σ input[n, y · sy + i · dy − py, x · sx + j · dx − px, c] · filter[i, j, c, o]"
+    " over i, j, c",
+    "Conv2DBackpropInput": "output[n, y · sy + i · dy − py, x · sx + j · dx − px, c] = Σ out_backprop[n, y, x, o]"
+    " · filter[i, j, c, o]",
+    "Conv2DBackpropFilter": "output[i, j, c, o] = Σ input[n, y · sy + i · dy − py, x · sx + j · dx − px, c]"
+    " · out_backprop[n, y, x, o] over n, y, x",
+    "Conv2DInputLike": "output[n, y · sy + i · dy − py, x · sx + j · dx − px, c] = Σ out_backprop[n, y, x, o]"
+    " · filter[i, j, c, o]",
+    "Conv2DFilterLike": "output[i, j, c, o] = Σ input[n, y · sy + i · dy − py, x · sx + j · dx − px, c]"
+    " · out_backprop[n, y, x, o] over n, y, x",
+    "MaxPool": "output[n, y, x, c] = max input[n, y · sy + i − py, x · sx + j − px, c] over i, j",
+    "MaxPoolGrad": "output[p] = Σ grad[w] over the windows w whose first largest element is p",
+    "MaxPoolGradGrad": "output[w] = grad[p], p = the first largest element of window w",
     # Sizes
     "Shape": "output[d] = the size of dimension d",
     "Size": "output = the product of all sizes",

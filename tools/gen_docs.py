@@ -55,6 +55,7 @@ INTRODUCTIONS = {
     "Conversion": "Other dtypes, and arrays as they are.",
     "Reduction": "Sums, means and extremes along dimensions. The order of additions is the array library's own.",
     "Losses": "Softmax, losses and biases.",
+    "Images": "Convolution and pooling of images.",
     "Matrix": "Products of matrices, and dimensions in another order.",
     "Arrangement": "The same elements in other shapes, put together and taken apart.",
     "Picking": "Elements by index, indices as rows, and where something is so.",

@@ -1,4 +1,5 @@
-"""Write examples/pages: every worked example of tests/golden/blocks_examples.json as a page, and a few others.
+"""Write examples/pages: every worked example of tests/golden/blocks_examples.json as a page, and a few others; and
+examples/pages/start, the curated pages that the gallery shows first.
 
 The recorded outputs of an example are on its page: as pins of the block `op`, or as a block named after the output.
 """
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from curated_pages import CURATED
 
 from rowgrad._catalog.spec import find_op
 from rowgrad.graph import Block, End, Note, Page, save
@@ -57,13 +59,17 @@ class Sheet:
     def session(self, *fetches: End, **inputs: Any) -> None:
         self.add("session", "ClientSession", fetch_outputs=list(fetches), **inputs)
 
-    def write(self, file: str) -> None:
+    def write(self, file: str, text: str = "") -> None:
+        """Write the page, with a note above its blocks if there is a text."""
         heights = {}
         for b in self.page.blocks:
             record = find_op(b.op)
             heights[b.id] = height_of(max(len(record.inputs), len(record.outputs)) if record else 1)
         for name, at in positions(self.page, heights).items():
             self.page[name].at = at
+        if text:
+            left, top = (min(b.at[k] for b in self.page.blocks if b.at) for k in (0, 1))
+            self.page.notes.append(Note(text, (left, top - 90.0)))
         save(self.page, PAGES / file)
 
 
@@ -288,11 +294,16 @@ def train_embedding() -> None:
 
 
 def main() -> int:
-    PAGES.mkdir(parents=True, exist_ok=True)
+    (PAGES / "start").mkdir(parents=True, exist_ok=True)
     for number, example in enumerate(json.loads(EXAMPLES.read_text()), 1):
         print(write_example(number, example))
     guide()
     train_embedding()
+    for number, (name, page) in enumerate(CURATED.items(), 1):
+        sheet = Sheet(name)
+        page.make(sheet)
+        text = f"{page.title}\n{page.see}\n{page.change}"
+        sheet.write(f"start/{number:02}_{name}.json", text)
     return 0
 
 

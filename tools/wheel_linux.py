@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--gxx", help="use the libstdc++ of this g++ (default: this machine's)")
     args = parser.parse_args()
     tools = ROOT / "build" / f"zig-{args.arch}"
-    zig_toolchain.write(args.arch, tools, args.gxx or zig_toolchain.own_gxx(args.arch))
+    zig_toolchain.write(args.arch, tools, args.gxx or zig_toolchain.gxx_for(args.arch))
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             "cmake.define.CMAKE_TOOLCHAIN_FILE": f"{tools / 'toolchain.cmake'}",

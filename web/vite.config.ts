@@ -1,6 +1,7 @@
 import { fileURLToPath } from "node:url";
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
+import { scopeToStudio } from "./scope";
 import { featureConstants } from "./switches";
 
 // One script and one style sheet under fixed names: the server serves exactly these files, and a build of the same
@@ -13,6 +14,7 @@ export default defineConfig(({ mode }) => ({
   // scroll, and the package inserts style elements, which the content security policy forbids.
   resolve: { alias: { "react-remove-scroll": fileURLToPath(new URL("src/ui/noScrollLock.ts", import.meta.url)) } },
   test: { css: { include: [/theme/] } }, // a test reads the design tokens
+  css: { postcss: { plugins: [scopeToStudio()] } },
   build: {
     outDir: mode === "switches" ? "../build/web-switches" : "../src/rowgrad/studio/static",
     emptyOutDir: true,

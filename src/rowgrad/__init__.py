@@ -28,6 +28,36 @@ from .sharding.partition import partition as partition
 from .sharding.partition import stitch as stitch
 from .sparse import SparseTensor as SparseTensor
 
+
+def show(what: _Any, *args: _Any, height: int | None = None, **kwargs: _Any) -> _Any:
+    """Draw a graph, a page, or the call of an op in a notebook.
+
+    A call is run, and its trace is open: which rows each row of a result was added up from, and with which factors.
+
+    Args:
+        what: A Scope, a Page, the path of a page, or an op: a function of `raw_ops` or `dense_ops`, or its name.
+        *args: The arguments of the op.
+        height: Height in pixels.
+        **kwargs: The arguments and attributes of the op.
+
+    Returns:
+        A `rowgrad.studio.Widget`, which the notebook shows if it is the value of the cell.
+
+    Raises:
+        ImportError: The extra `notebook` is not installed.
+        OpError: The call is invalid.
+        RuntimeError: This is not a notebook.
+        TypeError: `what` cannot be shown, or the op does not take these arguments.
+
+    >>> import rowgrad as rg
+    >>> grad = [[1.0, 2.0], [6.0, 8.0]]
+    >>> rg.show(rg.raw_ops.SparseSegmentMeanGrad, grad, [0, 2, 2], [0, 0, 1], 4)  # doctest: +SKIP
+    """
+    from .studio.show import show as _show
+
+    return _show(what, *args, height=height, **kwargs)
+
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:

@@ -229,6 +229,20 @@ TENSORFLOW_MESSAGES: dict[str, Message] = {
     "one_hot_axis": Message("Expected axis to be -1 or between [0, {bound}).  But received: {value}", ("axis",)),
     "division_by_zero": Message("Integer division by zero: {argument}[{position}] = 0", states=("value",)),
     "negative_power": Message("Integers to negative integer powers are not allowed: {argument}[{position}] = {value}"),
+    "scalar_to_matrix": Message("{argument} should be a scalar, vector, or matrix, got shape {shape}"),
+    "sparse_dims": Message("{argument} has incorrect number of elements: {value} should be: {bound}"),
+    "sparse_values_shape": Message("{argument} has incorrect shape {value}, should be [] or [{bound}]"),
+    "rank_1_shape": Message("{argument} must be rank 1, got shape {shape}"),
+    "index_out_of_bounds": Message(
+        "indices[{position}] = [{value}] is out of bounds: need 0 <= index < [{bound}]", ("sparse_indices",)
+    ),
+    "index_disordered": Message(
+        "indices[{position}] = [{value}] is out of order. Many sparse ops require sorted indices.\n    Use "
+        "`tf.sparse.reorder` to create a correctly ordered copy.",
+        ("sparse_indices",),
+    ),
+    "index_repeated": Message("indices[{position}] = [{value}] is repeated", ("sparse_indices",)),
+    "windows_negative": Message("Computed output size would be negative: {value} [{bound}]", ("padding",)),
 }
 
 # Messages for what TensorFlow does not check or does not have. The first sentence says what is wrong, with the value
@@ -385,6 +399,7 @@ OWN_MESSAGES: dict[str, Message] = {
         "{argument} = {value} is a dimension of size 0 in shape {bound}, which has no largest element"
     ),
     "index_outside": Message("{argument} = {value} is not in [-{bound}, {bound})"),
+    "channels_match": Message("{argument} must have {bound} input channels, as the images have; got {value}"),
     "inner_sizes": Message("{argument} must have an inner dimension of {bound}, as a has; got {value}"),
     "two_unknown": Message("{argument} may contain -1 only once, got {value}"),
     "not_one": Message("{argument} can drop only dimensions of size 1, but dimension {position} has size {value}"),

@@ -1059,6 +1059,50 @@ def OneHot(
 
 one_hot = OneHot
 
+def SparseToDense(
+    sparse_indices: ArrayLike,
+    output_shape: ArrayLike,
+    sparse_values: ArrayLike,
+    default_value: ArrayLike,
+    validate_indices: bool = True,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """An array of `output_shape` with `sparse_values` at `sparse_indices`, and `default_value` elsewhere."""
+
+sparse_to_dense = SparseToDense
+
+def SparseToDenseLike(
+    sparse_indices: ArrayLike,
+    like: ArrayLike,
+    sparse_values: ArrayLike,
+    default_value: ArrayLike,
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`SparseToDense` with the shape of `like` and any order of indices, for gradients."""
+
+sparse_to_dense_like = SparseToDenseLike
+
+@type_check_only
+class SparseToDenseGradResult(NamedTuple):
+    d_values: _Array
+    d_default_value: _Array
+
+def SparseToDenseGrad(
+    sparse_indices: ArrayLike,
+    sparse_values: ArrayLike,
+    grad: ArrayLike,
+    *,
+    name: str | None = None,
+    out: Sequence[_Array] | None = None,
+) -> SparseToDenseGradResult:
+    """The gradient of `SparseToDense`: `grad` at the indices, and the sum of all else."""
+
+sparse_to_dense_grad = SparseToDenseGrad
+
 def Where(
     condition: ArrayLike,
     *,
@@ -1237,3 +1281,128 @@ def DivRows(
     """Every row divided by its own number; zeros where that is 0. Divisors of 16-bit rows are float32."""
 
 div_rows = DivRows
+
+def Conv2D(
+    input: ArrayLike,
+    filter: ArrayLike,
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The sums of the windows of images, each multiplied by every filter."""
+
+conv2_d = Conv2D
+
+def Conv2DBackpropInput(
+    input_sizes: ArrayLike,
+    filter: ArrayLike,
+    out_backprop: ArrayLike,
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The gradient of `Conv2D` with respect to its input, whose shape is `input_sizes`."""
+
+conv2_d_backprop_input = Conv2DBackpropInput
+
+def Conv2DBackpropFilter(
+    input: ArrayLike,
+    filter_sizes: ArrayLike,
+    out_backprop: ArrayLike,
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The gradient of `Conv2D` with respect to its filter, whose shape is `filter_sizes`."""
+
+conv2_d_backprop_filter = Conv2DBackpropFilter
+
+def Conv2DInputLike(
+    filter: ArrayLike,
+    out_backprop: ArrayLike,
+    like: ArrayLike,
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`Conv2DBackpropInput` with the shape of `like`, for gradients."""
+
+conv2_d_input_like = Conv2DInputLike
+
+def Conv2DFilterLike(
+    input: ArrayLike,
+    out_backprop: ArrayLike,
+    like: ArrayLike,
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """`Conv2DBackpropFilter` with the shape of `like`, for gradients."""
+
+conv2_d_filter_like = Conv2DFilterLike
+
+def MaxPool(
+    input: ArrayLike,
+    ksize: Sequence[int] = (1, 1, 1, 1),
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The largest element of each window of images, channel by channel."""
+
+max_pool = MaxPool
+
+def MaxPoolGrad(
+    orig_input: ArrayLike,
+    orig_output: ArrayLike,
+    grad: ArrayLike,
+    ksize: Sequence[int] = (1, 1, 1, 1),
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The gradient of `MaxPool`: each gradient is added to the largest element of its window."""
+
+max_pool_grad = MaxPoolGrad
+
+def MaxPoolGradGrad(
+    orig_input: ArrayLike,
+    orig_output: ArrayLike,
+    grad: ArrayLike,
+    ksize: Sequence[int] = (1, 1, 1, 1),
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+    *,
+    name: str | None = None,
+    out: _Array | GradBuffer | None = None,
+) -> _Array:
+    """The transpose of `MaxPoolGrad`: the element of `grad` at the largest element of each window."""
+
+max_pool_grad_grad = MaxPoolGradGrad

@@ -1,12 +1,16 @@
-"""The tour: print the result and the gradient of every operator, on the data of a small recommender."""
+"""The tour: a lookup, its gradient and an error, on the data of a small recommender; at length, every operator."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, TextIO
 
 import numpy as np
 
+from ._hints import install_command
 from .autodiff import densify, vjp
+from .errors import OpError
 from .lookup import safe_embedding_lookup_sparse
 from .raw_ops import OPS
 from .sparse import SparseTensor
@@ -18,7 +22,83 @@ MINUTES = np.array([1.0, 3.0, 2.0, 1.0, 1.0, 2.0], np.float32)
 TABLE = np.array([[1, 2], [3, 5], [8, 13], [21, 34], [55, 89]], np.float32)
 
 
-def run_tour(out: TextIO) -> None:
+# What the short tour types, and why. Each line runs as it is printed.
+_STEPS = (
+    ("A table of five films, two numbers each.",
+     "import numpy as np, rowgrad as rg",
+     "table = np.array([[1, 2], [3, 5], [8, 13], [21, 34], [55, 89]], np.float32)"),
+    ("What four visitors watched: 0 two films, 1 one, 2 nothing yet, 3 three.",
+     "places, films = [[0, 0], [0, 1], [1, 0], [3, 0], [3, 1], [3, 2]], np.array([0, 3, 2, 3, 3, 0])",
+     "watched = rg.SparseTensor(places, films, [4, 3])"),
+    ("One row per visitor, the mean of the films; who watched nothing gets film 2. The same bits as TensorFlow's.",
+     "rg.safe_embedding_lookup_sparse(table, watched, combiner='mean', default_id=2)"),
+    ("Its gradient has only the rows that were used; films 1 and 4 are not among them.",
+     "grad, _ = rg.vjp(rg.safe_embedding_lookup_sparse, (table, watched), np.ones((4, 2), np.float32), default_id=2)",
+     "grad.indices",
+     "grad.values"),
+    ("4096 gradients of 1 for one row add up to 4096, in bfloat16 too. Sums in 16 bits would stop at 256.",
+     "import ml_dtypes",
+     "ones, row, bags = np.ones((4096, 1), ml_dtypes.bfloat16), [0] * 4096, np.arange(4096)",
+     "rg.raw_ops.SparseSegmentSumGrad(ones, row, bags, output_dim0=1)"),
+    ("A mistake is an error with advice, raised before anything is written.",
+     "rg.raw_ops.SparseSegmentMean(table, [0, 1, 2], [0, 1, 0])"),
+)  # fmt: skip
+_MISTAKE = _STEPS[-1][-1]
+_DIM, _BOLD, _GREEN, _RED = "2", "1", "32", "31"
+
+
+def run_tour(out: TextIO, colour: bool = False) -> None:
+    """Print the short tour: a few calls with their results, and what to do next."""
+
+    def paint(text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if colour else text
+
+    names: dict[str, Any] = {}
+    for comment, *lines in _STEPS:
+        print(paint(f"# {comment}", _DIM), file=out)
+        for line in lines:
+            print(paint(">>> ", _GREEN) + paint(line, _BOLD), file=out)
+            try:
+                shown = _result(line, names)
+            except OpError as error:
+                if line != _MISTAKE:
+                    raise
+                shown = paint(f"{type(error).__name__}: {error}", _RED)
+            if shown:
+                print(shown, file=out)
+        print(file=out)
+    print(paint("Next", _BOLD), file=out)
+    for command, purpose in _next_steps(find_spec):
+        print(f"  {paint(f'{command:34}', _GREEN)} {purpose}", file=out)
+
+
+def _result(line: str, names: dict[str, Any]) -> str:
+    """Run a line of the tour; return the text of its value, if it is an expression."""
+    try:
+        code = compile(line, "tour", "eval")
+    except SyntaxError:
+        exec(line, names)
+        return ""
+    return repr(eval(code, names))
+
+
+def _next_steps(find: Callable[[str], Any]) -> list[tuple[str, str]]:
+    """Return commands to try next, and what they do, for the libraries that are installed."""
+    steps = [
+        ("rowgrad tour --all", "every operator and its gradient"),
+        ("rowgrad ops SparseSegmentMean", "one operator: arguments, dtypes, gradients, an example"),
+    ]
+    for module, extra, purpose in (
+        ("torch", "torch", "modules and optimizers for PyTorch"),
+        ("jax", "jax", "lookups and tables for JAX"),
+    ):
+        steps.append((f"import rowgrad.{module} in Python" if find(module) else install_command(extra), purpose))
+    is_ready = all(map(find, ("starlette", "uvicorn", "h11")))
+    studio = "rowgrad studio --gallery" if is_ready else install_command("studio")
+    return [*steps, (studio, "draw gradients in the browser")]
+
+
+def run_all(out: TextIO) -> None:
     """Print every operator's result and gradient."""
     print("A table of five films, two numbers each, and what four visitors watched (visitor 2: nothing yet).", file=out)
     _print(out, "table", TABLE, FILMS)

@@ -326,3 +326,92 @@ def test_charts_become_trends(tmp_path: Path) -> None:
     again = loads(dumps(imported.page))
     assert isinstance(again, Page)
     assert again.trends == imported.page.trends
+
+
+# -- the evaluation of a convolutional network, as in the samples ------------------------------------------------------
+
+
+def _maxima(x: np.ndarray) -> np.ndarray:
+    batch, height, width, channels = x.shape
+    return x.reshape(batch, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+
+
+def _convolved(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Convolve in float64, padded to the same size, as four loops."""
+    batch, height, width, _ = x.shape
+    size, outputs = w.shape[0], w.shape[3]
+    padded = np.pad(x.astype(np.float64), ((0, 0), (size // 2,) * 2, (size // 2,) * 2, (0, 0)))
+    y = np.zeros((batch, height, width, outputs))
+    for n in range(batch):
+        for i in range(height):
+            for j in range(width):
+                for k in range(outputs):
+                    y[n, i, j, k] = np.sum(padded[n, i : i + size, j : j + size] * w[:, :, :, k])
+    return y
+
+
+def test_the_evaluation_of_a_convolutional_network(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    images, labels = rng.normal(size=(4, 64)).astype("f4"), [3, 0, 2, 1]
+    w1, w2 = (rng.normal(size=s).astype("f4") for s in ((5, 5, 1, 3), (3, 3, 3, 2)))
+    w3, b3 = rng.normal(size=(8, 4)).astype("f4"), rng.normal(size=4).astype("f4")
+
+    def const(value: Any, kind: str = "float") -> tuple[str, Pins, tuple[float, float]]:
+        array = np.asarray(value)
+        pin = (kind, "".join(f"[{n}]" for n in array.shape), " ".join(map(repr, array.ravel().tolist())))
+        return "Const", {"val": pin}, (0, 0)
+
+    def conv() -> tuple[str, Pins, tuple[float, float]]:
+        pins = {"strides": ("string", "", "{1,1,1,1}"), "padding": ("string", "", "SAME"),
+                "attrs": ("string", "", "use_cudnn_on_gpu_ = true;data_format_ = NHWC;")}  # fmt: skip
+        return "Conv2D", pins, (0, 0)
+
+    def pool() -> tuple[str, Pins, tuple[float, float]]:
+        pins = {"ksize": ("string", "", "{1,2,2,1}"), "strides": ("string", "", "{1,2,2,1}"),
+                "padding": ("string", "", '"SAME"'), "attrs": ("string", "", "data_format_ = NHWC;")}  # fmt: skip
+        return "MaxPool", pins, (0, 0)
+
+    blocks: Blocks = {
+        "X": const(images), "W1": const(w1), "W2": const(w2), "W3": const(w3), "B3": const(b3),
+        "SHAPE": const([4, 8, 8, 1], "int"), "FLAT": const([4, 8], "int"), "AXIS": const(1, "int"),
+        "IMAGE": ("Reshape", {}, (0, 0)), "C1": conv(), "R1": ("Relu", {}, (0, 0)), "P1": pool(),
+        "C2": conv(), "R2": ("Relu", {}, (0, 0)), "P2": pool(), "ROWS": ("Reshape", {}, (0, 0)),
+        "MUL": ("MatMul", {}, (0, 0)), "SUM": ("Add", {}, (0, 0)), "SOFT": ("Softmax", {}, (0, 0)),
+        "BEST": ("ArgMax", {}, (0, 0)),
+        "ENTRIES": const([[k, label] for k, label in enumerate(labels)], "int"), "SIZE": const([4, 4], "int"),
+        "ONE": const(1.0), "ZERO": const(0.0), "LABELS": ("SparseToDense", {}, (0, 0)),
+        "TRUTH": ("ArgMax", {}, (0, 0)), "SAME": ("Equal", {}, (0, 0)), "S": ("ClientSession", {}, (0, 0)),
+    }  # fmt: skip
+    wires: Wires = [
+        ("X", "output", "IMAGE", "tensor"), ("SHAPE", "output", "IMAGE", "shape"),
+        ("IMAGE", "output", "C1", "input"), ("W1", "output", "C1", "filter"), ("C1", "output", "R1", "features"),
+        ("R1", "activations", "P1", "input"), ("P1", "output", "C2", "input"), ("W2", "output", "C2", "filter"),
+        ("C2", "output", "R2", "features"), ("R2", "activations", "P2", "input"), ("P2", "output", "ROWS", "tensor"),
+        ("FLAT", "output", "ROWS", "shape"), ("ROWS", "output", "MUL", "a"), ("W3", "output", "MUL", "b"),
+        ("MUL", "product", "SUM", "x"), ("B3", "output", "SUM", "y"), ("SUM", "z", "SOFT", "logits"),
+        ("SOFT", "softmax", "BEST", "input"), ("AXIS", "output", "BEST", "dimension"),
+        ("ENTRIES", "output", "LABELS", "sparse_indices"), ("SIZE", "output", "LABELS", "output_shape"),
+        ("ONE", "output", "LABELS", "sparse_values"), ("ZERO", "output", "LABELS", "default_value"),
+        ("LABELS", "dense", "TRUTH", "input"), ("AXIS", "output", "TRUTH", "dimension"),
+        ("BEST", "output", "SAME", "x"), ("TRUTH", "output", "SAME", "y"),
+        ("SOFT", "softmax", "S", "fetch_outputs"), ("SAME", "z", "S", "fetch_outputs"),
+    ]  # fmt: skip
+    imported = read(tmp_path, page_text(blocks, wires))
+    assert not warnings_of(imported)
+    result = ClientSession(build(imported.page)).run_block()
+    x = _maxima(np.maximum(_convolved(images.reshape(4, 8, 8, 1), w1), 0))
+    x = _maxima(np.maximum(_convolved(x, w2), 0)).reshape(4, 8)
+    powers = np.exp((logits := x @ w3 + b3) - logits.max(1, keepdims=True))
+    np.testing.assert_allclose(result["SOFT.softmax"], powers / powers.sum(1, keepdims=True), atol=1e-5)
+    assert result["SAME.z"].tolist() == [int(np.argmax(p)) == label for p, label in zip(powers, labels, strict=True)]
+
+
+def test_a_session_that_needs_an_unknown_op_does_not_stop_the_others(tmp_path: Path) -> None:
+    from rowgrad.studio.page_session import prepare
+
+    prepared = prepare(ghost_page(tmp_path), "r")
+    plan = prepared.plan()
+    assert plan.blocks == ["ID_S"]
+    assert plan.leaves.left_out == ["ID_S2"]
+    with pytest.raises(PageError, match="there is no block 'LRN'"):
+        prepared.plan(["ID_S2"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,8 @@ def test_conflicting_saves_of_two_windows_lose_nothing(studio: FilesStudio) -> N
     second = studio.call("save", {"name": "p", "base": base, "page": pages[1], "window": "two"})
     assert second.keys() == {"conflict"}
     conflict = second["conflict"]
-    assert conflict.keys() == {"kept", "revision", "page", "checked"}
+    assert conflict.keys() == {"kept", "fields", "revision", "page", "checked"}
+    assert [(field["block"], field["kind"]) for field in conflict["fields"]] == [("a", "block")]  # both made it
     assert conflict["revision"] == first["revision"]
     assert conflict["checked"] == first["checked"]
     assert conflict["page"] == pages[0] | {"name": "p"}
@@ -80,6 +82,34 @@ def test_conflicting_saves_of_two_windows_lose_nothing(studio: FilesStudio) -> N
     assert len(studio.runs.calls) == response  # only the winning page is run
     # The window continues with the winning page.
     assert "revision" in studio.call("save", {"name": "p", "base": conflict["revision"], "page": pages[1]})
+
+
+def test_saves_of_two_windows_that_change_different_blocks_are_merged(studio: FilesStudio) -> None:
+    def saved(**more: Any) -> dict[str, Any]:
+        return studio.call("save", {"name": "p", **more})
+
+    base = studio.call("new", {"name": "p"})["revision"]
+    begun = studio.pool.write_page(Page("p", [Block("a", "Const", {"val": 1.0}), Block("b", "Const", {"val": 2.0})]))
+    base = saved(base=base, page=begun)["revision"]
+    one, two = (json.loads(json.dumps(begun)) for _ in range(2))
+    one["blocks"][0]["values"]["val"] = {"float": 5}
+    two["blocks"][1]["values"]["val"] = {"float": 6}
+    saved(base=base, page=one, window="one")
+    studio.events()
+    answer = saved(base=base, page=two, window="two")
+    assert answer.keys() == {"revision", "checked", "merged", "sent"}
+    values = [block["values"]["val"] for block in answer["merged"]["blocks"]]
+    assert values == [{"float": 5}, {"float": 6}]
+    assert answer["checked"]["errors"] == {}
+    assert studio.call("open", {"name": "p"})["page"] == answer["merged"]
+    assert [event["event"] for event in studio.events()] == ["page", "project"]
+    # The same field: the user decides.
+    two["blocks"][0]["values"]["val"] = {"float": 7}
+    (field,) = saved(base=base, page=two)["conflict"]["fields"]
+    assert (field["mine"], field["theirs"]) == ("7.0", "5.0")
+    assert saved(base=base, page=two, theirs=[field["key"]])["merged"] == answer["merged"]
+    chosen = saved(base=base, page=two, mine=[field["key"]])["merged"]
+    assert [block["values"]["val"] for block in chosen["blocks"]] == [{"float": 7}, {"float": 6}]
 
 
 def test_saving_over_a_damaged_file_keeps_both(studio: FilesStudio) -> None:

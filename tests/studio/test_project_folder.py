@@ -183,7 +183,9 @@ def test_the_first_writer_wins_and_the_other_becomes_a_copy(tmp_path: Path) -> N
     assert conflicting.name == second.conflict_page
     assert conflicting["a"].values["val"].tobytes() == page_with_array(seed=7)["a"].values["val"].tobytes()
     # A repeated save, as after a lost response, creates no further copy; another edit does.
-    assert folder.save("p", base, page_with_array(seed=7)) == (first.revision, second.conflict_page, False)
+    again = folder.save("p", base, page_with_array(seed=7))
+    assert (again.revision, again.conflict_page, again.written) == (first.revision, second.conflict_page, False)
+    assert [(conflict.block, conflict.name) for conflict in again.conflicts] == [("a", "val")]
     third = folder.save("p", base, page_with_array(seed=8)).conflict_page
     assert third not in (None, second.conflict_page)
     folder.save(second.conflict_page, "old", small_page())

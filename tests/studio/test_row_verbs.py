@@ -182,3 +182,48 @@ def test_invalid_requests_raise(client: StudioClient, verb: str, arguments: dict
     run(client, gradient_page())
     with pytest.raises(OpError, match=message):
         client.call(verb, {"name": "shown", "block": "back", **arguments})
+
+
+def compare(client: StudioClient, **more: Any) -> Any:
+    return client.call("compare", name="shown", **more)
+
+
+def test_a_page_is_compared_under_two_orders(client: StudioClient) -> None:
+    run(client, hot_page(6500))
+    found = compare(client, b_order="blocked")
+    (one,) = [r for r in found["results"] if r["block"] == "back"]
+    assert (found["differing"], one["pin"], one["elements"], one["differing"]) == (1, "output", 6, 3)
+    sequential, blocked = (
+        explain(client, block="back", row=0, order=order)["sum"] for order in ("sequential", "blocked")
+    )
+    assert one["cells"] == [
+        {"at": [0, c], "a": a, "b": b} for c, (a, b) in enumerate(zip(sequential, blocked, strict=True))
+    ]
+    assert one["greatest"] > 0
+    assert compare(client)["differing"] == 0
+    with pytest.raises(OpError, match="order must be one that a block of the page has; got 'pairwise'"):
+        compare(client, b_order="pairwise")
+
+
+def test_comparing_changes_no_variable(client: StudioClient) -> None:
+    blocks = [
+        Block("v", "Variable", {"initvalues": [1.0, 2.0]}),
+        Block("noise", "RandomUniform", {"shape": [2]}),
+        Block("step", "AssignAdd", wires={"ref": ends("v.ref"), "value": ends("noise.output")}),
+        Block("s", "ClientSession", wires={"fetch_outputs": ends("step.output_ref")}),
+    ]
+    run(client, Page("shown", blocks))
+    session = client.studio.runs.session_of("shown")
+    assert session is not None
+    before = session.variables["v"].tolist()
+    assert compare(client)["differing"] == 0
+    assert session.variables["v"].tolist() == before
+    assert session.runs == 1
+
+
+def test_engines_are_compared(client: StudioClient) -> None:
+    pytest.importorskip("torch")
+    run(client, hot_page(100))
+    assert compare(client, b_engine="torch")["differing"] == 0
+    with pytest.raises(OpError, match="nothing"):
+        compare(client, b_engine="nothing")

@@ -3,12 +3,15 @@
 import type { Root } from "react-dom/client";
 import { createRoot } from "react-dom/client";
 import { App, ErrorBoundary } from "./app/App";
+import type { BottomTab } from "./app/store";
 import { get, set } from "./app/store";
 import { connect } from "./project/pages";
 import { HttpTransport, takeLaunch } from "./transport/http";
 import type { KernelModel } from "./transport/kernel";
 import { KernelTransport } from "./transport/kernel";
 import "./styles/studio.css";
+
+const PANELS: BottomTab[] = ["results", "trend", "map", "trace", "messages", "history"];
 
 const home = document.getElementById("studio");
 if (home) {
@@ -32,11 +35,21 @@ function render({ model, el }: { model: KernelModel; el: HTMLElement }): () => v
   const root: Root = createRoot(box);
   set({ embedded: true });
   root.render(<ErrorBoundary><App /></ErrorBoundary>);
-  const connected = connect(new KernelTransport(model), String(model.get("page_name")));
+  const connected = connect(new KernelTransport(model), String(model.get("page_name"))).then((leave) => {
+    showFirst(String(model.get("panel") ?? ""), model.get("shown"));
+    return leave;
+  });
   return () => {
     root.unmount();
     void connected.then((leave) => leave());
   };
+}
+
+/** Open a panel with a result: what Python asked to be shown. The panels beside the canvas are closed, for cells are narrow. */
+function showFirst(panel: string, shown: unknown): void {
+  if (!PANELS.includes(panel as BottomTab)) return;
+  const [block, pin] = Array.isArray(shown) ? (shown as string[]) : [];
+  set({ bottom: panel as BottomTab, bottomOpen: true, paletteOpen: false, inspectorOpen: false, minimap: false, ...(block && pin ? { shown: { block, pin, entry: null } } : {}) });
 }
 
 export default { render };

@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { differenceOf, placeText } from "../src/trace/bits";
 import { progressAfter, runsOf, slotsOf, treeOf } from "../src/trace/scatter";
 import { binText, cellOfRow, cellText, rowsOfCell, strength } from "../src/trace/spy";
 import { equationText, fractionText, numberText, ribbonWidth, ribbonsOf, rowText } from "../src/trace/sums";
@@ -83,5 +84,13 @@ describe("the spy plot", () => {
     expect(strength(1, 1000)).toBeGreaterThan(0.3);
     expect(strength(1000, 1000)).toBe(1);
     expect([0, 1, 2, 11].map(binText)).toEqual(["1", "2", "3–4", "1,025–2,048"]);
+  });
+});
+
+describe("two results side by side", () => {
+  it("differ from the first digit that is not the same", () => {
+    expect(differenceOf("2.2108505", "2.2108524")).toEqual({ same: "2.21085", a: "05", b: "24" });
+    expect(differenceOf("1.0", "1.0")).toEqual({ same: "1.0", a: "", b: "" });
+    expect([placeText([0, 2]), placeText([])]).toEqual(["[0, 2]", "the number"]);
   });
 });

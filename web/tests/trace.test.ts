@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { byPin, countOf, firstRow, placeOf, rowsOf, rowsText } from "../src/trace/rows";
+import { busiestRow, byPin, countOf, firstRow, placeOf, rowsOf, rowsText } from "../src/trace/rows";
 
 describe("rows of a trace", () => {
   const two = [
@@ -18,6 +18,12 @@ describe("rows of a trace", () => {
     expect([firstRow(two, "a"), firstRow(two, "b"), firstRow(two, "c")]).toEqual([0, 3, null]);
     expect(byPin(two, [0, 3, 4])).toEqual({ a: [0], b: [0, 1] });
     expect(countOf(two, 1)).toBe(5);
+  });
+  it("are explained beginning with a row of several, but not too many, sources", () => {
+    expect(busiestRow({ pairs: [] })).toBeNull();
+    expect(busiestRow({ pairs: [[0, 0], [2, 0], [2, 1], [3, 1]] })).toBe(2); // prettier-ignore
+    const hot = Array.from({ length: 50 }, (_, k): [number, number] => [9, k]);
+    expect(busiestRow({ pairs: [...hot, [1, 0], [1, 1], [4, 0]] })).toBe(1);
   });
   it("are formatted by pin", () => {
     expect(rowsText(two, [0, 2, 3])).toBe("a rows 0, 2, b row 0");

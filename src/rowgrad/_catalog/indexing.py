@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import make_error, shape_text
 from .elementwise import check_number, dense, sizes, summed
-from .shapes import axis_in, check_elements, differ, rank, scalar, size
+from .shapes import axis_in, check_dimensions, check_elements, differ, rank, scalar, size, vector
 from .spec import ACCUMULATOR_OF, ALL_DTYPES, EVERYTHING, FLOATS, INDEX, NUMBERS, Call, Known, Shape
 
 # -- Indexing, one-hot and where --------------------------------------------------------------------------------------
@@ -84,6 +84,107 @@ dense(
 The new dimension has size `depth` and is inserted at position `axis`; −1 is after the last. For an index outside of
 [0, depth) all values are `off_value`.""",
     example="OneHot(np.array([1, -1]), 3, 1., 0.)",
+)
+
+
+def _index_count(x: Known, name: str) -> tuple[int | None, int | None]:
+    """Return the number of sparse indices, and of the entries of each; None if unknown."""
+    shape = x.shape(name)
+    if len(shape) > 2:
+        raise make_error("scalar_to_matrix", argument=name, shape=shape_text(shape))
+    return (shape[0] if shape else 1), (shape[1] if len(shape) == 2 else 1)
+
+
+def _check_sparse_values(x: Known, dims: int | None) -> None:
+    count, entries = _index_count(x, "sparse_indices")
+    if differ(entries, dims):
+        raise make_error("sparse_dims", argument="output_shape", value=dims, bound=entries)
+    values = x.shape("sparse_values")
+    if values and (len(values) != 1 or differ(values[0], count)):
+        raise make_error("sparse_values_shape", argument="sparse_values", value=shape_text(values), bound=count)
+
+
+def _sparse_to_dense(x: Known) -> tuple[Shape, ...]:
+    rank(x, "output_shape", 1, "rank_1_shape")
+    dims = x.shape("output_shape")[0]
+    _check_sparse_values(x, dims)
+    rank(x, "default_value", 0, "should_be_scalar")
+    values = vector(x, "output_shape")
+    if values is not None:
+        check_dimensions(tuple(values), "output_shape")
+        return (tuple(values),)
+    if dims is None:
+        raise make_error("axis_unknown", argument="output_shape")
+    return ((None,) * dims,)
+
+
+def _sparse_to_dense_like(x: Known) -> tuple[Shape, ...]:
+    _check_sparse_values(x, len(x.shape("like")))
+    rank(x, "default_value", 0, "should_be_scalar")
+    return (x.shape("like"),)
+
+
+def _sparse_to_dense_grad(x: Known) -> tuple[Shape, ...]:
+    _check_sparse_values(x, len(x.shape("grad")))
+    return x.shape("sparse_values"), ()
+
+
+def _written(ops: Any, c: Call, y: Any) -> tuple[Any, ...]:
+    return tuple(ops["SparseToDenseGrad"](c.sparse_indices, c.sparse_values, y))
+
+
+def _written_back(ops: Any, c: Call, values: Any, default: Any) -> tuple[Any, ...]:
+    if values is None:
+        values = ops["ZerosLike"](c.sparse_values)
+    if default is None:
+        default = ops["ZerosLike"](c.outputs[1])
+    return (ops["SparseToDenseLike"](c.sparse_indices, c.grad, values, default),)
+
+
+_SPARSE: dict[str, Any] = {"category": CATEGORY, "differentiable": ("sparse_values", "default_value")}
+dense(
+    "SparseToDense",
+    "sparse_indices: Tindices, output_shape: host Tshape, sparse_values: T, default_value: T -> dense: T",
+    types={"Tindices": INDEX, "Tshape": INDEX, "T": EVERYTHING},
+    attrs={"validate_indices": True},
+    choices={"validate_indices": (False, True)},
+    shape=_sparse_to_dense,
+    linear=("sparse_values", "default_value"),
+    adjoint=_written,
+    doc="""An array of `output_shape` with `sparse_values` at `sparse_indices`, and `default_value` elsewhere.
+
+`sparse_indices` has a row per value; for a vector as result it may be a vector, for one value a scalar.
+`sparse_values` has one value per index, or is a scalar for all of them. Indices must be sorted and unique; without
+`validate_indices` they need not be, and of equal ones the last is written.""",
+    example="SparseToDense(np.array([[0, 1], [1, 0]]), [2, 2], np.array([5., 6.]), 0.)",
+    **_SPARSE,
+)
+dense(
+    "SparseToDenseLike",
+    "sparse_indices: Tindices, like: T, sparse_values: T, default_value: T -> dense: T",
+    types={"Tindices": INDEX, "T": NUMBERS},
+    shape=_sparse_to_dense_like,
+    linear=("sparse_values", "default_value"),
+    adjoint=_written,
+    tensorflow=False,
+    doc="`SparseToDense` with the shape of `like` and any order of indices, for gradients.",
+    example="SparseToDenseLike(np.array([2, 0]), np.ones(4), np.array([5., 6.]), 0.)",
+    **_SPARSE,
+)
+dense(
+    "SparseToDenseGrad",
+    "sparse_indices: Tindices, sparse_values: T, grad: T -> d_values: T, d_default_value: T",
+    types={"Tindices": INDEX, "T": NUMBERS},
+    shape=_sparse_to_dense_grad,
+    differentiable=("grad",),
+    linear=("grad",),
+    adjoint=_written_back,
+    category=CATEGORY,
+    tensorflow=False,
+    doc="""The gradient of `SparseToDense`: `grad` at the indices, and the sum of all else.
+
+Of equal indices, the last has the gradient. It reads only the shape of `sparse_values`.""",
+    example="SparseToDenseGrad(np.array([2, 0]), np.ones(2), np.array([1., 2., 3., 4.]))",
 )
 dense(
     "Where",

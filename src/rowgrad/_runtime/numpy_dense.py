@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from ml_dtypes import finfo
 
 from .._catalog.spec import COMPLEX, FLOATS, REALS, Op, spread
 from .arrays import NUMPY_DTYPE, Array, admit, avals_of, copy_host_inputs, host_value
@@ -134,6 +135,18 @@ class Namespace:
     def highest(dtype: Any) -> Any:
         """Return the highest value of a dtype."""
         return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
+
+    @staticmethod
+    def lowest_finite(dtype: Any) -> Any:
+        """Return the lowest finite value of a dtype."""
+        return np.iinfo(dtype).min if dtype.kind in "iu" else finfo(dtype).min  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def last_positions(indices: Any, size: int) -> Any:
+        """Return for each of `size` slots the last position that names it, or -1. Indices from `size` on name none."""
+        last = np.full(size + 1, -1, np.int64)
+        np.maximum.at(last, np.minimum(indices, size), np.arange(len(indices)))
+        return last[:size]
 
     @staticmethod
     def take(x: Any, indices: Any) -> Any:

@@ -35,15 +35,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def tour(options: argparse.Namespace) -> int:
-    """Compute every operator on a small example."""
-    from ..tour import run_tour
-    from .terminal import emit
+    """Show a few calls with their results, or every operator on a small example."""
+    from ..tour import run_all, run_tour
+    from .terminal import emit, has_colours
 
     if not options.json:
-        run_tour(sys.stdout)
+        if options.all:
+            run_all(sys.stdout)
+        else:
+            run_tour(sys.stdout, has_colours(sys.stdout))
         return OK
     text = io.StringIO()
-    run_tour(text)
+    (run_all if options.all else run_tour)(text)
     emit({"text": text.getvalue()})
     return OK
 

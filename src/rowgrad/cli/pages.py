@@ -135,6 +135,7 @@ def scope_of(page: Page, names: Iterable[str], say: Callable[[str], None]) -> Sc
         wanted = [b.id for b in page.blocks if b.wires and (op := find_op(b.op)) and op.name == "ClientSession"]
         if not wanted and checked.errors:
             wanted = list(checked.errors)
+        wanted = [name for name in wanted if name not in checked.foreign] or wanted
     fault = checked.first_fault(wanted)
     if fault is not None:
         raise fault.error

@@ -93,7 +93,8 @@ def make_parser(as_json: bool = False) -> Parser:
     ops = add("ops", "list the operators and blocks, or describe one", "ops SparseSegmentMeanGrad")
     ops.add_argument("name", nargs="?", metavar="OP", help="an operator: SparseSegmentMeanGrad, or in snake_case")
     add("catalog", "print every operator's record as JSON", "catalog")
-    add("tour", "compute every operator and its gradient on a small example", "tour")
+    tour = add("tour", "show a lookup, its gradient and an error on a small example", "tour")
+    tour.add_argument("--all", action="store_true", help="compute every operator and its gradient")
     text = "time SparseSegmentMean and its gradient beside torch and TensorFlow, if they are installed"
     _bench_options(add("bench", text, "bench --quick --cases mid,cold"))
     shell = add("completion", "print a script that completes this command in a shell",

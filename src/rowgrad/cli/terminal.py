@@ -122,6 +122,11 @@ def _show_wrapped(lines: list[Sequence[str] | str], widths: Sequence[int], inden
     return True
 
 
+def has_colours(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal with colours, and the user did not turn them off (no-color.org)."""
+    return _is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
 def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 

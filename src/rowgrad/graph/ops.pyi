@@ -1514,6 +1514,33 @@ def OneHot(
 ) -> Placed:
     """`on_value` at the index, `off_value` elsewhere, along a new dimension."""
 
+def SparseToDense(
+    scope: Scope,
+    sparse_indices: _Wire,
+    output_shape: _Wire,
+    sparse_values: _Wire,
+    default_value: _Wire,
+    validate_indices: bool = True,
+) -> Placed:
+    """An array of `output_shape` with `sparse_values` at `sparse_indices`, and `default_value` elsewhere."""
+
+def SparseToDenseLike(
+    scope: Scope,
+    sparse_indices: _Wire,
+    like: _Wire,
+    sparse_values: _Wire,
+    default_value: _Wire,
+) -> Placed:
+    """`SparseToDense` with the shape of `like` and any order of indices, for gradients."""
+
+def SparseToDenseGrad(
+    scope: Scope,
+    sparse_indices: _Wire,
+    sparse_values: _Wire,
+    grad: _Wire,
+) -> Placed:
+    """The gradient of `SparseToDense`: `grad` at the indices, and the sum of all else."""
+
 def Where(
     scope: Scope,
     condition: _Wire,
@@ -1623,6 +1650,99 @@ def DivRows(
     by: _Wire,
 ) -> Placed:
     """Every row divided by its own number; zeros where that is 0. Divisors of 16-bit rows are float32."""
+
+def Conv2D(
+    scope: Scope,
+    input: _Wire,
+    filter: _Wire,
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+) -> Placed:
+    """The sums of the windows of images, each multiplied by every filter."""
+
+def Conv2DBackpropInput(
+    scope: Scope,
+    input_sizes: _Wire,
+    filter: _Wire,
+    out_backprop: _Wire,
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+) -> Placed:
+    """The gradient of `Conv2D` with respect to its input, whose shape is `input_sizes`."""
+
+def Conv2DBackpropFilter(
+    scope: Scope,
+    input: _Wire,
+    filter_sizes: _Wire,
+    out_backprop: _Wire,
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+) -> Placed:
+    """The gradient of `Conv2D` with respect to its filter, whose shape is `filter_sizes`."""
+
+def Conv2DInputLike(
+    scope: Scope,
+    filter: _Wire,
+    out_backprop: _Wire,
+    like: _Wire,
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+) -> Placed:
+    """`Conv2DBackpropInput` with the shape of `like`, for gradients."""
+
+def Conv2DFilterLike(
+    scope: Scope,
+    input: _Wire,
+    out_backprop: _Wire,
+    like: _Wire,
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+) -> Placed:
+    """`Conv2DBackpropFilter` with the shape of `like`, for gradients."""
+
+def MaxPool(
+    scope: Scope,
+    input: _Wire,
+    ksize: Sequence[int] = (1, 1, 1, 1),
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+) -> Placed:
+    """The largest element of each window of images, channel by channel."""
+
+def MaxPoolGrad(
+    scope: Scope,
+    orig_input: _Wire,
+    orig_output: _Wire,
+    grad: _Wire,
+    ksize: Sequence[int] = (1, 1, 1, 1),
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+) -> Placed:
+    """The gradient of `MaxPool`: each gradient is added to the largest element of its window."""
+
+def MaxPoolGradGrad(
+    scope: Scope,
+    orig_input: _Wire,
+    orig_output: _Wire,
+    grad: _Wire,
+    ksize: Sequence[int] = (1, 1, 1, 1),
+    strides: Sequence[int] = (1, 1, 1, 1),
+    padding: Literal["SAME", "VALID"] = "VALID",
+    data_format: Literal["NHWC"] = "NHWC",
+) -> Placed:
+    """The transpose of `MaxPoolGrad`: the element of `grad` at the largest element of each window."""
 
 def Const(
     scope: Scope,

@@ -41,7 +41,8 @@ class Checked:
 
     `errors` has one entry per faulty block. `waiting` lists blocks that cannot be validated because they depend on a
     faulty one. `partial` has the ClientSession blocks that run without some of their fetches, which depend on a block
-    that the catalogue does not have, and the ends of these wires.
+    that the catalogue does not have, and the ends of these wires. `foreign` are such blocks, and those that wait for
+    nothing else.
     """
 
     page: Page
@@ -49,6 +50,7 @@ class Checked:
     errors: dict[str, OpError] = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
     partial: dict[str, list[End]] = field(default_factory=dict)
+    foreign: set[str] = field(default_factory=set)
 
     @property
     def ok(self) -> bool:
@@ -146,14 +148,13 @@ def check(page: Page) -> Checked:
     found.errors = {circle[0]: circle_error(circle) for circle in order.circles}
     found.waiting = [*order.waiting, *(name for circle in order.circles for name in circle[1:])]
     failed: set[str] = set()
-    ghosts: set[str] = set()  # of these, blocks of unknown ops, and those that depend on no other faulty block
     for block in order.blocks:
         lost = {e.block for e in ends_of(block) if e.block in failed}
-        placed = _without(block, lost) if lost and lost <= ghosts else block
+        placed = _without(block, lost) if lost and lost <= found.foreign else block
         if lost and placed is block:
             failed.add(block.id)
-            if lost <= ghosts:
-                ghosts.add(block.id)
+            if lost <= found.foreign:
+                found.foreign.add(block.id)
             found.waiting.append(block.id)
             continue
         try:
@@ -161,7 +162,7 @@ def check(page: Page) -> Checked:
         except OpError as error:
             failed.add(block.id)
             if find_op(block.op) is None:
-                ghosts.add(block.id)
+                found.foreign.add(block.id)
             found.errors[block.id] = error
         else:
             if lost:
@@ -205,6 +206,11 @@ def without_unknown_ops(page: Page) -> tuple[list[Block], list[Block]]:
 @lru_cache(1000)
 def _meant_op(name: str) -> str:
     return nearest(name, CATALOG, 0.75)  # many names are alike, and the op may be one of another program
+
+
+def is_foreign(op: str) -> bool:
+    """Return whether the catalogue has neither the op nor one with a similar name."""
+    return find_op(op) is None and not _meant_op(op)
 
 
 def _place(scope: Scope, block: Block, suggest: bool) -> None:

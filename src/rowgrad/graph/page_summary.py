@@ -16,9 +16,10 @@ from .._catalog.spec import Op, find_op
 from .._runtime.arrays import Array, as_array, aval_of
 from ..errors import OpError, with_notes
 from .fixes import fixes_of
+from .inputs import typed_value
 from .nodes import Feed, Graph, Operation, Output, Sparse, describe
 from .page import Block, Page
-from .page_builder import Checked, check, pin_of, value_at
+from .page_builder import Checked, check, is_foreign, pin_of, value_at
 from .page_order import ordered
 from .variables import variable_of
 
@@ -34,16 +35,17 @@ def summarize(checked: Checked) -> dict[str, Any]:
     """Summarize a validated page.
 
     `blocks` has the values at the output and input pins of each block; `errors` the error of each faulty block, with
-    its pin and its known fixes; `waiting` the blocks that depend on a faulty one; `partial` the fetches that each
-    session runs without, because they depend on an op that the catalogue does not have; `sessions` the blocks that can
-    be run; `recipes` a digest of what each block computes, which changes if the block or anything upstream computes
-    something else.
+    its pin and its known fixes; `ghosts` those of them whose op the catalogue does not have; `waiting` the blocks that
+    depend on a faulty one; `partial` the fetches that each session runs without, because they need a ghost; `sessions`
+    the blocks that can be run; `recipes` a digest of what each block computes, which changes if the block or anything
+    upstream computes something else.
     """
     graph = checked.scope.graph
     return {
         "blocks": {b.id: {"outputs": _outputs(b, graph), "inputs": _inputs(b, graph)} for b in checked.page.blocks},
         "errors": {b.id: _error(b, checked) for b in checked.page.blocks if b.id in checked.errors},
         "waiting": list(checked.waiting),
+        "ghosts": [b.id for b in checked.page.blocks if is_foreign(b.op)],
         "partial": {block: list(map(str, ends)) for block, ends in checked.partial.items()},
         "sessions": [b.id for b in checked.page.blocks if b.id in graph.sessions],
         "recipes": recipes(checked.page),
@@ -102,7 +104,7 @@ def _inputs(block: Block, graph: Graph) -> dict[str, Any]:
         listed = pin in many and isinstance(value, list | tuple)
         converted = _converted(block, op, pin, graph) if op else None
         typed = [_described_alone(v) for v in value] if converted is None and listed else converted
-        typed = [_described_alone(value)] if typed is None else typed
+        typed = [_described_alone(value if op is None else _as_typed(op, pin, value))] if typed is None else typed
         if all(t is not None for t in typed):
             found[pin] = typed if pin in many else typed[0]
     return found
@@ -116,6 +118,10 @@ def _converted(block: Block, op: Op, pin: str, graph: Graph) -> list[Any] | None
     node = next(iter(placed.pins.values())).node
     value = node.inputs[op.input_names.index(pin)]
     return [value_json(v) for v in (value if isinstance(value, tuple) else (value,))]
+
+
+def _as_typed(op: Op, pin: str, value: Any) -> Any:
+    return next((typed_value(op, arg, value) for arg in op.inputs if arg.name == pin), value)
 
 
 def _described_alone(value: Any) -> Any:
@@ -132,8 +138,8 @@ def _described_alone(value: Any) -> Any:
 def _error(block: Block, checked: Checked) -> dict[str, Any]:
     error = checked.errors[block.id]
     return {
-        "kind": type(error).__name__, "message": error.message, "text": with_notes(error), "pin": pin_of(block, error),
-        "fixes": [fix.json() for fix in fixes_of(checked, block.id, error)],
+        "kind": type(error).__name__, "message": error.explanation, "text": with_notes(error),
+        "pin": pin_of(block, error), "fixes": [fix.json() for fix in fixes_of(checked, block.id, error)],
     }  # fmt: skip
 
 

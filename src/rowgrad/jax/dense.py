@@ -163,6 +163,18 @@ class Namespace(metaclass=_Names):
         return jnp.iinfo(dtype).max if dtype.kind in "iu" else jnp.inf
 
     @staticmethod
+    def lowest_finite(dtype: Any) -> Any:
+        """Return the lowest finite value of a dtype."""
+        return jnp.iinfo(dtype).min if dtype.kind in "iu" else jnp.finfo(dtype).min
+
+    @staticmethod
+    def last_positions(indices: Any, size: int) -> Any:
+        """Return for each of `size` slots the last position that names it, or -1. Indices from `size` on name none."""
+        inside = jnp.where(indices < 0, size, indices)
+        numbers = jnp.arange(indices.shape[0], dtype=indices.dtype)
+        return jnp.full((size,), -1, indices.dtype).at[inside].max(numbers, mode="drop")
+
+    @staticmethod
     def take(x: Any, indices: Any) -> Any:
         """Gather rows; rows out of range are NaN, or the lowest integer."""
         inside = jnp.where(indices < 0, x.shape[0], indices)  # JAX would count negative ones from the end

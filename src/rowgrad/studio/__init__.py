@@ -1,6 +1,6 @@
 """Studio: a block editor in the browser for pages of `rowgrad.graph`, opened by `rowgrad studio`.
 
-`Widget` shows the same editor in a notebook.
+`Widget` shows the same editor in a notebook, and `rowgrad.show` a call of an op.
 """
 
 from __future__ import annotations

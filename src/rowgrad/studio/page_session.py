@@ -78,8 +78,11 @@ class Prepared:
                 message = f"sessions: {name!r} is not a ClientSession block of this page; {hint}"
                 raise InvalidArgumentError(message, argument="sessions")
         found = [s for s in self.sessions if s in named or not named]
+        skipped = [] if named else [s for s in found if s in self.checked.foreign]
+        if len(skipped) < len(found):  # the others do not need the ops that rowgrad lacks
+            found = [s for s in found if s not in skipped]
         self._raise_first_fault(found)
-        return Plan(found)
+        return Plan(found, Leaves(left_out=skipped))
 
     def _plan_leaves(self, change: bool) -> Plan:
         leaves = leaves_of(self.checked)

@@ -2,8 +2,9 @@
 
 Other JSON files are ignored. A page that cannot be read is listed with its error. A file with a whole project is listed
 too: importing it makes a file of each of its pages. Symbolic links are not followed. Removed pages go to
-`.rowgrad/removed/<time>`, from where they can be restored. If two windows change a page at the same time, the first
-save wins, and the second is saved as a new page.
+`.rowgrad/removed/<time>`, from where they can be restored. If two windows change a page at the same time, the second
+save is merged with the first, field by field. If both changed the same field, or the version they began from is not
+known any more, the first save wins, and the second is saved as a new page.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +29,7 @@ from ..graph.io import arrays, files, page_json, store, strict_json
 from ..graph.io.store import folder_of
 from . import array_pool, page_names
 from .array_pool import Pool
+from .merge import Conflict, merge
 
 if TYPE_CHECKING:
     from .studio import Studio
@@ -254,12 +257,47 @@ class Saved(NamedTuple):
     """The result of a save.
 
     `revision` is the current one of the page's file. `conflict_page` is None if the page was saved there, else the name
-    of the new page it was saved as. `written` says whether any file changed.
+    of the new page it was saved as, and `conflicts` are the fields that prevented a merge, if those were the reason.
+    `written` says whether any file changed. `merged` is the page in the file if it also has changes of others; then the
+    next save of the writer begins from the revision `sent`, which is of the page it sent.
     """
 
     revision: str
     conflict_page: str | None
     written: bool
+    merged: Page | None = None
+    conflicts: tuple[Conflict, ...] = ()
+    sent: str = ""
+
+
+_MOST_VERSIONS = 256  # versions of pages that are remembered for merges
+_MOST_VERSION_BYTES = 64 << 20
+
+
+class _Versions:
+    """The last versions of pages that were read or written, by revision."""
+
+    def __init__(self) -> None:
+        self._texts: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+        self._bytes = 0
+
+    def add(self, text: bytes) -> str:
+        """Remember a version, and return its revision."""
+        revision = revision_of(text)
+        with self._lock:
+            if revision in self._texts:
+                self._texts.move_to_end(revision)
+                return revision
+            self._texts[revision] = text
+            self._bytes += len(text)
+            while len(self._texts) > _MOST_VERSIONS or (self._bytes > _MOST_VERSION_BYTES and len(self._texts) > 1):
+                self._bytes -= len(self._texts.popitem(last=False)[1])
+        return revision
+
+    def find(self, revision: str | None) -> bytes | None:
+        with self._lock:
+            return None if revision is None else self._texts.get(revision)
 
 
 class _RevisionChanged(Exception):  # noqa: N818  control flow of a save, not an error
@@ -281,6 +319,7 @@ class Folder:
         self._listing = Listing(self.root)
         self._lock = threading.Lock()
         self._conflict_pages: dict[tuple[str, str], str] = {}
+        self._versions = _Versions()
         self._removed = self.root / array_pool.OWN / "removed"
 
     @property
@@ -305,7 +344,9 @@ class Folder:
         raw = self._bytes(path, name)
         for _ in range(_TRIES):
             try:
-                return self._read(path, raw), revision_of(raw)
+                page = self._read(path, raw)
+                self._versions.add(raw)
+                return page, revision_of(raw)
             except PageError as error:
                 # Another process may have saved meanwhile, and deleted the old page's arrays.
                 newer = self._bytes(path, name)
@@ -323,13 +364,26 @@ class Folder:
         found = load(path)
         return found.pages if isinstance(found, Project) else [found]
 
-    def save(self, name: str, base: str | None, page: Page) -> Saved:
-        """Write a page if its file still has the revision `base` that the writer read.
+    def save(self, name: str, base: str | None, page: Page, choices: Mapping[str, str] | None = None) -> Saved:
+        """Write a page if its file still has the revision `base` that the writer read, otherwise merge both.
 
-        Otherwise the file stays, and the sent page is saved under a new name. A deleted file is created again.
+        If the same field was changed in both and `choices` do not decide, the file stays, and the sent page is saved
+        under a new name. A deleted file is created again.
         """
         path = self._file(name)
         text, names = self._text(name, page)
+        sent = revision_of(text)
+        with self._lock:
+            try:
+                self._write(name, path, text, names, base)
+            except _RevisionChanged as found:
+                if found.revision == sent:
+                    return Saved(sent, None, False)
+                return self._merge(name, base, page, text, choices)
+        return Saved(sent, None, True)
+
+    def _write(self, name: str, path: Path, text: bytes, names: set[str], base: str | None) -> None:
+        """Write a page's file; raise _RevisionChanged unless it has the revision `base`."""
 
         def compare() -> None:
             try:
@@ -340,15 +394,36 @@ class Folder:
                 if revision_of(current) != base or (current == text and has_arrays(path, names)):
                     raise _RevisionChanged(revision_of(current))
 
-        sent = revision_of(text)
-        with self._lock:
+        write_page(path, text, names, self._pool, compare)
+        self._versions.add(text)
+
+    def _merge(self, name: str, base: str | None, page: Page, sent: bytes, choices: Mapping[str, str] | None) -> Saved:
+        """Merge a sent page with the one in the file, or save it as a new page if that is not possible."""
+        path, before = self._file(name), self._versions.find(base)
+        for _ in range(_TRIES):
+            current = page_bytes(path)
+            revision = revision_of(current)
             try:
-                write_page(path, text, names, self._pool, compare)
-            except _RevisionChanged as found:
-                if found.revision == sent:
-                    return Saved(sent, None, False)
-                return self._save_conflict(name, page, found.revision, sent)
-        return Saved(sent, None, True)
+                self._read(path, current)  # adds its arrays to the pool
+                if before is None:
+                    raise PageError(name, "the version that both began from is not known any more")
+                trees: Any = [strict_json.parse_bytes(raw) for raw in (before, sent, current)]
+                merged = merge(trees[0], trees[1], trees[2], choices)
+                found = self._pool.read_page(merged.tree)
+            except PageError:
+                return self._save_conflict(name, page, revision, revision_of(sent))
+            if merged.conflicts:
+                saved = self._save_conflict(name, page, revision, revision_of(sent))
+                return saved._replace(conflicts=tuple(merged.conflicts))
+            text, names = self._text(name, found)
+            if text == current:
+                return Saved(revision, None, False, found, sent=self._versions.add(sent))
+            try:
+                self._write(name, path, text, names, revision)
+            except _RevisionChanged:
+                continue  # another program wrote meanwhile
+            return Saved(revision_of(text), None, True, found, sent=self._versions.add(sent))
+        raise PageError(name, "the file is written faster than it can be merged")
 
     def new(self, name: str | None = None, page: Page | None = None) -> dict[str, Any]:
         """Create a page. Without a name, it gets the name of the page, or a similar unused one."""

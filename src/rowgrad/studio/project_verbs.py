@@ -22,6 +22,7 @@ from ..graph.op_example import example_on_page
 from ..graph.page_summary import summary
 from ..graph.wiring import candidates_from, candidates_to, fetch_with_session, gradient_blocks, rejected_wire
 from . import array_pool, limits, page_names, project, verbs
+from .first_gradient import FIRST_GRADIENT
 from .limits import LIMITS
 from .project import send_conflict_event, send_page_event, send_project_event
 from .verbs import Arguments, Json, verb
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 # -- example pages: beside this file in an installed package, in examples/ of a source tree ----------------------------
 
 _NUMBER = re.compile(r"^\d+_")
+_CURATED = "start"  # the folder of the pages that the gallery shows first
 _MOST_TEXT = 120  # characters of a page's description
 
 
@@ -43,7 +45,10 @@ def folder() -> Path | None:
 
 
 def entries() -> list[dict[str, Any]]:
-    """Return `{name, title, blocks, text}` for every example page."""
+    """Return `{name, title, blocks, text, reference}` for every example page: the curated ones first, in their order.
+
+    `reference` marks the worked examples of the manual.
+    """
     return [{**entry} for entry in _entries(folder())]
 
 
@@ -59,16 +64,26 @@ def page(name: str) -> Page:
 
 @lru_cache(maxsize=64)
 def gallery_picture(name: str) -> str:
-    """Return an example page as SVG."""
-    return to_svg(page(name))
+    """Return an example page as SVG, without its text, which the gallery shows beside it."""
+    return _thumbnail(page(name))
+
+
+def _thumbnail(page: Page) -> str:
+    """Return a page as SVG without its texts, which nobody could read in a small picture."""
+    return to_svg(Page(page.name, page.blocks, [note for note in page.notes if note.size is not None]))
 
 
 @lru_cache(maxsize=4)
 def _entries(path: Path | None) -> tuple[dict[str, Any], ...]:
     if path is None:
         return ()
-    stems = sorted(file[: -len(".json")] for file in os.listdir(path) if file.endswith(".json"))
-    return tuple(_entry(path, stem) for stem in stems)
+    names = [f"{_CURATED}/{name}" for name in _pages_in(path / _CURATED)] + _pages_in(path)
+    return tuple(_entry(path, name) for name in names)
+
+
+def _pages_in(path: Path) -> list[str]:
+    files = os.listdir(path) if path.is_dir() else []
+    return sorted(file[: -len(".json")] for file in files if file.endswith(".json"))
 
 
 def _entry(path: Path, name: str) -> dict[str, Any]:
@@ -77,8 +92,12 @@ def _entry(path: Path, name: str) -> dict[str, Any]:
         blocks, texts = len(found.blocks), [note.text for note in found.notes]
     except PageError as error:  # a damaged file must not hide the others
         blocks, texts = 0, [str(error)]
-    lines = [line for text in texts for line in text.strip().splitlines()[:1]]
-    return {"name": name, "title": _title(name), "blocks": blocks, "text": "".join(lines[:1])[:_MOST_TEXT]}
+    lines = [line for text in texts for line in text.strip().splitlines()]
+    if name.startswith(f"{_CURATED}/") and len(lines) > 1:
+        title, text = lines[0], " ".join(lines[1:])
+        return {"name": name, "title": title, "blocks": blocks, "text": text, "reference": False}
+    text = "".join(lines[:1])[:_MOST_TEXT]
+    return {"name": name, "title": _title(name), "blocks": blocks, "text": text, "reference": True}
 
 
 def _title(name: str) -> str:
@@ -107,21 +126,31 @@ def open_page(studio: Studio, args: Arguments) -> Json:
 
 @verb("save")
 def save(studio: Studio, args: Arguments) -> Json:
-    """Write a page unless it was changed since the window read it."""
+    """Write a page, merged with what others changed since the window read it.
+
+    Where both changed the same field, `mine` and `theirs` are the keys of conflicts that the user decided.
+    """
     name, window = args.text("name"), args.text("window", "")
     page = args.page()
-    saved = studio.folder.save(name, args.text("base", "") or None, page)
+    choices = dict.fromkeys(args.texts("mine", []), "mine") | dict.fromkeys(args.texts("theirs", []), "theirs")
+    saved = studio.folder.save(name, args.text("base", "") or None, page, choices)
     if saved.conflict_page is not None:
         if saved.written:
             send_conflict_event(studio, name, saved.conflict_page, window)
             send_project_event(studio)
-        return {"conflict": {"kept": saved.conflict_page} | _current_page(studio, name, saved.revision)}
+        conflicts = [conflict.json() for conflict in saved.conflicts]
+        conflict: dict[str, Json] = {"kept": saved.conflict_page, "fields": conflicts}
+        return {"conflict": conflict | _current_page(studio, name, saved.revision)}
+    page = page if saved.merged is None else saved.merged
     checked = summary(page)
     if saved.written:
         studio.runs.edited(name, page, saved.revision, checked["recipes"])
         send_page_event(studio, name, saved.revision, window)
         send_project_event(studio)
-    return {"revision": saved.revision, "checked": checked}
+    answer = {"revision": saved.revision, "checked": checked}
+    if saved.merged is None:
+        return answer
+    return answer | {"merged": studio.pool.write_page(saved.merged), "sent": saved.sent}
 
 
 @verb("check")
@@ -242,6 +271,7 @@ def hello(studio: Studio, args: Arguments) -> Json:
         "engines": [_engine(name) for name in engine_names()],
         "limits": _LIMITS,
         "gallery": entries(),
+        "tour": FIRST_GRADIENT,
     }
 
 
@@ -300,7 +330,7 @@ def picture(studio: Studio, args: Arguments) -> Json:
     if "gallery" in args:
         return {"svg": gallery_picture(args.text("gallery"))}
     page, revision = studio.folder.open(args.text("name"))
-    return {"svg": to_svg(page), "revision": revision}
+    return {"svg": _thumbnail(page), "revision": revision}
 
 
 def _records() -> list[dict[str, Any]]:

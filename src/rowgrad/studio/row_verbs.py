@@ -115,7 +115,7 @@ def _sum_json(found: RowSum, result: Array, first: int, beyond: int, most: int) 
     shown = slice(first, max(first, min(beyond, found.columns)))
     total, products = found.total(), found.products
     kind = "sum" if found.parts else "copy" if found.terms else "zero"
-    same = _same_bits(total, result)
+    same = same_bits(total, result)
     return {
         "kind": kind,
         "sum_dtype": aval_of(np.empty(0, found.sum_dtype)).dtype,
@@ -135,7 +135,7 @@ def _sum_json(found: RowSum, result: Array, first: int, beyond: int, most: int) 
     }
 
 
-def _same_bits(a: Array, b: Array) -> Array:
+def same_bits(a: Array, b: Array) -> Array:
     """Return where two rows have the same bits; which NaN comes out is not promised."""
     if a.dtype != b.dtype:
         return np.zeros(a.shape, bool)

@@ -129,7 +129,7 @@ class Verb(NamedTuple):
 
 VERBS: dict[str, Verb] = {}
 # Modules that register their verbs when they are imported.
-_VERB_MODULES = ("project_verbs", "value_verbs", "row_verbs", "run_verbs", "import_export_verbs")
+_VERB_MODULES = ("project_verbs", "value_verbs", "row_verbs", "compare_verbs", "run_verbs", "import_export_verbs")
 
 
 class UnknownVerbError(LookupError):
@@ -167,5 +167,5 @@ def error_json(error: BaseException) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": type(error).__name__, "message": str(error), "text": with_notes(error)}
     facts |= {"block": None, "pin": None, "place": getattr(error, "place", None)}
     if isinstance(error, OpError):
-        facts |= {"message": error.message, "block": error.name, "pin": error.argument}
+        facts |= {"message": error.explanation, "block": error.name, "pin": error.argument}
     return facts

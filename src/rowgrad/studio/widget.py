@@ -57,6 +57,8 @@ class Widget(anywidget.AnyWidget):
     _css = (_HERE / "studio.css").read_text(encoding="utf-8")
     height = traitlets.Int(640).tag(sync=True)
     page_name = traitlets.Unicode("page").tag(sync=True)
+    panel = traitlets.Unicode("").tag(sync=True)  # the panel that is open at first; "" for the usual ones
+    shown = traitlets.List(traitlets.Unicode()).tag(sync=True)  # the block and pin whose result it shows
 
     def __init__(
         self,
@@ -113,6 +115,17 @@ class Widget(anywidget.AnyWidget):
             OpError: The page has an error, or the engine is unknown.
         """
         return ClientSession(build(self.page), engine)
+
+    def run(self) -> None:
+        """Run the page once, as its button does.
+
+        Raises:
+            OpError: The page has an error, or a block failed.
+        """
+        state = verbs.answer(self._studio, "run", {"name": self.page_name})
+        if state["error"] is not None:
+            self.session().run_block()  # raises it
+            raise PageError(self.page_name, state["error"]["message"])
 
     def close(self) -> None:
         """Stop all runs, and delete the temporary folder."""

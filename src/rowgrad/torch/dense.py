@@ -164,6 +164,18 @@ class Namespace:
         return float("inf") if dtype.is_floating_point else torch.iinfo(dtype).max
 
     @staticmethod
+    def lowest_finite(dtype: Any) -> Any:
+        """Return the lowest finite value of a dtype."""
+        return torch.finfo(dtype).min if dtype.is_floating_point else torch.iinfo(dtype).min
+
+    @staticmethod
+    def last_positions(indices: Any, size: int) -> Any:
+        """Return for each of `size` slots the last position that names it, or -1. Indices from `size` on name none."""
+        last = torch.full((size + 1,), -1, dtype=torch.int64, device=indices.device)
+        numbers = torch.arange(indices.shape[0], dtype=torch.int64, device=indices.device)
+        return last.scatter_reduce(0, indices.clamp(max=size), numbers, "amax")[:size]
+
+    @staticmethod
     def take(x: Any, indices: Any) -> Any:
         """Gather rows."""
         return torch.index_select(x, 0, indices)

@@ -42,7 +42,8 @@ def test_an_error_appears_on_its_block_and_pin_with_the_message_of_check(ui: Stu
     assert ui.block_error("mean") == wanted["mean"]["message"]
     expect(ui.window.locator(".pin-row.faulty")).to_have_count(1)
     expect(ui.block("mean").locator('[data-pin="indices"]')).to_have_class(re.compile(r"\bfaulty\b"))
-    expect(open_panel(ui, "messages").locator(".message.error")).to_have_text(f"mean.indices {wanted['mean']['text']}")
+    message = open_panel(ui, "messages").locator(".message.error .message-text")
+    expect(message).to_have_text(f"p mean.indices {wanted['mean']['text']}")
     ui.type_value("ids", "val", "{1}", "int32")
     expect(ui.window.locator(".block-message")).to_have_count(0)
     expect(ui.block("mean")).not_to_have_class(re.compile(r"\bfaulty\b"))

@@ -23,7 +23,9 @@ PAGES = Path(__file__).parents[3] / "examples" / "pages"
 @pytest.mark.broken("rowgrad.studio.project_verbs:to_svg", "lambda page: '<svg xmlns=\"http://www.w3.org/2000/svg\"/>'")
 @pytest.mark.broken("rowgrad.studio.project_verbs:_entries", "lambda path: original(path)[1:]")
 def test_the_start_screen_shows_every_example_with_a_picture_and_opens_one(ui: StudioWindow) -> None:
-    names = sorted(path.stem for path in PAGES.glob("*.json"))
+    names = [f"start/{path.stem}" for path in sorted((PAGES / "start").glob("*.json"))]
+    assert len(names) == 12
+    names += sorted(path.stem for path in PAGES.glob("*.json"))
     cards = ui.window.locator("[data-gallery]")
     expect(cards).to_have_count(len(names))
     assert [card.get_attribute("data-gallery") for card in cards.all()] == names
@@ -32,7 +34,7 @@ def test_the_start_screen_shows_every_example_with_a_picture_and_opens_one(ui: S
         image = card.locator("img")
         expect(image).to_have_attribute("alt", re.compile("^Drawing of "))
         assert image.evaluate(COUNT_COLORS) > 10, card.inner_text()
-    ui.window.get_by_label("Search pages and gallery").fill("08 grad")
+    ui.window.get_by_label("Search pages and gallery").fill("08 fill grad")
     expect(cards).to_have_count(1)
     expect(cards.locator("b")).to_have_text(re.compile("08 Sparse fill empty rows grad"))
     cards.click()

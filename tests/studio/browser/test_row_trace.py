@@ -200,3 +200,21 @@ def test_symbolic_gradients_are_traced_through(ui: StudioWindow) -> None:
     expect(panel.locator(".sum-equation")).to_have_text("Mul(x[1], y[1]) = [8, 10]")
     panel.get_by_role("button", name="← Back").click()
     expect(panel.locator(".sum-head")).to_contain_text("G.grad_outputs, row 2")
+
+
+@pytest.mark.feature("trace")
+@pytest.mark.broken("rowgrad.studio.compare_verbs:_with_order", "lambda page, order, args: page")
+def test_a_page_is_compared_under_two_orders(ui: StudioWindow) -> None:
+    grad = [[0.1 * (k % 7) + 1e-4 * k] for k in range(300)]
+    open_page(ui, gradient_page("p", grad, [0] * 300, list(range(300)), 2))
+    ui.run_once()
+    panel = open_panel(ui, "trace")
+    panel.get_by_role("button", name="Compare", exact=True).click()
+    panel.get_by_role("button", name="Compare one step").click()
+    expect(panel.locator(".compare-words")).to_have_text("1 of 2 results differ")
+    expect(panel.locator('[data-compared="op.output"] td').nth(1)).to_have_text("1 of 2")
+    expect(panel.locator('[data-compared="op.output"] mark')).to_have_count(2)
+    panel.get_by_label("Order of the second step").select_option("sequential")
+    panel.get_by_role("button", name="Compare one step").click()
+    expect(panel.locator(".compare-words")).to_have_text("all bits of 2 results are the same")
+    assert ui.runs() == 1

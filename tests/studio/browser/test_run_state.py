@@ -24,7 +24,7 @@ def test_snapshot_restore_and_reset_of_variables(ui: StudioWindow) -> None:
     ui.open_blocks(*counter_blocks())
     ui.run_steps(3)
     ui.press("snapshot")
-    ui.wait_message("The Variables of made are kept")
+    ui.wait_message("The Variables of made are saved in a snapshot")
     ui.run_steps(2)
     assert counter(ui) == 5
     ui.press("snapshots")

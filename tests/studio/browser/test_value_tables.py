@@ -171,7 +171,7 @@ def test_a_double_click_opens_the_values_of_a_block_or_array(ui: StudioWindow) -
     ui.key("Control+i")
     expect(ui.inspector).to_have_count(0)
     ui.block("segments").locator(".block-op").dblclick()
-    wanted = {"data": "{{1,2},{3,4}}", "indices": "{0,1}", "segment_ids": ""}
+    wanted = {"data": "[[1, 2], [3, 4]]", "indices": "[0, 1]", "segment_ids": ""}
     expect(ui.inspector.get_by_label("Value of segments.data")).to_be_focused()
     assert inspector_values(ui) == {f"Value of segments.{pin}": text for pin, text in wanted.items()}
     ui.block("segments").locator('[data-pin="data"] .literal').dblclick()

@@ -15,6 +15,7 @@ import { Palette } from "../palette/Palette";
 import { saveAll } from "../project/autosave";
 import { StartScreen } from "../project/StartScreen";
 import { RunBar } from "../run/RunBar";
+import { TourCard } from "../tour/TourCard";
 import { PortalProvider } from "../ui/portal";
 import { BottomPanel } from "./BottomPanel";
 import { Dialogs } from "./Dialogs";
@@ -67,6 +68,7 @@ export function App() {
         )}
         <CanvasMenu />
         <BlockFinder />
+        {!start && <TourCard />}
         <Dialogs />
         <ImportDrop />
         <Toasts />

@@ -8,6 +8,7 @@ import { ImportDialog } from "../import/ImportDialog";
 import { NoteDialog } from "../notes/Note";
 import { HelpDialog } from "../palette/HelpDialog";
 import { ConflictDialog, RenameDialog } from "../project/PageDialogs";
+import { AskRunDialog } from "../run/AskRunDialog";
 import { SnapshotsDialog } from "../run/SnapshotsDialog";
 import { SparseDialog } from "../values/SparseDialog";
 import { ValueDialog } from "../values/ValueDialog";
@@ -33,7 +34,9 @@ export function Dialogs() {
     case "import":
       return <ImportDialog name={dialog.name} report={dialog.report} page={dialog.page} />;
     case "conflict":
-      return <ConflictDialog name={dialog.name} kept={dialog.kept} />;
+      return <ConflictDialog name={dialog.name} kept={dialog.kept} merge={dialog.merge} />;
+    case "ask-run":
+      return <AskRunDialog page={dialog.page} mode={dialog.mode} question={dialog.question} />;
     case "snapshots":
       return <SnapshotsDialog />;
     case "help":

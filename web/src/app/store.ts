@@ -5,7 +5,7 @@ import type { History } from "../history/history";
 import type { End } from "../page/page";
 import type { Catalog } from "../palette/catalog";
 import { makeCatalog } from "../palette/catalog";
-import type { Checked, Hello, Page, PageInfo, RowSum, RunState, Transport } from "../transport/protocol";
+import type { Checked, ConflictField, Fix, Hello, Mode, Page, PageInfo, Question, RowSum, RunState, Transport } from "../transport/protocol";
 
 export type Saving = "saved" | "waiting" | "saving" | "failed";
 
@@ -31,6 +31,9 @@ export interface Drag {
   takes: Record<string, string | null> | null;
 }
 
+/** What a message is about, and so what solves it: a run, a typed value, a wire that was rejected, a save. */
+export type About = "run" | "literal" | "wire" | "save";
+
 export interface Message {
   key: number;
   level: "error" | "warning" | "info";
@@ -38,8 +41,17 @@ export interface Message {
   page: string | null;
   block: string | null;
   pin: string | null;
+  about: About | null;
+  fixes: Fix[];
   when: number;
   count: number;
+}
+
+/** A save that could not be merged: the page sent, the revision it began from, and the fields to decide. */
+export interface Merge {
+  base: string;
+  mine: Page;
+  fields: ConflictField[];
 }
 
 export type Dialog =
@@ -50,7 +62,8 @@ export type Dialog =
   | { kind: "flip" }
   | { kind: "export" }
   | { kind: "import"; name: string; report: { level: string; place: string; message: string }[]; page: Page }
-  | { kind: "conflict"; name: string; kept: string }
+  | { kind: "conflict"; name: string; kept: string; merge?: Merge }
+  | { kind: "ask-run"; page: string; mode: Mode; question: Question }
   | { kind: "snapshots" }
   | { kind: "help"; op: string }
   | { kind: "keys" }
@@ -116,6 +129,7 @@ export interface StudioState {
   traced: { block: string; inputs: Record<string, number[]>; outputs: Record<string, number[]> } | null;
   explained: { page: string; block: string; sum: RowSum } | null; // the row that the trace panel explains, for the canvas
   runMode: { steps: number; rate: number; engine: string };
+  tour: number | null; // the step of the tour that is shown
 }
 
 export const useStudio = create<StudioState>(() => ({
@@ -151,6 +165,7 @@ export const useStudio = create<StudioState>(() => ({
   traced: null,
   explained: null,
   runMode: { steps: 10, rate: 5, engine: "numpy" },
+  tour: null,
 }));
 
 export const get = useStudio.getState;

@@ -8,6 +8,8 @@ import { set, useStudio } from "../app/store";
 import { sizeOf } from "../canvas/layout";
 import { inHandle, outHandle } from "../canvas/nodes";
 import { canvasView } from "../canvas/view";
+import { FlipButton } from "../gradients/FlipButton";
+import { FixButtons } from "../messages/fixes";
 import { takesFocus } from "../page/actions";
 import { EMPTY, blockOf, endsAt, entryText, pinPath, wiredOutputs } from "../page/page";
 import { familyOf } from "../palette/families";
@@ -79,6 +81,9 @@ function FullBlock({ id, selected }: NodeProps) {
   const wired = useStudio((state) => wiredOutputs(state.docs[state.active ?? ""]?.page ?? EMPTY, id));
   const begun = useMemo(() => JSON.parse(wired) as Record<string, number>, [wired]);
   const waiting = useStudio((state) => state.docs[state.active ?? ""]?.checked.waiting.includes(id) ?? false);
+  const ghost = useStudio((state) => state.docs[state.active ?? ""]?.checked.ghosts?.includes(id) ?? false);
+  const left = useStudio((state) => state.docs[state.active ?? ""]?.checked.partial?.[id]);
+  const page = useStudio((state) => state.active);
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     if (!takesFocus(id)) return;
@@ -88,7 +93,7 @@ function FullBlock({ id, selected }: NodeProps) {
   if (!block) return null;
   const error = FEATURES.errors ? (fault ?? failed) : undefined;
   const needs = error !== undefined && error === fault && lacksValue(block, record, error.pin);
-  const classes = ["block", selected && "selected", error && (needs ? "needs" : "faulty"), waiting && "waiting", record?.runs && "session"];
+  const classes = ["block", selected && "selected", ghost ? "ghost" : error && (needs ? "needs" : "faulty"), waiting && "waiting", record?.runs && "session"];
   const family = familyOf(record);
   const Icon = family.icon;
   return (
@@ -97,6 +102,7 @@ function FullBlock({ id, selected }: NodeProps) {
       <div className="block-head">
         <Icon className="block-icon" size={14} aria-hidden="true" />
         <span className="block-op" title={block.op}><OpName op={shortenMiddle(block.op, MOST_LETTERS)} /></span>
+        <FlipButton block={id} outputs={known?.outputs} />
         {error && !needs && (
           <button className="block-error nodrag" title={error.message} aria-label={`Error: ${error.message}`} onClick={() => set({ bottom: "messages", bottomOpen: true })}>
             !
@@ -116,7 +122,10 @@ function FullBlock({ id, selected }: NodeProps) {
         </div>
       </div>
       {record?.runs && <SessionButtons id={id} />}
+      {ghost && <GhostAttributes block={block} />}
       {error && <div className="block-message" role={needs ? "status" : "alert"}>{error.message}</div>}
+      {left && <div className="block-message quiet">Runs without {left.join(", ")}</div>}
+      {error && <FixButtons fixes={error.fixes} page={page} />}
       <Results id={id} />
     </div>
   );
@@ -136,6 +145,19 @@ function lacksValue(block: Block | undefined, record: OpRecord | undefined, pin:
 function unknownPins(block: Block): Pin[] {
   const names = [...Object.keys(block.in ?? {}), ...Object.keys(block.values ?? {})];
   return names.map(unknownPin);
+}
+
+/** Attributes of a block that the catalog lacks: nothing else shows them. */
+function GhostAttributes({ block }: { block: Block }) {
+  const attributes = Object.entries(block.attrs ?? {});
+  if (!attributes.length) return null;
+  return (
+    <dl className="ghost-attributes">
+      {attributes.map(([name, value]) => (
+        <div key={name}><dt>{name}</dt><dd>{typeof value === "string" ? value : JSON.stringify(value)}</dd></div>
+      ))}
+    </dl>
+  );
 }
 
 function unknownPin(name: string): Pin {

@@ -21,9 +21,8 @@ import { changeDoc, doc, get, set, useDoc, useStudio } from "../app/store";
 import { BlockNode } from "../blocks/BlockNode";
 import { CommandButton } from "../commands/CommandButton";
 import { perform } from "../commands/commands";
-import { notify } from "../messages/messages";
 import { NoteNode } from "../notes/Note";
-import { connectWire, fetchCandidates, place, select, viewport, wireOf } from "../page/actions";
+import { connectWire, fetchCandidates, place, reportRejection, select, viewport, wireOf } from "../page/actions";
 import { blockOf, endText, entryText, notesOf } from "../page/page";
 import { insertOnWire } from "../page/placing";
 import { familyOf } from "../palette/families";
@@ -183,7 +182,8 @@ export function Canvas() {
       const other = endOfHandle(state.toHandle.nodeId, state.toHandle.id);
       const reason = drag.takes[endText(other)];
       const into = drag.side === "from" ? other : drag.end;
-      if (reason && FEATURES.rejections) notify("error", reason, { block: into.block, pin: into.pin });
+      const from = drag.side === "from" ? drag.end : other;
+      if (reason && FEATURES.rejections) void reportRejection(from, into.block, into.pin, reason);
     },
     [flow],
   );

@@ -6,7 +6,7 @@ import { notify } from "../messages/messages";
 import { change, select, selectedBlocks, viewport } from "../page/actions";
 import * as edit from "../page/edit";
 import type { Place } from "../page/edit";
-import { addBlocks, addNote } from "../page/edit";
+import { addNote, putBlocks } from "../page/edit";
 import { blockOf, endText, endsAt, freeId, idsOf, notesOf, parseEnd, wiresOf } from "../page/page";
 import type { Block, Note, Page } from "../transport/protocol";
 
@@ -78,7 +78,7 @@ export function insertPage(page: Page, pasted: Page, at: Place): { page: Page; i
     const [x, y] = places.get(block.id)!;
     return withWires({ ...block, id: names.get(block.id)!, at: [x + dx, y + dy] }, wires);
   });
-  let next = addBlocks(page, blocks);
+  let next = putBlocks(page, blocks);
   const notes = new Set<number>();
   for (const note of notesOf(pasted) as Note[]) {
     notes.add(notesOf(next).length);

@@ -126,7 +126,7 @@ export const COMMANDS: Command[] = [
 
   { id: "run", title: "Run", group: "Run", keys: "Ctrl+Enter", ready: () => FEATURES.run && opened(), run: () => run("once") },
   { id: "run-steps", title: "Run N steps, then pause", group: "Run", keys: "Ctrl+Shift+Enter", ready: () => FEATURES.steps && opened(), run: () => run("steps") },
-  { id: "run-rate", title: "Run repeatedly at the chosen rate", group: "Run", keys: "Alt+r", ready: () => FEATURES.rate && opened(), run: () => run("rate") },
+  { id: "run-rate", title: "Run every … Hz, at the chosen rate", group: "Run", keys: "Alt+r", ready: () => FEATURES.rate && opened(), run: () => run("rate") },
   { id: "run-flat", title: "Run continuously", group: "Run", keys: "Alt+f", ready: () => FEATURES.run && opened(), run: () => run("flat") },
   { id: "pause", title: "Pause", group: "Run", keys: "Alt+p", ready: () => FEATURES.pause && front()?.run?.phase === "running", run: async () => void (await pause()) },
   { id: "resume", title: "Resume", group: "Run", keys: "Alt+g", ready: () => FEATURES.pause && front()?.run?.phase === "paused", run: async () => void (await resume()) },

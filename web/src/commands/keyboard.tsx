@@ -48,6 +48,17 @@ function handlesKey(event: KeyboardEvent): boolean {
   return target.closest("button, a, [role=tab], [role=option], [role=menuitem], summary") !== null;
 }
 
+/** The start of a value, typed while a block is focused, goes to its first pin without one. */
+function typesValue(event: KeyboardEvent): boolean {
+  const node = event.target;
+  if (!FEATURES.literals || !(node instanceof HTMLElement) || !node.matches(".react-flow__node") || event.ctrlKey || event.metaKey || event.altKey) return false;
+  const field = /^[\d[({"'.-]$/.test(event.key) ? node.querySelector<HTMLElement>("button.literal.empty") : null;
+  if (!field) return false;
+  event.preventDefault();
+  field.dispatchEvent(new KeyboardEvent("keydown", { key: event.key, bubbles: true, cancelable: true }));
+  return true;
+}
+
 /** Whether text in a panel is selected. On the canvas, keys are about blocks, whatever text is selected elsewhere. */
 function isTextSelected(target: EventTarget | null): boolean {
   return !(target instanceof HTMLElement && target.closest(".react-flow")) && String(window.getSelection()) !== "";
@@ -69,7 +80,7 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
       event.preventDefault();
       return;
     }
-    if (get().dialog || handlesKey(event)) return;
+    if (get().dialog || handlesKey(event) || typesValue(event)) return;
     const key = keyOf(event);
     const typing = isField(event.target);
     // Leave the field, so that keys are commands again, after the field has handled Escape.

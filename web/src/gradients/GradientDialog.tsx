@@ -2,40 +2,45 @@
 
 import { useReactFlow } from "@xyflow/react";
 import { useMemo, useState } from "react";
-import { doc, server } from "../app/store";
+import { doc, get, server } from "../app/store";
 import { notify } from "../messages/messages";
 import { change, select } from "../page/actions";
 import * as edit from "../page/edit";
-import { parseEnd } from "../page/page";
+import { idsOf, parseEnd } from "../page/page";
 import type { Block } from "../transport/protocol";
 import { messageOf } from "../transport/protocol";
 import { CloseDialog, DialogFrame, closeDialog } from "../ui/DialogFrame";
 import type { GradientPin } from "./pins";
-import { guess, pinsOf, upstream } from "./pins";
+import { guess, outputPins, typedPins, upstream } from "./pins";
 
 export function GradientDialog() {
   const open = doc();
   const flow = useReactFlow();
-  const pins = useMemo(() => (open ? pinsOf(open.page, open.checked) : []), []); // eslint-disable-line
-  const first = useMemo(() => (open ? guess(open.page, pins, open.blocks) : { outputs: [], inputs: [] }), []); // eslint-disable-line
+  const pins = useMemo(() => (open ? outputPins(open.page, open.checked) : []), []); // eslint-disable-line
+  const typed = useMemo(() => (open ? typedPins(open.page, open.checked, get().catalog) : []), []); // eslint-disable-line
+  const first = useMemo(() => (open ? guess(open.page, pins, typed, open.blocks) : { outputs: [], inputs: [] }), []); // eslint-disable-line
   const [outputs, setOutputs] = useState<ReadonlySet<string>>(new Set(first.outputs));
   const [inputs, setInputs] = useState<ReadonlySet<string>>(new Set(first.inputs));
   const [failure, setFailure] = useState<string | null>(null);
   const [busy, setBusy] = useState(false);
   if (!open || !FEATURES.flip) return <CloseDialog />;
   const before = upstream(open.page, [...outputs].map((end) => parseEnd(end).block));
-  const sources = outputs.size ? pins.filter((pin) => before.has(pin.block) || inputs.has(pin.end)) : pins;
+  const all = [...pins, ...typed];
+  const sources = outputs.size ? all.filter((pin) => before.has(pin.block) || inputs.has(pin.end)) : all;
   const flip = async () => {
     setBusy(true);
     setFailure(null);
     try {
       const args = { page: open.page, outputs: [...outputs], inputs: [...inputs] };
       const { blocks, gradients } = await server().request<{ blocks: Block[]; gradients: string[] }>("gradients", args);
-      change(`flip ${args.outputs.join(", ")} to gradient`, (page) => edit.addBlocks(page, blocks));
-      const ids = blocks.map((block) => block.id);
+      if (doc(open.name)?.page !== args.page) throw new Error("The page changed meanwhile; flip it again.");
+      change(`flip ${args.outputs.join(", ")} to gradient`, (page) => edit.putBlocks(page, blocks), false, open.name);
+      const known = idsOf(args.page);
+      const ids = blocks.map((block) => block.id).filter((id) => !known.has(id));
       select(ids);
       closeDialog();
-      notify("info", `${ids.length} blocks compute the gradients: ${gradients.join(", ")}.`);
+      const fetched = blocks.find((block) => open.checked.sessions.includes(block.id))?.id;
+      notify("info", `${ids.length} blocks compute the gradients: ${gradients.join(", ")}. ${fetched ? `${fetched} fetches them: ` : ""}Run shows their values.`);
       // Once the canvas has rendered them.
       setTimeout(() => void flow.fitView({ nodes: ids.map((id) => ({ id })), padding: 0.2, maxZoom: 1, duration: 200 }), 80);
     } catch (error) {
@@ -46,10 +51,10 @@ export function GradientDialog() {
   };
   return (
     <DialogFrame title="Flip to gradient" wide>
-      <p className="quiet">Blocks that compute the gradients of the outputs by the inputs are put right of the page, as blocks of their own.</p>
+      <p className="quiet">Adds blocks to the right of the page that compute the gradient of the outputs with respect to the inputs. A ClientSession fetches them; without one, Run computes them anyway.</p>
       <div className="flip">
         <PinList title="Gradient of these outputs" pins={pins} chosen={outputs} change={setOutputs} />
-        <PinList title="By these inputs" pins={sources} chosen={inputs} change={setInputs} />
+        <PinList title="With respect to these inputs" pins={sources} chosen={inputs} change={setInputs} />
       </div>
       {failure && <p className="fault" role="alert">{failure}</p>}
       <footer className="dialog-foot">
@@ -79,7 +84,7 @@ function PinList({ title, pins, chosen, change: set }: { title: string; pins: Gr
       <div className="flip-pins">
         {placed.map((pin) => (
           <label key={pin.end} data-end={pin.end}>
-            <input type="checkbox" checked={chosen.has(pin.end)} onChange={() => toggle(pin.end)} /> <span>{pin.end}</span> <span className="quiet">{pin.info.text}{pin.info.ref ? " Variable" : ""}</span>
+            <input type="checkbox" checked={chosen.has(pin.end)} onChange={() => toggle(pin.end)} /> <span>{pin.end}</span> <span className="quiet">{pin.info.text}{pin.info.ref ? " Variable" : pin.typed ? " typed" : ""}</span>
           </label>
         ))}
         {!placed.length && <p className="quiet">No pin fits.</p>}

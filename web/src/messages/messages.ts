@@ -1,35 +1,62 @@
-// Messages to the user, linked to the block they are about. A repeated message is counted, not added.
+// Messages to the user, linked to the page and block they are about. A repeated message is counted, not added; a message
+// about something that is solved disappears.
 
-import type { Message } from "../app/store";
+import type { About, Message } from "../app/store";
 import { get, set } from "../app/store";
+import type { Fix } from "../transport/protocol";
 import { RequestError, messageOf } from "../transport/protocol";
 
 const MOST = 500;
 const SHOWN = 6000; // milliseconds a toast stays
 let next = 1;
 
-type Where = { block?: string | null | undefined; pin?: string | null | undefined; page?: string | null | undefined };
+interface Where {
+  block?: string | null | undefined;
+  pin?: string | null | undefined;
+  page?: string | null | undefined;
+  about?: About | undefined; // what solves it
+  fixes?: Fix[] | undefined;
+}
 
 export function notify(level: Message["level"], text: string, where: Where = {}, passing = true): void {
-  const page = where.page ?? get().active;
-  const made: Message = { key: next++, level, text, page, block: where.block ?? null, pin: where.pin ?? null, when: Date.now(), count: 1 };
+  const page = where.page === undefined ? get().active : where.page;
+  const { block = null, pin = null, about = null, fixes = [] } = where;
+  const made: Message = { key: next++, level, text, page, block, pin, about, fixes, when: Date.now(), count: 1 };
   set((state) => {
     const last = state.messages[0];
     const again = last && last.text === text && last.block === made.block && last.page === page;
-    const messages = again ? [{ ...last, when: made.when, count: last.count + 1 }, ...state.messages.slice(1)] : [made, ...state.messages.slice(0, MOST - 1)];
+    const messages = again ? [{ ...made, key: last.key, count: last.count + 1 }, ...state.messages.slice(1)] : [made, ...state.messages.slice(0, MOST - 1)];
     const toasts = passing ? [...state.toasts.filter((t) => t.text !== text).slice(-3), made] : state.toasts;
     return { messages, toasts };
   });
-  if (passing) setTimeout(() => dismiss(made.key), level === "error" ? 2 * SHOWN : SHOWN);
+  // A message with buttons stays until one is pressed, it is dismissed, or it is solved.
+  if (passing && !fixes.length) setTimeout(() => dismiss(made.key), level === "error" ? 2 * SHOWN : SHOWN);
 }
 
 export function dismiss(key: number): void {
   set((state) => ({ toasts: state.toasts.filter((toast) => toast.key !== key) }));
 }
 
+/** Remove the messages about something that is solved; without a block or pin, those of the whole page or block. */
+export function settle(page: string | null, about: About, block?: string, pin?: string): void {
+  const stays = (message: Message) =>
+    message.about !== about || message.page !== page || (block !== undefined && message.block !== block) || (pin !== undefined && message.pin !== pin);
+  const { messages, toasts } = get();
+  if (messages.every(stays) && toasts.every(stays)) return;
+  set({ messages: messages.filter(stays), toasts: toasts.filter(stays) });
+}
+
+/** Remove the messages about blocks that a page no longer has. */
+export function settleRemoved(page: string, ids: ReadonlySet<string>): void {
+  const stays = (message: Message) => message.about === null || message.page !== page || message.block === null || ids.has(message.block);
+  const { messages, toasts } = get();
+  if (messages.every(stays) && toasts.every(stays)) return;
+  set({ messages: messages.filter(stays), toasts: toasts.filter(stays) });
+}
+
 /** Show the message of an error. */
 export function notifyError(error: unknown, where: Where = {}): void {
-  const place = error instanceof RequestError ? { block: error.fault.block, pin: error.fault.pin } : {};
+  const place = error instanceof RequestError ? { block: error.fault.block, pin: error.fault.pin, fixes: error.fault.fixes } : {};
   notify("error", messageOf(error), { ...place, ...where });
 }
 

@@ -4,13 +4,13 @@ import { NOTHING_SELECTED, changeDoc, doc, get, server, set } from "../app/store
 import { inputOf } from "../blocks/pins";
 import { fixPositions, freePlace, snap } from "../canvas/layout";
 import { goTo, pageAt, record } from "../history/history";
-import { attempt, notify } from "../messages/messages";
+import { attempt, notify, settle, settleRemoved } from "../messages/messages";
 import { scheduleSave } from "../project/autosave";
 import { saveDraft } from "../project/drafts";
-import type { Block, Json, Page } from "../transport/protocol";
+import type { Block, Fix, Json, Page } from "../transport/protocol";
 import * as edit from "./edit";
 import type { End, Wire } from "./page";
-import { blockOf, endText, pinPath, wiresOf } from "./page";
+import { blockOf, endText, idsOf, pinPath, wiresOf } from "./page";
 
 /** Edit a page: a step of its history with this label, which is then saved. Callers that waited for the server name the
  *  page, because another may be active by now. */
@@ -22,6 +22,7 @@ export function change(label: string, make: (page: Page) => Page, merge = false,
   const page = fixPositions(made, open.page);
   const history = FEATURES.undo ? record(open.history, label, page, merge) : open.history;
   changeDoc(open.name, { page, history });
+  if (page.blocks.length < open.page.blocks.length) settleRemoved(open.name, idsOf(page));
   saveDraft(doc(open.name)!);
   scheduleSave(open.name);
 }
@@ -115,6 +116,15 @@ export async function fetchCandidates(end: End, side: "from" | "to"): Promise<Re
   return reply?.takes ?? null;
 }
 
+/** Show why a pin rejects a wire, with the fixes that the server knows. */
+export async function reportRejection(from: End, to: string, pin: string, reason: string): Promise<void> {
+  const open = doc();
+  if (!open) return;
+  const args = { page: open.page, from: endText(from), to: pinPath(to, pin) };
+  const reply = FEATURES.fixes ? await server().request<{ fixes: Fix[] }>("wire_fixes", args).catch(() => null) : null;
+  notify("error", reason, { page: open.name, block: to, pin, about: "wire", fixes: reply?.fixes });
+}
+
 /** Add a wire if the server accepts it; otherwise show why not. */
 export async function connectWire(from: End, to: string, pin: string): Promise<boolean> {
   const open = doc();
@@ -124,11 +134,13 @@ export async function connectWire(from: End, to: string, pin: string): Promise<b
   const target = pinPath(to, pin);
   const reason = takes[target];
   if (reason !== null) {
-    if (FEATURES.rejections) notify("error", reason ?? `${target} takes no wire from ${endText(from)}`, { block: to, pin });
+    if (FEATURES.rejections) await reportRejection(from, to, pin, reason ?? `${target} takes no wire from ${endText(from)}`);
     return false;
   }
   const many = inputOf(get().catalog.find(blockOf(open.page, to)?.op ?? ""), pin)?.many ?? false;
   change(`wire ${endText(from)} to ${target}`, (page) => edit.connect(page, from, to, pin, many), false, open.name);
+  settle(open.name, "wire", to, pin);
+  settle(open.name, "literal", to, pin);
   return true;
 }
 

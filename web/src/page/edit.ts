@@ -28,8 +28,11 @@ export function addBlock(page: Page, op: string, wanted: string, at: Place): [Pa
   return [{ ...page, blocks: [...page.blocks, { id, op, at }] }, id];
 }
 
-export function addBlocks(page: Page, blocks: Block[]): Page {
-  return { ...page, blocks: [...page.blocks, ...blocks] };
+/** Replace the blocks whose ids are known, and add the others. */
+export function putBlocks(page: Page, blocks: Block[]): Page {
+  const changed = new Map(blocks.map((block) => [block.id, block]));
+  const known = new Set(page.blocks.map((block) => block.id));
+  return { ...page, blocks: [...page.blocks.map((block) => changed.get(block.id) ?? block), ...blocks.filter((block) => !known.has(block.id))] };
 }
 
 /** Add a wire: appended on a list pin, replacing the wire or value of any other pin. */

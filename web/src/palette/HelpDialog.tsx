@@ -1,8 +1,12 @@
 // An op's reference, from its record: description, pins, attributes, an example.
 
-import { doc, get } from "../app/store";
+import { doc, get, server } from "../app/store";
 import { pinText } from "../blocks/pins";
-import { place } from "../page/actions";
+import { attempt } from "../messages/messages";
+import { change, focusBlock, place, select, viewport } from "../page/actions";
+import * as edit from "../page/edit";
+import { newPage } from "../project/pages";
+import type { Block } from "../transport/protocol";
 import { DialogFrame, closeDialog } from "../ui/DialogFrame";
 
 export function HelpDialog({ op }: { op: string }) {
@@ -34,8 +38,24 @@ export function HelpDialog({ op }: { op: string }) {
         {record.differentiable.length > 0 && <p>Gradients flow to {record.differentiable.join(", ")}.</p>}
         <h3>Example</h3>
         <pre>{record.example}</pre>
-        {doc() && <button onClick={put}>Place it</button>}
+        <footer className="dialog-foot">
+          {doc() && <button onClick={put}>Place the block</button>}
+          {FEATURES.help && <button className="primary" onClick={() => void insertExample(record.name)}>Insert this example</button>}
+        </footer>
       </div>
     </DialogFrame>
   );
+}
+
+/** Add the blocks of an op's example to the page, or to a new page if none is open. */
+async function insertExample(op: string): Promise<void> {
+  closeDialog();
+  if (get().start || !doc()) await newPage();
+  const open = doc();
+  if (!open) return;
+  const reply = await attempt(() => server().request<{ blocks: Block[] }>("example", { page: open.page, op, at: viewport.centre() }));
+  if (!reply || doc(open.name)?.page !== open.page) return;
+  focusBlock(reply.blocks[0]!.id);
+  change(`example of ${op}`, (page) => edit.putBlocks(page, reply.blocks), false, open.name);
+  select(reply.blocks.map((block) => block.id));
 }

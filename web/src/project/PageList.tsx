@@ -5,6 +5,7 @@ import { useState } from "react";
 import { set, useStudio } from "../app/store";
 import { importStored } from "../import/import";
 import type { PageInfo } from "../transport/protocol";
+import { Picture } from "./Picture";
 import { open, removePage, removedPages, restorePage } from "./pages";
 
 export function PageList({ pages, searched }: { pages: PageInfo[]; searched: boolean }) {
@@ -17,7 +18,7 @@ export function PageList({ pages, searched }: { pages: PageInfo[]; searched: boo
           {pages.map((page) => <PageRow key={page.name} page={page} />)}
         </ul>
       ) : (
-        <p className="quiet">{searched ? "No page fits." : "There are none yet. Begin with an empty one, or with one of the gallery."}</p>
+        <p className="quiet">{searched ? "No page matches." : "There are no pages yet."}</p>
       )}
       {last !== undefined && (
         <p className="page-back">
@@ -36,6 +37,11 @@ function PageRow({ page }: { page: Listed }) {
   const when = new Date(page.modified * 1000);
   return (
     <li className={page.error ? "faulty" : ""} data-page={page.name}>
+      {!page.error && (
+        <button className="plain page-picture" tabIndex={-1} aria-hidden="true" onClick={() => void open(page.name)}>
+          <Picture of={{ name: page.name }} version={page.revision} alt="" />
+        </button>
+      )}
       <div className="page-row">
         <div className="page-name">
           {page.error ? (

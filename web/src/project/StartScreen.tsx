@@ -1,11 +1,15 @@
-// The start screen: the project's pages, and the gallery.
+// The start screen: what to begin with, the project's pages, and the gallery.
 
-import { useEffect, useRef, useState } from "react";
-import { server, useStudio } from "../app/store";
+import { useRef, useState } from "react";
+import { useStudio } from "../app/store";
 import { perform } from "../commands/commands";
+import { importFiles, isImportable } from "../import/import";
+import { notify } from "../messages/messages";
+import { beginTour } from "../tour/tour";
 import type { GalleryEntry } from "../transport/protocol";
 import { filterOf } from "../ui/filter";
 import { PageList } from "./PageList";
+import { Picture } from "./Picture";
 import { newPage, openGalleryPage } from "./pages";
 
 export function StartScreen() {
@@ -16,6 +20,10 @@ export function StartScreen() {
   const fits = filterOf(typed);
   const shownPages = pages.filter((page) => fits(page.name));
   const shown = hello.gallery.filter((entry) => fits(`${entry.name} ${entry.title} ${entry.text}`));
+  const groups = [
+    { id: "start-gallery", title: "Gallery", note: "Each opens as a new page of yours.", entries: shown.filter((entry) => !entry.reference) },
+    { id: "start-reference", title: "Reference", note: "The worked examples of the manual.", entries: shown.filter((entry) => entry.reference) },
+  ];
   return (
     <main className="start" aria-label="Gallery and pages">
       <div className="start-head">
@@ -30,92 +38,118 @@ export function StartScreen() {
         {isFiltered && <span role="status" className="quiet">{shownPages.length + shown.length} found</span>}
       </div>
       <div className="start-body">
+        {!isFiltered && !pages.length && <FirstSteps />}
         <section className="start-pages" aria-labelledby="start-pages">
           <div className="start-title">
             <h2 id="start-pages">Pages</h2>
             <button className="primary" onClick={() => void newPage()}>New empty page</button>
+            {pages.length > 0 && <ImportButtons />}
           </div>
           <PageList pages={shownPages} searched={isFiltered} />
-          <ImportHint />
         </section>
-        {FEATURES.gallery && (
-          <section className="start-gallery" aria-labelledby="start-gallery">
-            <div className="start-title">
-              <h2 id="start-gallery">Gallery</h2>
-              <span className="quiet">Each opens as a new page of yours.</span>
-            </div>
-            {shown.length ? (
-              <ul className="cards">{shown.map((entry) => <GalleryCard key={entry.name} entry={entry} />)}</ul>
-            ) : (
-              <p className="quiet">{isFiltered ? "Nothing in the gallery fits." : "The gallery is empty here."}</p>
-            )}
-          </section>
-        )}
+        {FEATURES.gallery &&
+          groups.map(({ id, title, note, entries }) => (
+            <section key={id} className="start-gallery" aria-labelledby={id}>
+              <div className="start-title">
+                <h2 id={id}>{title}</h2>
+                <span className="quiet">{note}</span>
+              </div>
+              {entries.length ? (
+                <ul className={`cards ${id}`}>{entries.map((entry) => <GalleryCard key={entry.name} entry={entry} />)}</ul>
+              ) : (
+                <p className="quiet">{isFiltered ? "No page here matches." : "There are no pages here."}</p>
+              )}
+            </section>
+          ))}
       </div>
     </main>
   );
 }
 
-function ImportHint() {
-  if (!FEATURES.import) return null;
+/** What an empty project offers. */
+function FirstSteps() {
+  const folder = useRef<HTMLInputElement>(null);
+  const toGallery = () => {
+    document.getElementById("start-gallery")?.scrollIntoView({ block: "start", behavior: "smooth" });
+    document.querySelector<HTMLElement>("[data-gallery]")?.focus({ preventScroll: true });
+  };
   return (
-    <div className="start-import">
-      <h3>Import</h3>
-      <p>Drop files on this window: pages and projects of rowgrad (.json), drawings of enuSpace-TensorFlow (.svg or .json, together with their .dat).</p>
-      <button onClick={() => perform("import")}>Choose files …</button>
-    </div>
+    <section className="first-steps" aria-label="Begin">
+      {FEATURES.tour && (
+        <Step title="Draw a first gradient" text="A tour of six steps on the real canvas. It takes about a minute." primary run={() => void beginTour()} />
+      )}
+      {FEATURES.gallery && <Step title="Start from an example" text="Twelve pages, from one lookup to a two-tower model." run={toGallery} />}
+      {FEATURES.import && (
+        <>
+          <Step title="Import an enuSpace file" text="Drawings and tasks (.svg, .json) with their .dat. Dropping them on this window works too." run={() => perform("import")} />
+          <Step title="Open a folder" text="Copies the pages of a folder into this project. To work in the folder itself, run rowgrad studio FOLDER." run={() => folder.current?.click()} />
+          <FolderField field={folder} />
+        </>
+      )}
+    </section>
   );
 }
 
-/** URLs of pictures, cached so that the gallery reappears at once. */
-const pictures = new Map<string, Promise<string>>();
+function Step({ title, text, run, primary = false }: { title: string; text: string; run: () => void; primary?: boolean }) {
+  return (
+    <button className={`first-step${primary ? " primary" : ""}`} onClick={run}>
+      <b>{title}</b>
+      <span>{text}</span>
+    </button>
+  );
+}
 
-function picture(name: string): Promise<string> {
-  const found = pictures.get(name);
-  if (found) return found;
-  const request = server()
-    .request<{ svg: string }>("picture", { gallery: name })
-    .then(({ svg }) => URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" })));
-  pictures.set(name, request);
-  request.catch(() => pictures.delete(name));
-  return request;
+function ImportButtons() {
+  const folder = useRef<HTMLInputElement>(null);
+  if (!FEATURES.import) return null;
+  return (
+    <>
+      <button onClick={() => perform("import")} title="Pages and projects (.json), drawings of enuSpace (.svg, .json) with their .dat; or drop them on this window">Import files …</button>
+      <button onClick={() => folder.current?.click()}>Open a folder …</button>
+      {FEATURES.tour && <button onClick={() => void beginTour()}>Draw a first gradient</button>}
+      <FolderField field={folder} />
+    </>
+  );
+}
+
+/** Chooses a folder; its pages are imported as files are. */
+function FolderField({ field }: { field: React.RefObject<HTMLInputElement | null> }) {
+  return (
+    <input
+      ref={(input) => {
+        field.current = input;
+        input?.setAttribute("webkitdirectory", "");
+      }}
+      type="file"
+      hidden
+      aria-label="Folder to open"
+      onChange={(event) => {
+        const files = [...(event.target.files ?? [])].filter((file) => isImportable(file.name));
+        event.target.value = ""; // so that the same folder can be chosen again
+        if (files.length) void importFiles(files);
+        else notify("warning", "This folder has no pages: .json, .svg and .dat files are imported.", { page: null });
+      }}
+    />
+  );
 }
 
 function GalleryCard({ entry }: { entry: GalleryEntry }) {
-  const box = useRef<HTMLLIElement>(null);
-  const [isVisible, setVisible] = useState(false);
-  const [address, setAddress] = useState<string | null>(null);
-  const [missing, setMissing] = useState(false);
   const [busy, setBusy] = useState(false);
-  useEffect(() => {
-    const watch = new IntersectionObserver((found) => found.some((one) => one.isIntersecting) && setVisible(true), { rootMargin: "200px" });
-    watch.observe(box.current!);
-    return () => watch.disconnect();
-  }, []);
-  useEffect(() => {
-    let mounted = true;
-    if (isVisible) picture(entry.name).then((made) => mounted && setAddress(made), () => mounted && setMissing(true));
-    return () => {
-      mounted = false;
-    };
-  }, [isVisible, entry.name]);
-  const number = /^\d+/.exec(entry.name)?.[0];
+  const number = entry.reference ? /^\d+/.exec(entry.name)?.[0] : undefined;
   const take = async () => {
     setBusy(true);
     await openGalleryPage(entry.name);
     setBusy(false);
   };
   return (
-    <li ref={box}>
-      <button className="card" disabled={busy} onClick={() => void take()} data-gallery={entry.name} title={`Open ${entry.name} as a new page`}>
-        <span className="card-picture">
-          {address ? <img src={address} alt={`Drawing of ${entry.title}`} /> : <span className="quiet">{missing ? "no picture" : "…"}</span>}
-        </span>
+    <li>
+      <button className="card" disabled={busy} onClick={() => void take()} data-gallery={entry.name} title={`Open ${entry.title} as a new page`}>
+        <Picture of={{ gallery: entry.name }} alt={`Drawing of ${entry.title}`} />
         <span className="card-text">
           <b>{number && <span className="card-number">{number}</span>} {entry.title}</b>
           <span className="quiet">{entry.blocks} {entry.blocks === 1 ? "block" : "blocks"}</span>
         </span>
-        <span className="card-line">{entry.text}</span>
+        <span className={`card-line${entry.reference ? " short" : ""}`}>{entry.text}</span>
       </button>
     </li>
   );

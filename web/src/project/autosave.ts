@@ -1,9 +1,10 @@
 // Autosave: every edit reaches the server within a fraction of a second and is validated there.
 
+import type { Merge } from "../app/store";
 import { NOTHING_SELECTED, changeDoc, doc, get, server, set } from "../app/store";
 import { record } from "../history/history";
 import { attempt, notify, notifyError } from "../messages/messages";
-import type { Conflict, Opened, Page, Saved } from "../transport/protocol";
+import type { Checked, Conflict, Opened, Page, Saved } from "../transport/protocol";
 import { RequestError } from "../transport/protocol";
 import { CHANGED_ELSEWHERE, inFlight, saveDraft } from "./drafts";
 
@@ -92,7 +93,8 @@ async function send(name: string, page: Page, base: string): Promise<void> {
   try {
     const saved = await server().request<Saved>("save", { name, base, page, window: server().window });
     inFlight.delete(name);
-    if (saved.conflict) await resolveConflict(name, page, saved.conflict);
+    if (saved.conflict) await resolveConflict(name, page, base, saved.conflict);
+    else if (saved.merged) adoptMerged(name, page, saved.merged, saved);
     else {
       const settled = doc(name)?.page === page;
       changeDoc(name, { revision: saved.revision, checked: saved.checked, sent: page, saving: settled ? "saved" : "waiting" });
@@ -114,9 +116,50 @@ function isTransient(error: RequestError): boolean {
   return ["ConnectionError", "AccessRefused", "Busy", "TooSlow"].includes(error.fault.kind);
 }
 
-/** Resolve a conflict: the other window's page stays, and the edits made here are saved as a new page. */
-async function resolveConflict(name: string, sent: Page, conflict: Conflict): Promise<void> {
-  const { kept, revision, page: theirs, checked } = conflict as Conflict & { page: Page | null };
+/** Show a page that the server merged with changes of other windows. */
+function adoptMerged(name: string, sent: Page, merged: Page, saved: { revision: string; checked: Checked; sent?: string }): void {
+  const open = doc(name);
+  if (!open) return;
+  const { revision, checked } = saved;
+  if (open.page !== sent) {
+    // Edits made since it was sent do not have the others' changes: the next save is merged from what was sent.
+    changeDoc(name, { sent, revision: saved.sent ?? open.revision, saving: "waiting" });
+    return;
+  }
+  const history = record(open.history, CHANGED_ELSEWHERE, merged);
+  const ids = new Set(merged.blocks.map((block) => block.id));
+  const blocks = new Set([...open.blocks].filter((id) => ids.has(id)));
+  changeDoc(name, { page: merged, sent: merged, revision, checked, history, saving: "saved", ...NOTHING_SELECTED, blocks });
+}
+
+/** Merge again, with the user's choices of fields; the copy is then not needed. */
+export async function saveChoices(name: string, kept: string, merge: Merge, mine: string[], theirs: string[]): Promise<boolean> {
+  const { base, mine: page } = merge;
+  const arrived = await attempt(
+    () =>
+      exclusively(name, async () => {
+        const saved = await server().request<Saved>("save", { name, base, page, window: server().window, mine, theirs });
+        if (saved.conflict) await resolveConflict(name, page, base, saved.conflict);
+        else {
+          const open = doc(name);
+          if (open) adoptMerged(name, open.page, saved.merged ?? page, saved);
+          await server().request("remove", { name: kept });
+        }
+        return true;
+      }),
+    { page: name },
+  );
+  const now = doc(name);
+  if (now) saveDraft(now);
+  return arrived === true;
+}
+
+/**
+ * Resolve a conflict: the other window's page stays, and the edits made here are saved as a new page, until the user
+ * decides about the fields that both changed.
+ */
+async function resolveConflict(name: string, sent: Page, base: string, conflict: Conflict): Promise<void> {
+  const { kept, fields = [], revision, page: theirs, checked } = conflict as Conflict & { page: Page | null };
   let put = sent;
   // Edits made since it was sent, and during these saves.
   for (let now = doc(name); now && now.page !== put; now = doc(name)) {
@@ -135,7 +178,8 @@ async function resolveConflict(name: string, sent: Page, conflict: Conflict): Pr
   if (!FEATURES.conflicts) return;
   const busy = get().dialog !== null; // an open dialog keeps its text
   notify("warning", `Another window changed ${name} first. Its page stands; yours is kept as “${kept}”.`, { page: name }, busy);
-  if (!busy) set({ dialog: { kind: "conflict", name, kept } });
+  const merge = fields.length && theirs ? { base, mine: put, fields } : undefined;
+  if (!busy) set({ dialog: { kind: "conflict", name, kept, ...(merge ? { merge } : {}) } });
 }
 
 async function saveTo(name: string, page: Page): Promise<void> {

@@ -256,5 +256,5 @@ export async function restorePage(name: string): Promise<void> {
 export async function openGalleryPage(name: string): Promise<void> {
   if (!FEATURES.gallery) return;
   const found = await attempt(() => server().request<{ page: Page }>("gallery", { name }));
-  if (found) await newPage(found.page, name);
+  if (found) await newPage(found.page, found.page.name);
 }

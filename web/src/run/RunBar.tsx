@@ -1,6 +1,6 @@
 // The run bar: how to run the active page, how fast, on which engine, and its progress.
 
-import { Camera, Images, Pause, Play, Repeat, RotateCcw, Square, StepForward, Timer } from "lucide-react";
+import { Camera, Images, Pause, Play, Repeat, RotateCcw, Square, StepForward, Timer, Sigma } from "lucide-react";
 import { get, set, useDoc, useStudio } from "../app/store";
 import { CommandButton } from "../commands/CommandButton";
 import type { RunState } from "../transport/protocol";
@@ -31,6 +31,7 @@ export function RunBar() {
       <CommandButton id="reset" className="compact" icon={RotateCcw} text="Reset" />
       <CommandButton id="snapshot" icon={Camera} />
       <CommandButton id="snapshots" icon={Images} />
+      <CommandButton id="flip" className="compact" icon={Sigma} text="Flip to gradient" />
       {FEATURES.engines && (
         <label className="engine">
           <span className="engine-word">Engine </span>

@@ -1,17 +1,21 @@
 // Runs of the active page: once, n steps, at a rate, continuously; pause, resume, stop, reset, snapshots.
 
-import { changeDoc, doc, get, server, useStudio } from "../app/store";
-import { attempt, notify } from "../messages/messages";
+import { changeDoc, doc, get, server, set, useStudio } from "../app/store";
+import { attempt, notify, settle } from "../messages/messages";
 import { saveAfterParsing } from "../project/autosave";
-import type { Mode, RunState, Snapshot } from "../transport/protocol";
+import type { Mode, Question, RunState, Snapshot } from "../transport/protocol";
 
-async function requestRun(verb: string, args: Record<string, unknown> = {}, name = get().active): Promise<RunState | null> {
+async function requestRun(verb: string, args: Record<string, unknown> = {}, name = get().active): Promise<RunState | Asked | null> {
   const open = doc(name);
   if (!open || !FEATURES.run) return null;
-  const state = await attempt(() => server().request<RunState>(verb, { name: open.name, ...args }));
-  if (state) applyRunState(open.name, state);
-  return state;
+  settle(open.name, "run"); // what the last run reported
+  const reply = await attempt(() => server().request<RunState | Asked>(verb, { name: open.name, ...args }), { page: open.name, about: "run" });
+  if (reply && !("ask" in reply)) applyRunState(open.name, reply);
+  return reply;
 }
+
+/** Instead of a state: a run that would change Variables although no ClientSession says so. */
+type Asked = { ask: Question };
 
 /** Replies and events may arrive out of order: the larger serial is the newer state. */
 export function applyRunState(name: string, state: RunState): void {
@@ -25,8 +29,10 @@ useStudio.subscribe((state, before) => {
   for (const [name, { run }] of Object.entries(state.docs)) {
     const old = before.docs[name]?.run;
     if (!run || run === old || !before.docs[name]) continue;
+    if (run.phase !== "failed" && (run.run > (old?.run ?? 0) || run.phase === "idle")) settle(name, "run");
     reportCarried(name, run, old);
     reportFailure(name, run, old);
+    reportLeftOut(name, run, old);
   }
 });
 
@@ -47,24 +53,39 @@ function isSame(a: Record<string, string>, b: Record<string, string>): boolean {
 function reportFailure(name: string, run: RunState, old: RunState | null | undefined): void {
   if (run.phase !== "failed" || !run.error) return;
   if (old?.phase === "failed" && old.seconds === run.seconds && old.error?.text === run.error.text) return;
-  notify("error", run.error.message, { block: run.error.block, pin: run.error.pin, page: name });
+  const { block, pin, fixes } = run.error;
+  notify("error", run.error.message, { block, pin, page: name, about: "run", fixes });
 }
 
-export async function run(mode: Mode, sessions?: string[]): Promise<void> {
+/** Faulty blocks do not keep a run without a ClientSession from computing the others. */
+function reportLeftOut(name: string, run: RunState, old: RunState | null | undefined): void {
+  const left = run.left_out ?? [];
+  if (!left.length || run.phase === "idle" || (old?.revision === run.revision && old.left_out?.length === left.length)) return;
+  const { errors } = doc(name)!.checked;
+  const first = left.find((id) => errors[id]);
+  const others = left.length - 1;
+  const text = `${first ?? left[0]}${others ? ` and ${others} more` : ""} could not be computed${first ? `: ${errors[first]!.message}` : ""}`;
+  notify("warning", text, { page: name, block: first, pin: first ? errors[first]!.pin : null, about: "run", fixes: first ? errors[first]!.fixes : [] });
+}
+
+/** Run the page; `change` says that the user agreed to the change of Variables without a ClientSession. */
+export async function run(mode: Mode, sessions?: string[], change = false): Promise<void> {
   const open = doc();
   if (!open) return;
   if (!(await saveAfterParsing(open.name))) {
-    notify("error", "The page could not be saved, so it was not run.");
+    notify("error", "The page could not be saved, so it was not run.", { page: open.name, about: "save" });
     return;
   }
   const { steps, rate, engine } = get().runMode;
-  await requestRun("run", {
+  const reply = await requestRun("run", {
     mode,
     engine,
     ...(sessions ? { sessions } : {}),
     ...(mode === "steps" ? { steps } : {}),
     ...(mode === "rate" ? { rate } : {}),
+    ...(change ? { change } : {}),
   }, open.name);
+  if (reply && "ask" in reply) set({ dialog: { kind: "ask-run", page: open.name, mode, question: reply.ask } });
 }
 
 export const pause = () => requestRun("pause");
@@ -82,7 +103,7 @@ export async function snapshot(label = ""): Promise<void> {
   const open = doc();
   if (!open || !FEATURES.snapshots) return;
   const reply = await attempt(() => server().request("snapshot", { name: open.name, label }));
-  if (reply) notify("info", `The Variables of ${open.name} are kept as they are now.`);
+  if (reply) notify("info", `The Variables of ${open.name} are saved in a snapshot.`);
 }
 
 export const restore = (id: string) => requestRun("restore", { snapshot: id });

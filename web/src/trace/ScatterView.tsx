@@ -104,7 +104,7 @@ function Drawing({ scatter, count, explain }: { scatter: Scatter; count: number;
   return (
     <div className="scatter-box" ref={box} tabIndex={0} role="region" aria-label="Rows and the rows they are added to">
       {width > 0 && (
-        <svg className="scatter" width={Math.max(width - 16, right + side - 16)} height={height} role="img" aria-label={stepWords(scatter, count)}>
+        <svg className="scatter" style={{ "--strength": Math.max(0.06, Math.min(0.28, 20 / scatter.steps.length)) } as React.CSSProperties} width={Math.max(width - 16, right + side - 16)} height={height} role="img" aria-label={stepWords(scatter, count)}>
           <text className="scatter-head" x={side} y={13} textAnchor="end">{scatter.sources.map((one) => one.pin).join(", ")}</text>
           <text className="scatter-head" x={right} y={13}>{scatter.pin}</text>
           {scatter.steps.slice(0, count).map((step, k) => k !== count - 1 && <path key={k} className="done" d={path(step)} style={{ strokeWidth: Math.max(1, ribbonWidth(step.weight, largest, 7)) }} />)}

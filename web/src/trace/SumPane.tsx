@@ -35,7 +35,7 @@ export function SumPane({ open, result, results, path, setPath, jump, sum, setOr
   if (failure) return <div className="sum-pane"><p className="fault" role="alert">{failure}</p></div>;
   if (!found) return <div className="sum-pane"><p className="quiet">Choose an output row, and the sum it was computed by is written out here.</p></div>;
   return (
-    <section className="sum-pane" aria-label="The sum of the row">
+    <section className="sum-pane" aria-label="The sum of the row" tabIndex={0}>
       <header className="sum-head">
         {path.length > 1 && <button onClick={() => setPath(path.slice(0, -1))}>← Back</button>}
         <b>{path.length > 1 ? `${found.op} inside ${result.block}` : `${result.block}.${result.pin}`}, {found.rows === 1 ? found.pin : `row ${found.row}`}</b>

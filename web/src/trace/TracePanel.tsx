@@ -1,24 +1,27 @@
 // Where rows come from: the rows behind a row with the sum written out, the scatter view, and the spy plot.
 
-import { useEffect, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import type { Doc } from "../app/store";
 import { set, useStudio } from "../app/store";
 import { staleReason } from "../results/stale";
 import type { ExplainedResult, RowSum } from "../transport/protocol";
 import { useRequest, useThrottled, useThrottledDoc } from "../ui/useRequest";
+import { CompareView } from "./CompareView";
 import type { Chosen } from "./PairsView";
 import { PairsView, outputOf } from "./PairsView";
 import { ScatterView } from "./ScatterView";
 import { SpyView } from "./SpyView";
+import { busiestRow } from "./rows";
 import type { Place } from "./SumPane";
 import { COLUMNS, RowField, SumPane } from "./SumPane";
 import { hasPairs, useExplained, useTrace } from "./useRowTraces";
 
-type View = "rows" | "scatter" | "spy";
+type View = "rows" | "scatter" | "spy" | "compare";
 const VIEWS: [View, string, string][] = [
   ["rows", "Sums", "The rows behind a row, and the sum written out"],
   ["scatter", "Scatter", "Every id in the order of addition"],
   ["spy", "Spy plot", "All pairs of a large batch, and the rows that are named most"],
+  ["compare", "Compare", "The page under two engines or orders of addition, bit by bit"],
 ];
 
 export function TracePanel() {
@@ -44,7 +47,7 @@ export function TracePanel() {
     choose(one);
   };
   const stale = staleReason(open, result.block);
-  const Sheet = { rows: RowsSheet, scatter: ScatterView, spy: SpyView }[view];
+  const Sheet = { rows: RowsSheet, scatter: ScatterView, spy: SpyView, compare: CompareView }[view];
   return (
     <div className="trace-panel">
       <div className="look-bar">
@@ -84,6 +87,13 @@ function RowsSheet({ open, result, results, jump, first }: SheetProps) {
   const [columns, setColumns] = useState(0);
   const listed = hasPairs(open, result);
   const { found: trace, failure } = useTrace(open, listed ? result : null);
+  const began = useRef(first !== null);
+  useEffect(() => {
+    if (began.current || !trace) return;
+    began.current = true;
+    const busiest = busiestRow(trace);
+    if (busiest !== null) setChosen({ side: "outputs", row: busiest });
+  }, [trace]);
   const row = trace ? outputOf(open, result, trace, chosen) : { pin: result.pin, row: chosen?.row ?? 0 };
   const wanted = useThrottled(JSON.stringify(row), result, 60);
   useEffect(() => {

@@ -41,6 +41,17 @@ function listed(rows: Map<number, Set<number>>): Map<number, number[]> {
   return new Map([...rows].map(([key, found]) => [key, [...found]]));
 }
 
+/** The output row that most rows feed, but of few enough to be read: what is explained before the user chooses. */
+export function busiestRow(trace: Pick<Trace, "pairs">, most = 8): number | null {
+  const { sources } = rowsOf(trace);
+  let found: number | null = null;
+  for (const [row, { length }] of sources) {
+    const best = found === null ? 0 : sources.get(found)!.length;
+    if (found === null || (length <= most && (length > best || best > most))) found = row;
+  }
+  return found;
+}
+
 /** The pin of a row: rows are numbered through all pins in order. */
 export function placeOf(segments: readonly Segment[], row: number): { segment: Segment; row: number } | null {
   let first = 0;

@@ -66,11 +66,22 @@ export interface Info {
   ref?: boolean;
 }
 
+/** A known fix of an error. The verb `fix` applies it to the page as it is then. */
+export interface Fix {
+  title: string;
+  action: string;
+  block: string;
+  pin: string;
+  value: Json;
+  end: string | null;
+}
+
 export interface Fault {
   kind: string;
   message: string;
   text: string;
   pin: string | null;
+  fixes?: Fix[];
   block?: string | null;
   place?: string | null;
 }
@@ -79,6 +90,7 @@ export interface Checked {
   blocks: Record<string, { outputs: Record<string, Info | Info[]>; inputs: Record<string, Info | Info[]> }>;
   errors: Record<string, Fault>;
   waiting: string[];
+  ghosts?: string[]; // blocks of ops that the catalog lacks
   partial?: Record<string, string[]>; // fetches that sessions run without: they need a block that the catalog lacks
   sessions: string[];
   recipes: Record<string, string>;
@@ -112,6 +124,13 @@ export interface RunState {
   costs: Record<string, { seconds: number; bytes: number }>;
   results: Record<string, Record<string, Result | Result[]>>;
   carried: string[];
+  left_out?: string[]; // blocks that a run without a ClientSession could not compute
+}
+
+/** What a run without a ClientSession needs the user to agree to. */
+export interface Question {
+  variables: string[];
+  fixes: Fix[];
 }
 
 export interface PageInfo {
@@ -134,6 +153,7 @@ export interface GalleryEntry {
   title: string;
   blocks: number;
   text: string;
+  reference: boolean; // a worked example of the manual
 }
 
 export interface Hello {
@@ -144,6 +164,13 @@ export interface Hello {
   engines: Engine[];
   limits: Record<string, number>;
   gallery: GalleryEntry[];
+  tour: Tour;
+}
+
+/** A tour on the canvas: a block of one op is placed, gets values, and runs. */
+export interface Tour {
+  op: string;
+  steps: { kind: "place" | "type" | "run" | "read"; title: string; text: string; values?: Record<string, string> }[];
 }
 
 export interface Opened {
@@ -153,14 +180,26 @@ export interface Opened {
   run: RunState;
 }
 
+/** A field of a block that both windows changed, with its values as text. */
+export interface ConflictField {
+  key: string;
+  block: string;
+  kind: string;
+  name: string;
+  mine: string;
+  theirs: string;
+}
+
 export interface Conflict {
   kept: string;
+  fields?: ConflictField[];
   revision: string;
   page: Page;
   checked: Checked;
 }
 
-export type Saved = { revision: string; checked: Checked; conflict?: undefined } | { conflict: Conflict };
+/** `merged` is the saved page if it also has changes of others; `sent` is the revision of the page without them. */
+export type Saved = { revision: string; checked: Checked; merged?: Page; sent?: string; conflict?: undefined } | { conflict: Conflict };
 
 export interface Cells {
   info: Info;
@@ -308,6 +347,23 @@ export interface Spy {
   down: SpyAxis;
   cells: [number, number, number][]; // down, across, pairs
   most: number;
+}
+
+/** Results of one step in two ways, with the elements whose bits differ. */
+export interface Comparison {
+  differing: number; // results
+  results: {
+    block: string;
+    pin: string;
+    entry: number | null;
+    dtype: string;
+    shape: number[];
+    elements: number;
+    differing: number;
+    greatest: number | null;
+    cells: { at: number[]; a: string; b: string }[];
+    other: string | null; // dtype and shape of the second, if they are not those of the first
+  }[];
 }
 
 export interface Snapshot {

@@ -3,8 +3,9 @@
 import { useMemo, useRef, useState } from "react";
 import { set } from "../app/store";
 import type { Block, Pin } from "../transport/protocol";
-import { literalText, valueText } from "./format";
+import { valueText } from "./format";
 import { dtypeOf, takesLiteral, enterLiteral } from "./literals";
+import { textOf } from "./typedText";
 import { LINE, drawingOf } from "./MiniValue";
 
 const LONG = 400; // characters beyond which a value is edited in the dialog
@@ -19,7 +20,7 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
   const value = block.values?.[pin.name];
   const drawing = useMemo(() => (value === undefined ? null : drawingOf(value)), [value]);
   if (!FEATURES.literals || !takesLiteral(pin)) return <span className="pin-info missing">{pin.optional ? "" : "–"}</span>;
-  const full = value === undefined ? "" : literalText(value);
+  const full = value === undefined ? "" : textOf(block.id, pin.name, value);
   const close = () => {
     sent.current = null;
     setText(null);
@@ -35,9 +36,16 @@ export function InlineLiteral({ block, pin }: { block: Block; pin: Pin }) {
     };
     const fallback = pin.optional ? "" : "…";
     const action = `type a value into ${block.id}.${pin.name}`;
-    const shown = value === undefined ? "" : valueText(value, LINE);
+    const shown = value === undefined ? "" : full !== null && full.length <= LINE ? full : valueText(value, LINE);
+    // As in a spreadsheet: typing on the focused value replaces it.
+    const replace = (event: React.KeyboardEvent) => {
+      if (event.key.length !== 1 || event.key === " " || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      event.stopPropagation();
+      setText(event.key);
+    };
     return (
-      <button className={`literal nodrag${value === undefined ? " empty" : ""}`} onClick={begin} aria-label={drawing ? undefined : `${shown && `${shown}: `}${action}`} title={valueText(value, 400) || "click to type a value"}>
+      <button className={`literal nodrag${value === undefined ? " empty" : ""}`} onClick={begin} onKeyDown={replace} aria-label={drawing ? undefined : `${shown && `${shown}: `}${action}`} title={full ?? (valueText(value, 400) || "type a value")}>
         {drawing ? (
           <>
             <span aria-hidden="true">{drawing}</span>

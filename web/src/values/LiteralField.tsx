@@ -5,14 +5,15 @@ import { useRef, useState } from "react";
 import { set, useStudio } from "../app/store";
 import { setValue } from "../page/actions";
 import type { Block, Pin } from "../transport/protocol";
-import { literalText, valueText } from "./format";
+import { valueText } from "./format";
 import { dtypeOf, dtypesOf, enterLiteral } from "./literals";
+import { textOf } from "./typedText";
 
 const LONG = 2000; // characters beyond which a value is shown as a table
 
 export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
   const value = block.values?.[pin.name];
-  const full = value === undefined ? "" : literalText(value);
+  const full = value === undefined ? "" : textOf(block.id, pin.name, value);
   const [text, setText] = useState(full ?? "");
   const [dtype, setDtype] = useState(dtypeOf(block, pin));
   const [fault, setFault] = useState<string | null>(null);
@@ -55,7 +56,7 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
         ) : (
           <input
             value={text}
-            placeholder={pin.optional ? "nothing" : "type a value: 3 or {1,2}"}
+            placeholder={pin.optional ? "nothing" : "type a value: 3 or [1, 2]"}
             aria-label={`Value of ${label}`}
             aria-invalid={fault !== null}
             onChange={(event) => {

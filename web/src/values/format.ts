@@ -19,7 +19,7 @@ export function valueText(value: Json | undefined, most = 60): string {
 export function literalText(value: Json): string | null {
   if (Array.isArray(value)) {
     const parts = value.map(literalText);
-    return parts.includes(null) ? null : `{${parts.join(",")}}`;
+    return parts.includes(null) ? null : `[${parts.join(", ")}]`;
   }
   if (isRecord(value)) {
     if ("data" in value) return elements(value["data"]!, String(value["dtype"]));
@@ -33,7 +33,7 @@ export function literalText(value: Json): string | null {
 
 function elements(data: Json, dtype: string): string {
   if (Array.isArray(data) && !(dtype.startsWith("complex") && data.length === 2 && !Array.isArray(data[0]))) {
-    return `{${data.map((part) => elements(part, dtype)).join(",")}}`;
+    return `[${data.map((part) => elements(part, dtype)).join(", ")}]`;
   }
   if (dtype.startsWith("complex")) return complexText(data);
   if (dtype === "string") return isRecord(data) ? `base64:${String(data["base64"])}` : quoted(String(data));

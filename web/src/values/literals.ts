@@ -1,11 +1,12 @@
 // Literals typed into pins: which pins take one, of which dtypes. The server parses them, so that no number loses precision here.
 
 import { get, server } from "../app/store";
-import { notify } from "../messages/messages";
+import { notify, settle } from "../messages/messages";
 import { setValue } from "../page/actions";
 import { trackParsing } from "../project/autosave";
 import type { Block, Pin, Typed } from "../transport/protocol";
 import { messageOf } from "../transport/protocol";
+import { rememberText } from "./typedText";
 
 /** Whether a literal can be typed into a pin: operations and feeds come by wire only. */
 export function takesLiteral(pin: Pin): boolean {
@@ -29,18 +30,21 @@ export async function enterLiteral(block: Block, pin: string, text: string, dtyp
   const name = get().active;
   if (!text.trim()) {
     if (block.values?.[pin] !== undefined) setValue(block.id, pin, undefined);
+    settle(name, "literal", block.id, pin);
     return null;
   }
   try {
     const parsing = server().request<Typed>("parse", { text, dtype }).then((typed) => {
+      rememberText(block.id, pin, typed.value, text, name);
       if (JSON.stringify(typed.value) !== JSON.stringify(block.values?.[pin])) setValue(block.id, pin, typed.value, name);
     });
     trackParsing(name, parsing);
     await parsing;
+    settle(name, "literal", block.id, pin);
     return null;
   } catch (error) {
     const message = messageOf(error);
-    notify("error", message, { page: name, block: block.id, pin }); // the message shows the block and the pin
+    notify("error", message, { page: name, block: block.id, pin, about: "literal" }); // the message shows block and pin
     return `${pin}: ${message}`;
   }
 }

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from ..._catalog.spec import CATALOG, Aval
-from . import arrangement, elementwise, matrix, reductions
+from . import arrangement, elementwise, images, matrix, reductions
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **elementwise.FUNCTIONS,
@@ -29,6 +29,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **arrangement.PICKING_FUNCTIONS,
     **arrangement.SIZES_FUNCTIONS,
     **matrix.ROWS_FUNCTIONS,
+    **images.FUNCTIONS,
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..._catalog.arrangement import filled
 from ...errors import make_error
-from .shared import place, product
+from .shared import narrow, place, product, wide
 
 # -- Shapes, concatenation and slices ---------------------------------------------------------------------------------
 
@@ -122,9 +122,69 @@ def _one_hot(xp: Any, indices: Any, depth: int, on_value: Any, off_value: Any, a
     return xp.where(ids == xp.reshape(numbers, (depth,) + (1,) * (len(shape) - at)), on_value, off_value)
 
 
+def _flat_indices(xp: Any, indices: Any, shape: tuple[int, ...], ordered: bool) -> Any:
+    """Return positions in row-major order; raise for indices out of bounds, and unless sorted if they must be."""
+    rows = xp.astype(xp.reshape(indices, (indices.shape[0] if indices.ndim else 1, len(shape))), xp.int64)
+    flat = xp.full((rows.shape[0],), 0, dtype=xp.int64, device=xp.device(indices))
+    outside = flat > 0
+    for k, size in enumerate(shape):
+        column = rows[:, k]
+        outside = outside | (column < 0) | (column >= size)
+        flat = flat * size + column
+    first = xp.first_true(outside)
+    if ordered:
+        disordered = xp.first_true(flat[1:] <= flat[:-1]) + 1
+        if disordered > 0 and not 0 <= first <= disordered:
+            key = "index_repeated" if bool(flat[disordered] == flat[disordered - 1]) else "index_disordered"
+            raise make_error(key, argument="sparse_indices", position=disordered, value=_coordinates(rows, disordered))
+    if first >= 0:
+        bound = ",".join(map(str, shape))
+        facts = {"position": first, "value": _coordinates(rows, first), "bound": bound}
+        raise make_error("index_out_of_bounds", argument="sparse_indices", **facts)
+    return xp.where(outside, product(shape), flat)  # traced arrays are not checked; they write nothing there
+
+
+def _coordinates(rows: Any, at: int) -> str:
+    return ",".join(str(int(rows[at, k])) for k in range(rows.shape[1]))
+
+
+def _sparse_to_dense(
+    xp: Any, indices: Any, output_shape: Any, values: Any, default: Any, validate_indices: bool
+) -> Any:
+    shape = tuple(output_shape) if isinstance(output_shape, tuple | list) else (output_shape,)
+    flat = _flat_indices(xp, indices, shape, validate_indices)
+    if not flat.shape[0] or not product(shape):
+        return xp.copy(xp.broadcast_to(default, shape))
+    last = xp.last_positions(flat, product(shape))
+    values = xp.reshape(xp.broadcast_to(values, flat.shape), (-1,))
+    written = xp.take(values, xp.where(last < 0, xp.zeros_like(last), last))
+    return xp.copy(xp.reshape(xp.where(last < 0, default, written), shape))
+
+
+def _sparse_to_dense_grad(xp: Any, indices: Any, values: Any, grad: Any) -> tuple[Any, Any]:
+    flat = _flat_indices(xp, indices, tuple(grad.shape), False)
+    every = xp.reshape(wide(xp, grad), (-1,))
+    zeros = xp.zeros_like(every)
+    if not flat.shape[0] or not every.shape[0]:
+        total = xp.sum(every, (0,), False)
+        return xp.zeros_like(values), narrow(xp, total, grad.dtype)
+    last = xp.last_positions(flat, every.shape[0])
+    numbers = xp.arange(0, flat.shape[0], 1, dtype=last.dtype, device=xp.device(flat))
+    of_values = xp.where(xp.take(last, flat) == numbers, xp.take(every, flat), xp.zeros_like(xp.take(every, flat)))
+    if not values.ndim:
+        of_values = xp.sum(of_values, (0,), False)
+    rest = xp.sum(xp.where(last < 0, every, zeros), (0,), False)
+    return narrow(xp, of_values, grad.dtype), narrow(xp, rest, grad.dtype)
+
+
 PICKING_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Gather": _gather,
     "OneHot": _one_hot,
+    "SparseToDense": _sparse_to_dense,
+    "SparseToDenseLike": lambda xp, indices, like, values, default: _sparse_to_dense(
+        xp, indices, tuple(like.shape), values, default, False
+    ),
+    "SparseToDenseGrad": _sparse_to_dense_grad,
     "Where": lambda xp, condition: xp.copy(xp.argwhere(condition)),
     "Flatnonzero": lambda xp, mask: xp.reshape(xp.argwhere(mask), (-1,)),
 }

@@ -158,7 +158,8 @@ def attribute_of(op: Op, name: str, text: str) -> Any:
     if name == "shape" or (isinstance(default, list | tuple) and text.startswith("[")):
         return _shape(text)
     if isinstance(default, list | tuple):
-        numbers = parse_literal(text, "int64")
+        is_flat = not text.startswith("{") and len(elements := _split(text, "int64")) > 1
+        numbers = parse_elements(elements, "int64") if is_flat else parse_literal(_spelled(text), "int64")
         if numbers.ndim > 1:
             raise PageError("", f"{quoted(text)} is not a list of numbers")
         return numbers.ravel().tolist()
@@ -168,7 +169,7 @@ def attribute_of(op: Op, name: str, text: str) -> Any:
         return int(_one(text, "int64"))
     if isinstance(default, float):
         return float(_one(text, "float64"))
-    return text
+    return _string(text) if isinstance(default, str) else text
 
 
 def _one(text: str, dtype: str) -> Any:
@@ -186,6 +187,8 @@ _DEFAULTS: dict[str, tuple[str, ...] | None] = {
     "validate_indices": ("", "true"),
     "validate_shape": ("", "true"),
     "data_format": ("", "nhwc"),
+    "use_cudnn_on_gpu": None,  # every convolution has the same result
+    "explicit_paddings": ("", "{}", "[]"),
     "use_locking": None,  # no other thread updates a Variable during a run
     # These follow from the dtypes of the inputs.
     **dict.fromkeys(("t", "tidx", "tindices", "tparams", "tdim", "tdims", "tlabels", "tshape", "tpaddings", "tperm")),
