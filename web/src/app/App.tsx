@@ -23,7 +23,7 @@ import type { StudioState } from "./store";
 import { get, set, useDoc, useStudio } from "./store";
 import { TopBar } from "./TopBar";
 
-const NARROW = 900; // pixels; the style sheet has the same number
+const NARROW = 901; // pixels
 
 export function App() {
   const [root, setRoot] = useState<HTMLDivElement | null>(null);

@@ -36,7 +36,7 @@ export function TopBar() {
         <CommandButton id="undo" icon={Undo2} />
         <CommandButton id="redo" icon={Redo2} />
         <button className="search-field" onClick={() => perform("commands")} data-command="commands" disabled={!FEATURES.commandMenu}>
-          <Search size={14} aria-hidden="true" /> <span>Search</span> <kbd>{keysText("Ctrl+k")}</kbd>
+          <Search size={14} aria-hidden="true" /> <span>Search</span> <kbd aria-hidden="true">{keysText("Ctrl+k")}</kbd>
         </button>
         <CommandButton id="export" icon={Download} text="Export" className="wide-only" />
         <CommandButton id="theme" icon={THEME_ICONS[theme]} className="wide-only" />

@@ -17,7 +17,7 @@ import { runInfo } from "../results/results";
 import { staleReason } from "../results/stale";
 import { useMiniMap } from "../results/useMiniMap";
 import { run } from "../run/runs";
-import type { Block, Info, Pin, Result } from "../transport/protocol";
+import type { Block, Info, OpRecord, Pin, Result } from "../transport/protocol";
 import { bytesText, infoText, isKnown, markedText, secondsText } from "../values/format";
 import { InlineLiteral } from "../values/InlineLiteral";
 import { takesLiteral } from "../values/literals";
@@ -55,8 +55,10 @@ function DistantBlock({ id, selected, data }: NodeProps) {
   const record = catalog.find(op);
   const size = useMemo(() => sizeOf(record), [record]);
   const state = useStudio((studio) => {
-    const checked = studio.docs[studio.active ?? ""]?.checked;
-    return checked?.errors[id] ? "faulty" : checked?.waiting.includes(id) ? "waiting" : "";
+    const open = studio.docs[studio.active ?? ""];
+    const fault = open?.checked.errors[id];
+    if (!open || !fault) return open?.checked.waiting.includes(id) ? "waiting" : "";
+    return lacksValue(blockOf(open.page, id), record, fault.pin) ? "needs" : "faulty";
   });
   return (
     <div className={`block light${selected ? " selected" : ""} ${state}`} style={size} data-block={id} data-op={op} data-family={familyOf(record).name}>
@@ -90,7 +92,8 @@ function FullBlock({ id, selected }: NodeProps) {
   }, [id]);
   if (!block) return null;
   const error = FEATURES.errors ? (fault ?? failed) : undefined;
-  const classes = ["block", selected && "selected", ghost ? "ghost" : error && "faulty", waiting && "waiting", record?.runs && "session"];
+  const needs = error !== undefined && error === fault && lacksValue(block, record, error.pin);
+  const classes = ["block", selected && "selected", ghost ? "ghost" : error && (needs ? "needs" : "faulty"), waiting && "waiting", record?.runs && "session"];
   const family = familyOf(record);
   const Icon = family.icon;
   return (
@@ -100,7 +103,7 @@ function FullBlock({ id, selected }: NodeProps) {
         <Icon className="block-icon" size={14} aria-hidden="true" />
         <span className="block-op" title={block.op}><OpName op={shortenMiddle(block.op, MOST_LETTERS)} /></span>
         <FlipButton block={id} outputs={known?.outputs} />
-        {error && (
+        {error && !needs && (
           <button className="block-error nodrag" title={error.message} aria-label={`Error: ${error.message}`} onClick={() => set({ bottom: "messages", bottomOpen: true })}>
             !
           </button>
@@ -109,7 +112,7 @@ function FullBlock({ id, selected }: NodeProps) {
       <div className="pins">
         <div className="pins-in">
           {(record?.inputs ?? unknownPins(block)).map((pin) => (
-            <InputPin key={pin.name} block={block} pin={pin} info={known?.inputs[pin.name]} faulty={error?.pin === pin.name} waiting={waiting} />
+            <InputPin key={pin.name} block={block} pin={pin} info={known?.inputs[pin.name]} faulty={!needs && error?.pin === pin.name} needs={needs} />
           ))}
         </div>
         <div className="pins-out">
@@ -120,12 +123,22 @@ function FullBlock({ id, selected }: NodeProps) {
       </div>
       {record?.runs && <SessionButtons id={id} />}
       {ghost && <GhostAttributes block={block} />}
-      {error && <div className="block-message" role="alert">{error.message}</div>}
+      {error && <div className="block-message" role={needs ? "status" : "alert"}>{error.message}</div>}
       {left && <div className="block-message quiet">Runs without {left.join(", ")}</div>}
       {error && <FixButtons fixes={error.fixes} page={page} />}
       <Results id={id} />
     </div>
   );
+}
+
+function isMissing(block: Block, pin: Pin): boolean {
+  return !pin.optional && !endsAt(block, pin.name).length && block.values?.[pin.name] === undefined;
+}
+
+/** Whether what the server says about a pin is that nothing was put into it yet: that is no mistake of a new block. */
+function lacksValue(block: Block | undefined, record: OpRecord | undefined, pin: string | null): boolean {
+  const found = record?.inputs.find((one) => one.name === pin);
+  return block !== undefined && found !== undefined && isMissing(block, found);
 }
 
 /** Pins of a block that is not in the catalogue: those its wires and values name. */
@@ -173,10 +186,10 @@ interface InputProps {
   pin: Pin;
   info: Info | Info[] | undefined;
   faulty: boolean;
-  waiting: boolean; // for values of pins that must have one
+  needs: boolean; // the block lacks values of pins that must have one
 }
 
-function InputPin({ block, pin, info, faulty, waiting }: InputProps) {
+function InputPin({ block, pin, info, faulty, needs }: InputProps) {
   const takes = useTakes(pinPath(block.id, pin.name), "from");
   const wired = endsAt(block, pin.name);
   const role = roleOf(pin);
@@ -185,7 +198,7 @@ function InputPin({ block, pin, info, faulty, waiting }: InputProps) {
     event.stopPropagation();
     set({ dialog: { kind: "value", block: block.id, pin: pin.name } });
   };
-  const missing = waiting && !pin.optional && !wired.length && block.values?.[pin.name] === undefined;
+  const missing = needs && isMissing(block, pin);
   const title = takes && FEATURES.rejections ? `${pin.name}: ${takes}` : pinText(pin);
   return (
     <div className={`pin-row${faulty ? " faulty" : ""}${missing ? " missing" : ""}`} title={title} data-pin={pin.name} onDoubleClick={openTable} data-takes={takes === undefined ? undefined : takes === null ? "yes" : takes}>
@@ -290,8 +303,7 @@ function ResultItem({ block, pin, entry, item, stale }: { block: string; pin: st
         <span className="result-preview"><MiniTable {...small} /></span>
       ) : (
         <>
-          {pictured && (map ? <MiniPicture numbers={map.cells} low={map.low} high={map.high} /> : <span className="mini-picture" />)}
-          {!map && <span className="result-preview">{item.preview}</span>}
+          {map ? <MiniPicture numbers={map.cells} low={map.low} high={map.high} /> : <span className={`result-preview${pictured ? " mini-picture" : ""}`}>{item.preview}</span>}
         </>
       )}
     </button>

@@ -39,6 +39,7 @@ export const OP_MIME_TYPE = "application/x-rowgrad-op";
 const NODE_TYPES = { block: BlockNode, note: NoteNode };
 const EDGE_TYPES = { wire: WireEdge };
 const MANY = 150; // with more blocks than this, only visible ones are rendered
+const MARGIN = 24; // pixels between a block that is moved into view and the edge
 const FAR = 0.4; // zoom below which text is unreadable
 
 export function Canvas() {
@@ -92,8 +93,10 @@ export function Canvas() {
       const [width, height] = [node.measured.width ?? node.initialWidth ?? 0, node.measured.height ?? node.initialHeight ?? 0];
       const near = flow.flowToScreenPosition({ x, y });
       const far = flow.flowToScreenPosition({ x: x + width, y: y + height });
-      if (near.x >= box.left && near.y >= box.top && far.x <= box.right && far.y <= box.bottom) return;
-      void flow.setCenter(x + width / 2, y + height / 2, { zoom: flow.getZoom(), duration: 150 });
+      const shift = (from: number, to: number, low: number, high: number) => (from < low ? low - from : to > high ? Math.max(high - to, low - from) : 0);
+      const [right, down] = [shift(near.x, far.x, box.left + MARGIN, box.right - MARGIN), shift(near.y, far.y, box.top + MARGIN, box.bottom - MARGIN)];
+      const now = flow.getViewport();
+      if (right || down) void flow.setViewport({ ...now, x: now.x + right, y: now.y + down }, { duration: 150 });
     };
   }, [flow]);
 
