@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rowgrad._error_messages import MESSAGES
 from rowgrad.errors import InvalidArgumentError
-from rowgrad.graph import Block, ClientSession, End, Page, PageError
+from rowgrad.graph import Block, ClientSession, End, Page, PageError, fixes
 from rowgrad.graph.fixes import Fix, apply_fix, fetch_fix, fixes_of
 from rowgrad.graph.leaves import leaves_of
 from rowgrad.graph.page_builder import check
@@ -168,6 +169,10 @@ def test_an_untouched_block_takes_the_values_of_its_example() -> None:
 def test_invalid_fixes_raise(fix: Fix, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         apply_fix(page_of(IDS), fix)
+
+
+def test_every_rule_is_for_a_message() -> None:
+    assert set(fixes._RULES) <= set(MESSAGES)
 
 
 def test_a_fix_of_a_value_that_is_gone_raises() -> None:

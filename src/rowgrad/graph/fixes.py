@@ -238,6 +238,8 @@ _RULES: dict[str, Rule] = {
     "dtype_expected": _convert,
     "attr_dtype": _convert,
     "should_be_vector": _reshape_to_vector,
+    "ids_should_be_vector": _reshape_to_vector,
+    "gathered_should_be_vector": _reshape_to_vector,
     "must_be_vector": _reshape_to_vector,
     "input_vector": _reshape_to_vector,
     "backprop_vector": _reshape_to_vector,

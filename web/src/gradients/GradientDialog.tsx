@@ -51,7 +51,7 @@ export function GradientDialog() {
   };
   return (
     <DialogFrame title="Flip to gradient" wide>
-      <p className="quiet">Adds blocks to the right of the page that compute the gradient of the outputs with respect to the inputs. A ClientSession fetches them; without one, Run computes them anyway.</p>
+      <p className="quiet">Adds blocks to the right of the page that compute the gradient of the outputs with respect to the inputs. A session block fetches them; without one, Run computes them anyway.</p>
       <div className="flip">
         <PinList title="Gradient of these outputs" pins={pins} chosen={outputs} change={setOutputs} />
         <PinList title="With respect to these inputs" pins={sources} chosen={inputs} change={setInputs} />

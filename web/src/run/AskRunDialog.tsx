@@ -1,4 +1,4 @@
-// Before a run without a ClientSession that changes Variables: what it changes, and what else could be done.
+// Before a run without a session block that changes Variables: what it changes, and what else could be done.
 
 import type { Mode, Question } from "../transport/protocol";
 import { applyFix } from "../messages/fixes";
@@ -14,7 +14,7 @@ export function AskRunDialog({ page, mode, question }: { page: string; mode: Mod
   return (
     <DialogFrame title={`Run ${page} and change Variables?`}>
       <p>
-        This page has no ClientSession, so every block that nothing consumes runs. That changes {question.variables.length === 1 ? "the Variable" : "the Variables"} <b>{names}</b>.
+        This page has no session block, so every block that nothing consumes runs. That changes {question.variables.length === 1 ? "the Variable" : "the Variables"} <b>{names}</b>.
       </p>
       <footer className="dialog-foot">
         <button onClick={closeDialog}>Cancel</button>

@@ -31,7 +31,7 @@ export function RunBar() {
       <CommandButton id="reset" className="compact" icon={RotateCcw} text="Reset" />
       <CommandButton id="snapshot" icon={Camera} />
       <CommandButton id="snapshots" icon={Images} />
-      <CommandButton id="flip" className="compact" icon={Sigma} text="Flip to gradient" />
+      <CommandButton id="flip" icon={Sigma} text="Flip to gradient" />
       {FEATURES.engines && (
         <label className="engine">
           <span className="engine-word">Engine </span>

@@ -14,7 +14,7 @@ async function requestRun(verb: string, args: Record<string, unknown> = {}, name
   return reply;
 }
 
-/** Instead of a state: a run that would change Variables although no ClientSession says so. */
+/** Instead of a state: a run that would change Variables although no session block says so. */
 type Asked = { ask: Question };
 
 /** Replies and events may arrive out of order: the larger serial is the newer state. */
@@ -57,7 +57,7 @@ function reportFailure(name: string, run: RunState, old: RunState | null | undef
   notify("error", run.error.message, { block, pin, page: name, about: "run", fixes });
 }
 
-/** Faulty blocks do not keep a run without a ClientSession from computing the others. */
+/** Faulty blocks do not keep a run without a session block from computing the others. */
 function reportLeftOut(name: string, run: RunState, old: RunState | null | undefined): void {
   const left = run.left_out ?? [];
   if (!left.length || run.phase === "idle" || (old?.revision === run.revision && old.left_out?.length === left.length)) return;
@@ -68,7 +68,7 @@ function reportLeftOut(name: string, run: RunState, old: RunState | null | undef
   notify("warning", text, { page: name, block: first, pin: first ? errors[first]!.pin : null, about: "run", fixes: first ? errors[first]!.fixes : [] });
 }
 
-/** Run the page; `change` says that the user agreed to the change of Variables without a ClientSession. */
+/** Run the page; `change` says that the user agreed to the change of Variables without a session block. */
 export async function run(mode: Mode, sessions?: string[], change = false): Promise<void> {
   const open = doc();
   if (!open) return;

@@ -124,10 +124,10 @@ export interface RunState {
   costs: Record<string, { seconds: number; bytes: number }>;
   results: Record<string, Record<string, Result | Result[]>>;
   carried: string[];
-  left_out?: string[]; // blocks that a run without a ClientSession could not compute
+  left_out?: string[]; // blocks that a run without a session block could not compute
 }
 
-/** What a run without a ClientSession needs the user to agree to. */
+/** What a run without a session block needs the user to agree to. */
 export interface Question {
   variables: string[];
   fixes: Fix[];
