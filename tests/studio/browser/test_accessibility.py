@@ -138,13 +138,13 @@ def open_dialog(ui: StudioWindow, what: str) -> None:
 
 
 def conflict(ui: StudioWindow) -> None:
-    """Let another program write the page while a save request is pending."""
+    """Let another program move the same block while a save request is pending."""
     ui.wait_saved()
     file = ui.server.folder / "dialogs.json"
 
     def write_then_continue(route: Route) -> None:
         page = json.loads(file.read_text())
-        page["blocks"][0]["at"] = [0, 40]
+        next(b for b in page["blocks"] if b["id"] == "sparse")["at"] = [0, 40]
         file.write_text(json.dumps(page))
         route.continue_()
 

@@ -32,8 +32,8 @@ export function SumPane({ open, result, results, path, setPath, jump, sum, setOr
   const { found, failure } = sum;
   useEffect(() => set({ explained: found && path.length === 1 ? { page: open.name, block: result.block, sum: found } : null }), [found, open.name, result.block, path.length]);
   useEffect(() => () => set({ explained: null }), []);
-  if (failure) return <div className="sum-pane"><p className="fault" role="alert">{failure}</p></div>;
-  if (!found) return <div className="sum-pane"><p className="quiet">Choose an output row, and the sum it was computed by is written out here.</p></div>;
+  if (failure) return <div className="sum-pane" tabIndex={0}><p className="fault" role="alert">{failure}</p></div>;
+  if (!found) return <div className="sum-pane" tabIndex={0}><p className="quiet">Choose an output row, and the sum it was computed by is written out here.</p></div>;
   return (
     <section className="sum-pane" aria-label="The sum of the row" tabIndex={0}>
       <header className="sum-head">
