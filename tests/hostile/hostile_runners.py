@@ -29,6 +29,7 @@ from rowgrad._core import faults
 from rowgrad._runtime.arrays import NUMPY_DTYPE, aval_of, canonical
 from rowgrad.errors import OpError
 from rowgrad.graph import Block, ClientSession, End, Page, check
+from rowgrad.graph.inputs import typed_value
 from rowgrad.raw_ops import OPS
 from rowgrad.studio import verbs
 from rowgrad.studio.studio import Studio
@@ -39,12 +40,16 @@ _THE_BLOCK = "the_block"
 
 
 class Rejection(NamedTuple):
-    """An error of the library: its class and message, and the op and argument it names."""
+    """An error of the library: its class and message, and the op and argument it names.
+
+    `explanation` is the message with the facts that it does not state; Studio shows only that.
+    """
 
     kind: str
     message: str
     op: str | None = None
     argument: str | None = None
+    explanation: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
@@ -76,7 +81,7 @@ def outcome(runner: Runner, op: Op, arguments: Arguments, attrs: Mapping[str, An
 
 
 def rejection_of(error: OpError) -> Rejection:
-    return Rejection(type(error).__name__, error.message, error.op, error.argument)
+    return Rejection(type(error).__name__, error.message, error.op, error.argument, error.explanation)
 
 
 def _op_and_argument(op: Op, text: str) -> tuple[str | None, str | None]:
@@ -322,6 +327,11 @@ def _compiles_kernel(op: Op, arguments: Arguments) -> bool:
 # -- graphs and Studio -----------------------------------------------------------------------------------------------
 
 
+def as_typed(op: Op, arguments: Arguments) -> Arguments:
+    """Return the arguments as pins take them: integers that are typed on a pin for floats are floats."""
+    return {arg.name: typed_value(op, arg, arguments[arg.name]) for arg in op.inputs}
+
+
 def page_of(op: Op, arguments: Arguments, attrs: Mapping[str, Any]) -> Page:
     """Return a page with the op's block, its arguments typed in, and a block that runs it."""
     block = Block(_THE_BLOCK, op.name, dict(arguments), attrs=dict(attrs))
@@ -394,7 +404,11 @@ class StudioDesk:
         if error is not None:
             assert error["block"] == _THE_BLOCK, error
             name_match = re.match(r"\w+", error["text"])
-            return Rejection(error["kind"], error["message"], name_match[0] if name_match else None, error["pin"])
+            shown = error["message"]
+            direct = outcome(NUMPY, op, as_typed(op, arguments), attrs)
+            is_shown = isinstance(direct, Rejection) and direct.explanation == shown
+            message = direct.message if is_shown else shown
+            return Rejection(error["kind"], message, name_match[0] if name_match else None, error["pin"], shown)
         session = self.studio.runs.session_of(name)
         assert session is not None
         return tuple(session.result(_THE_BLOCK, o.name) for o in op.outputs)

@@ -25,7 +25,7 @@ def test_hello_lists_everything_a_window_needs(studio: FilesStudio) -> None:
     save(small_page(), studio.root / "p.json")
     (studio.root / "cut.json").write_text("{")
     response = studio.call("hello")
-    assert response.keys() == {"version", "project", "catalog", "dtypes", "engines", "limits", "gallery"}
+    assert response.keys() == {"version", "project", "catalog", "dtypes", "engines", "limits", "gallery", "tour"}
     assert response["project"]["name"] == studio.root.name
     assert [(page["name"], page.get("error") is None) for page in response["project"]["pages"]] == [
         ("cut", False),
@@ -33,7 +33,7 @@ def test_hello_lists_everything_a_window_needs(studio: FilesStudio) -> None:
     ]
     assert {record["name"] for record in response["catalog"]} == set(CATALOG)
     assert response["dtypes"] == list(ALL_DTYPES)
-    assert len(response["gallery"]) == 33
+    assert len(response["gallery"]) == 45
     assert all(type(limit) is int for limit in response["limits"].values())
 
 
@@ -114,7 +114,7 @@ def test_an_unreadable_page_can_be_restored(studio: FilesStudio) -> None:
         ("remove", {"name": "x"}, "there is no page 'x'"),
         ("remove", {}, "remove: name must be a string"),
         ("bring_back", {"name": "p"}, "no page 'p' was removed"),
-        ("gallery", {"name": "x"}, "the gallery has no page 'x'; it has 01_"),
+        ("gallery", {"name": "x"}, "the gallery has no page 'x'; it has start/01_"),
         ("gallery", {"name": "../../docs/x"}, "the gallery has no page"),
         ("picture", {"gallery": "x"}, "the gallery has no page 'x'"),
     ],

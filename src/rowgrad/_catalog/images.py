@@ -63,11 +63,11 @@ by the stride, rounded up, with the image in their middle. Images are (batch, he
 # -- convolution -------------------------------------------------------------------------------------------------------
 
 
-def _convolved(x: Known, image: Shape, kernel: Shape) -> Shape:
-    """Return the shape of a convolution."""
+def _convolved(x: Known, image: Shape, kernel: Shape, kernel_name: str = "filter") -> Shape:
+    """Return the shape of a convolution; `kernel_name` is the argument that has the filter's shape."""
     strides, dilations = _four(x, "strides", "strides"), _four(x, "dilations", "dilations")
     if differ(kernel[2], image[3]):
-        raise make_error("channels_match", argument="filter", value=kernel[2], bound=image[3])
+        raise make_error("channels_match", argument=kernel_name, value=kernel[2], bound=image[3])
     padding = x.attrs["padding"]
     height, width = (_count(image[k + 1], kernel[k], strides[k], dilations[k], padding) for k in (0, 1))
     return image[0], height, width, kernel[3]
@@ -90,8 +90,8 @@ def _sizes(x: Known, name: str) -> Shape:
     return tuple(values)
 
 
-def _backprop(x: Known, image: Shape, kernel: Shape) -> None:
-    check_same(_image(x, "out_backprop"), _convolved(x, image, kernel), "out_backprop")
+def _backprop(x: Known, image: Shape, kernel: Shape, kernel_name: str = "filter") -> None:
+    check_same(_image(x, "out_backprop"), _convolved(x, image, kernel, kernel_name), "out_backprop")
 
 
 def _conv_input(x: Known) -> tuple[Shape, ...]:
@@ -102,7 +102,7 @@ def _conv_input(x: Known) -> tuple[Shape, ...]:
 
 def _conv_filter(x: Known) -> tuple[Shape, ...]:
     kernel = _sizes(x, "filter_sizes")
-    _backprop(x, _image(x, "input"), kernel)
+    _backprop(x, _image(x, "input"), kernel, "filter_sizes")
     return (kernel,)
 
 
@@ -114,7 +114,7 @@ def _input_like(x: Known) -> tuple[Shape, ...]:
 
 def _filter_like(x: Known) -> tuple[Shape, ...]:
     kernel = _image(x, "like")
-    _backprop(x, _image(x, "input"), kernel)
+    _backprop(x, _image(x, "input"), kernel, "like")
     return (kernel,)
 
 

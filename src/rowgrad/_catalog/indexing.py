@@ -95,9 +95,12 @@ def _index_count(x: Known, name: str) -> tuple[int | None, int | None]:
     return (shape[0] if shape else 1), (shape[1] if len(shape) == 2 else 1)
 
 
-def _check_sparse_values(x: Known, dims: int | None) -> None:
+def _check_sparse_values(x: Known, dims: int | None, array: str | None = None) -> None:
+    """Check indices and values for a result of so many dimensions, those of the argument `array` if it is given."""
     count, entries = _index_count(x, "sparse_indices")
     if differ(entries, dims):
+        if array is not None:
+            raise make_error("rank_exactly", argument=array, value=shape_text(x.shape(array)), bound=entries)
         raise make_error("sparse_dims", argument="output_shape", value=dims, bound=entries)
     values = x.shape("sparse_values")
     if values and (len(values) != 1 or differ(values[0], count)):
@@ -119,13 +122,13 @@ def _sparse_to_dense(x: Known) -> tuple[Shape, ...]:
 
 
 def _sparse_to_dense_like(x: Known) -> tuple[Shape, ...]:
-    _check_sparse_values(x, len(x.shape("like")))
+    _check_sparse_values(x, len(x.shape("like")), "like")
     rank(x, "default_value", 0, "should_be_scalar")
     return (x.shape("like"),)
 
 
 def _sparse_to_dense_grad(x: Known) -> tuple[Shape, ...]:
-    _check_sparse_values(x, len(x.shape("grad")))
+    _check_sparse_values(x, len(x.shape("grad")), "grad")
     return x.shape("sparse_values"), ()
 
 

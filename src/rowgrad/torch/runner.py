@@ -50,6 +50,9 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
             raise make_error("size_traced", bound="call it on concrete tensors")
     if elsewhere and any(t.is_meta for _, t in tensors) and any(t.dtype in dense.BY_NUMPY for _, t in tensors):
         return tuple(torch.empty(o.shape, dtype=DTYPE[o.dtype], device="meta") for o in outputs)  # NumPy needs elements
+    if elsewhere and any(t.is_meta for _, t in tensors) and not all(t.is_meta for _, t in tensors):
+        # torch.matmul returns unwritten memory if only its second argument is a meta tensor.
+        admitted = {k: _on_meta(v) for k, v in admitted.items()}
     try:
         return dense.call(op, {**admitted, **host}, {**attrs, **host_dtypes(op.name, outputs)})
     except RuntimeError as error:
@@ -82,6 +85,13 @@ def concrete(tensor: torch.Tensor, argument: str) -> Any:
         tensor = get_unwrapped(tensor)
     with torch._C._DisableFuncTorch():
         return tensor.detach().numpy()
+
+
+def _on_meta(value: Any) -> Any:
+    """Return a tensor, or the tensors of a tuple, on the meta device; other values unchanged."""
+    if isinstance(value, tuple):
+        return tuple(map(_on_meta, value))
+    return value.to("meta") if isinstance(value, torch.Tensor) else value
 
 
 def _tensors(admitted: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
