@@ -73,7 +73,20 @@ def test_the_bash_script_has_valid_syntax(scripts: dict[str, Path]) -> None:
         (["rowgrad", "run", "page.json", "-o", "ba"], ["batch.npy"]),
         (
             ["rowgrad", "export", "--"],
-            ["--help", "--json", "--debug", "--python", "--plain", "--svg", "--dot", "--out", "--page", "--follow-links"],
+            [
+                "--help", "--json", "--debug", "--python", "--plain", "--svg", "--dot", "--out", "--page", "--follow-links",
+            ],  # fmt: skip
+                "--help",
+                "--json",
+                "--debug",
+                "--python",
+                "--plain",
+                "--svg",
+                "--dot",
+                "--out",
+                "--page",
+                "--follow-links",
+            ],
         ),
         (["rowgrad", "reshard", "ba"], ["batch.npy"]),
         (["rowgrad", "reshard", "s", "t", "--strategy", ""], ["div", "mod"]),
