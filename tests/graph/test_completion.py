@@ -74,8 +74,6 @@ def test_the_bash_script_has_valid_syntax(scripts: dict[str, Path]) -> None:
         (
             ["rowgrad", "export", "--"],
             [
-                "--help", "--json", "--debug", "--python", "--plain", "--svg", "--dot", "--out", "--page", "--follow-links",
-            ],  # fmt: skip
                 "--help",
                 "--json",
                 "--debug",
