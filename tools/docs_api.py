@@ -20,7 +20,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.inspect import stringify_signature
 
-PAGES = Path(__file__).resolve().parent.parent / "docs"
+PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
 
 class Api(SphinxDirective):

@@ -1,4 +1,4 @@
-"""Generate the tables of docs/performance.md from bench/results, so that no number there is typed by hand."""
+"""Generate the tables of docs/explanation/performance.md from bench/results, so that no number is typed by hand."""
 
 from __future__ import annotations
 
@@ -215,5 +215,5 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def parts() -> dict[str, str]:
-    """Return the generated parts of docs/performance.md by name."""
+    """Return the generated parts of docs/explanation/performance.md by name."""
     return {name: "\n".join(make()) + "\n" for name, make in PARTS.items()}

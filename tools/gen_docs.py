@@ -64,7 +64,7 @@ INTRODUCTIONS = {
     "written.",
     "Session": "Values, lists, feeds, sessions and gradients. These and the families below are blocks: functions in "
     "`rowgrad.graph.ops` that put something into a scope, where every op above has its function too. "
-    "[Graphs](../graph.md) explains them.",
+    "[Graphs](../reference/graph.md) explains them.",
     "Embedding": "The lookups as one block each. They become nodes that have gradients, for the table and the weights.",
     "State": "What changes from run to run: placeholders, Variables, and blocks that update Variables when a run ends.",
     "Random": "Random numbers from a counter, the same on every machine and engine.",
@@ -254,7 +254,7 @@ def summary(op: Op) -> str:
 
 
 def prose(op: Op) -> str:
-    return op.doc.replace("docs/orders.md", "[docs/orders.md](../orders.md)")
+    return op.doc.replace("docs/reference/orders.md", "[orders of addition](../reference/orders.md)")
 
 
 def block_section(op: Op) -> Iterator[str]:
@@ -430,7 +430,7 @@ def readme_parts() -> dict[str, str]:
 
 
 def rule_parts() -> dict[str, str]:
-    """Return the tables of docs/optimizers.md: formulas and defaults, from the rule records."""
+    """Return the tables of docs/reference/optimizers.md: formulas and defaults, from the rule records."""
 
     def slots(spec: RuleSpec) -> str:
         return ", ".join(f"`{s.name}`{', one number a row' if s.per_row else ''}" for s in spec.slots)
@@ -452,10 +452,10 @@ def rule_parts() -> dict[str, str]:
 
 PAGES_WITH_PARTS: dict[str, Callable[[], dict[str, str]]] = {
     "README.md": readme_parts,
-    "docs/exact.md": docs_exact_counts.parts,
-    "docs/gallery.md": docs_gallery.parts,
-    "docs/optimizers.md": rule_parts,
-    "docs/performance.md": docs_benchmark_tables.parts,
+    "docs/explanation/exact.md": docs_exact_counts.parts,
+    "docs/reference/gallery.md": docs_gallery.parts,
+    "docs/reference/optimizers.md": rule_parts,
+    "docs/explanation/performance.md": docs_benchmark_tables.parts,
 }
 
 

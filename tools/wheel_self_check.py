@@ -157,7 +157,7 @@ def golden_here(level: str, every: int) -> str:
             for (name, expected), got in zip(
                 case.outputs.items(), results if isinstance(results, tuple) else (results,), strict=True
             ):
-                # An empty list of rows has one dimension here, two in TensorFlow: docs/differences.md.
+                # An empty list of rows has one dimension here, two in TensorFlow: docs/reference/differences.md.
                 reference = expected.reshape(0) if expected.shape == (0, 1) and got.shape == (0,) else expected
                 assert same_bits(got, reference), f"{case}: {name}\n{got}\n{expected}"
             right += 1
