@@ -23,6 +23,7 @@ import docs_benchmark_tables
 import docs_exact_counts
 import docs_gallery
 import docs_packages
+import docs_pictures
 import numpy as np
 from docs_examples import bound_example, run_example, value_of
 from docs_formulas import formula
@@ -392,7 +393,7 @@ def dtype_table() -> str:
     for (category, dtypes), ops in rows.items():
         names = ", ".join(f"`{n}`" for n in folded(op.name for op in ops))
         marks = " | ".join("✓" if set(c) <= dtypes else "" for c in columns.values())
-        lines.append(f"| [{category}](docs/ops/{page_name(category)}): {names} | {marks} |")
+        lines.append(f"| [{category}](../ops/{page_name(category)}): {names} | {marks} |")
     return "\n".join(lines) + "\n"
 
 
@@ -426,7 +427,8 @@ def example_output(readme: str) -> str:
 
 
 def readme_parts() -> dict[str, str]:
-    return {"dtypes": dtype_table(), "example output": example_output((ROOT / "README.md").read_text(encoding="utf-8"))}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    return {"numbers": docs_benchmark_tables.readme_numbers(), "example output": example_output(readme)}
 
 
 def rule_parts() -> dict[str, str]:
@@ -453,6 +455,7 @@ def rule_parts() -> dict[str, str]:
 PAGES_WITH_PARTS: dict[str, Callable[[], dict[str, str]]] = {
     "README.md": readme_parts,
     "docs/explanation/exact.md": docs_exact_counts.parts,
+    "docs/reference/dtypes.md": lambda: {"dtypes": dtype_table()},
     "docs/reference/gallery.md": docs_gallery.parts,
     "docs/reference/optimizers.md": rule_parts,
     "docs/explanation/performance.md": docs_benchmark_tables.parts,
@@ -474,7 +477,7 @@ def outputs() -> dict[str, str]:
     files = {f"docs/ops/{page_name(c)}": page(c, ops) for c, ops in pages.items()}
     files["docs/ops/README.md"] = index(pages)
     files |= {f"docs/images/ops/{op.name}.svg": drawing for op in CATALOG.values() if (drawing := picture(op))}
-    files |= docs_gallery.drawings()
+    files |= docs_gallery.drawings() | docs_pictures.drawings()
     files[docs_packages.PICTURE] = docs_packages.picture()
     return files | {name: with_parts(name, parts()) for name, parts in PAGES_WITH_PARTS.items()}
 
