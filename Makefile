@@ -152,10 +152,10 @@ web/node_modules/.ready: web/package.json web/package-lock.json
 	@cd web && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-wheel: $(VENV)/.ready   ## the sdist and a wheel for this machine, into dist/
+wheel: $(VENV)/.ready   ## the sdist, and a wheel for this machine built from it, into dist/
 	@rm -rf $(DIST)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check 'build>=1.2'
-	@$(BIN)/python -m build -q --no-isolation --sdist --wheel -o $(DIST) .
+	@$(BIN)/python -m build -q --no-isolation -o $(DIST) .
 	@ls -sh $(DIST)
 
 wheel-linux: $(TOOLS)/.release   ## a wheel for Linux since glibc 2.28, without a container, into dist/; ARCH=aarch64 for that
