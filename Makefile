@@ -93,7 +93,7 @@ bench-peers:   ## an environment with the libraries rowgrad is compared with
 	.venv-peers/bin/python -m pip install -q -r bench/requirements-peers.txt
 	.venv-peers/bin/python -m pip install -q --no-deps fbgemm-gpu-cpu==1.8.0
 
-gpu-build:   ## on a machine with a GPU and no package index: the extension for `python3` (docs/reference/cuda.md)
+gpu-build:   ## on a machine with a GPU and no package index: the extension for `python3` (docs/contributing/gpu_builds.md)
 	$(PYTHON) tools/gpu_build.py
 
 gpu-test: gpu-build   ## the CUDA kernels on the device that is here
