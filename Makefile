@@ -68,7 +68,7 @@ coverage: $(VENV)/.ready $(TOOLS)/.ready   ## lines of Python and branches of th
 	@$(BIN)/python -m pip install -q --disable-pip-version-check 'coverage>=7.10'
 	$(BIN)/python tools/coverage_report.py --cmake $(TOOLS)/bin
 
-fuzz: $(VENV)/.ready fuzz-ready   ## every fuzz target, MINUTES=10 in all; writes build/fuzz/report.md (docs/fuzzing.md)
+fuzz: $(VENV)/.ready fuzz-ready   ## every fuzz target, MINUTES=10 in all; writes build/fuzz/report.md (docs/contributing/fuzzing.md)
 	$(BIN)/python tools/fuzzing --minutes $(MINUTES)
 
 fuzz-check: $(VENV)/.ready   ## the committed corpus through every target, or FUZZ_ONLY="plan slice", and FUZZ_SECONDS=5 of each
@@ -93,7 +93,7 @@ bench-peers:   ## an environment with the libraries rowgrad is compared with
 	.venv-peers/bin/python -m pip install -q -r bench/requirements-peers.txt
 	.venv-peers/bin/python -m pip install -q --no-deps fbgemm-gpu-cpu==1.8.0
 
-gpu-build:   ## on a machine with a GPU and no package index: the extension for `python3` (docs/cuda.md)
+gpu-build:   ## on a machine with a GPU and no package index: the extension for `python3` (docs/contributing/gpu_builds.md)
 	$(PYTHON) tools/gpu_build.py
 
 gpu-test: gpu-build   ## the CUDA kernels on the device that is here
@@ -152,16 +152,16 @@ web/node_modules/.ready: web/package.json web/package-lock.json
 	@cd web && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-wheel: $(VENV)/.ready   ## the sdist and a wheel for this machine, into dist/
+wheel: $(VENV)/.ready   ## the sdist, and a wheel for this machine built from it, into dist/
 	@rm -rf $(DIST)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check 'build>=1.2'
-	@$(BIN)/python -m build -q --no-isolation --sdist --wheel -o $(DIST) .
+	@$(BIN)/python -m build -q --no-isolation -o $(DIST) .
 	@ls -sh $(DIST)
 
 wheel-linux: $(TOOLS)/.release   ## a wheel for Linux since glibc 2.28, without a container, into dist/; ARCH=aarch64 for that
 	$(TOOLS)/bin/python tools/wheel_linux.py --arch $(ARCH) --out $(DIST)
 
-release: $(VENV)/.ready $(TOOLS)/.release   ## sdist, Linux wheels, the site and checksums, into dist/ (docs/releasing.md)
+release: $(VENV)/.ready $(TOOLS)/.release   ## sdist, Linux wheels, the site and checksums, into dist/ (docs/contributing/releasing.md)
 	@$(PYTHON) tools/release_files.py --version-only
 	@command -v aarch64-linux-gnu-g++ > /dev/null || \
 	  { echo "the wheel for aarch64 needs the library of that g++: apt install g++-aarch64-linux-gnu" >&2; exit 1; }

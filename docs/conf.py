@@ -5,19 +5,18 @@ Nothing is fetched: no fonts, no scripts, no inventories of other projects.
 """
 
 import re
-import sys
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
 RECORD = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-project = html_title = RECORD["name"]
+project = RECORD["name"]
 version = release = RECORD["version"]
+html_title = f"{project} {version}"
 copyright = f"the authors of {project}; {RECORD['license']}"
 
-extensions = ["myst_parser", "docs_api"]
+extensions = ["myst_parser", "sphinx_copybutton"]
 root_doc = "docs/index"
 include_patterns = [
     "docs/**.md",
@@ -36,14 +35,19 @@ exclude_patterns = [".*", "build*", "dist", "tools", "**/node_modules", "**/__py
 
 myst_heading_anchors = 4
 nitpicky = True
-nitpick_ignore_regex = [("py:.*", r"(?!rowgrad\.).*")]  # types of other libraries, and short names of our own
 
 templates_path = ["_templates"]
 html_theme = "furo"
+html_theme_options = {
+    "source_repository": RECORD["urls"]["Repository"],  # for "edit this page"
+    "source_branch": "main",
+    "source_directory": "",
+}
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_additional_pages = {"index": "to_the_landing_page.html"}
-toc_object_entries_show_parents = "hide"
 html_show_sourcelink = False
 html_copy_source = False
 

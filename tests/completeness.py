@@ -125,8 +125,8 @@ def missing_for_rule(spec: RuleSpec) -> list[str]:
         missing.append(f"src/rowgrad/torch/optim.py: make the class {spec.class_name}")
     if spec.name in RULES and not hasattr(rowgrad_jax.optim, spec.name):
         missing.append(f"src/rowgrad/jax/optim.py: make the function {spec.name}")
-    if f"| `{spec.name}` |" not in text_of(ROOT / "docs" / "optimizers.md"):
-        missing.append("docs/optimizers.md: run `make generate`")
+    if f"| `{spec.name}` |" not in text_of(ROOT / "docs" / "reference" / "optimizers.md"):
+        missing.append("docs/reference/optimizers.md: run `make generate`")
     return missing
 
 

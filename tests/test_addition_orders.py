@@ -12,7 +12,7 @@ from golden_cases import same_bits
 
 
 def tree(terms: np.ndarray) -> Any:
-    """Return the sum in docs/orders.md's blocked order: runs of 64 left to right, then their sums likewise."""
+    """Sum in docs/reference/orders.md's blocked order: runs of 64 left to right, then their sums likewise."""
     while len(terms) > 1:
         runs = [terms[k : k + 64] for k in range(0, len(terms), 64)]
         terms = np.array([np.cumsum(run, dtype=run.dtype)[-1] for run in runs], terms.dtype)

@@ -71,7 +71,7 @@ def test_every_field_of_a_record_is_described(record: type) -> None:
 
 
 def test_overview_names_every_package() -> None:
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/contributing/architecture.md").read_text(encoding="utf-8")
     public = {p.stem for p in SOURCE.glob("*.py")} - {"__init__", "__main__"}
     assert sorted(table_names(section(text, "Packages"))) == sorted({*public, *PACKAGES, "compat", "_core"})
 

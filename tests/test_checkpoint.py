@@ -32,7 +32,7 @@ from rowgrad.sharding.div_mod import locate
 
 GOLDEN = Path(__file__).parent / "golden/checkpoints"
 PREFIXES = {path.parent.name: path.with_suffix("") for path in sorted(GOLDEN.glob("*/*.index"))}
-PAGE = Path(__file__).parents[1] / "docs/checkpoints.md"
+PAGE = Path(__file__).parents[1] / "docs/how-to/checkpoints.md"
 TABLE = np.arange(33, dtype=np.float32).reshape(11, 3)
 
 

@@ -234,7 +234,7 @@ def test_interrupted(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_docs_page_lists_every_exit_code_and_command() -> None:
-    page = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     assert all(f"| {code} | {text.replace('--debug', '`--debug`')} |" in page for code, text in TABLE.items())
     assert all(f"| `rowgrad {name}" in page for name in MODULES)
 

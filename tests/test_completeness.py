@@ -92,7 +92,7 @@ def files(missing: list[str]) -> set[str]:
 def test_recipe_for_a_rule_is_complete() -> None:
     fake = RuleSpec("fake", "Fake", len(RULES), (Slot("sum"),), {"lr": 1e-3}, "w ← w", "A rule that is not there.")
     missing = files(complete.missing_for_rule(fake))
-    generated = {"cpp/include/rowgrad/enums.h", "docs/optimizers.md"}
+    generated = {"cpp/include/rowgrad/enums.h", "docs/reference/optimizers.md"}
     assert generated < missing
     assert missing - generated == recipe("Adding an optimizer rule") - {"src/rowgrad/_catalog/rules.py"}
 

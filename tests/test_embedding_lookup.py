@@ -306,7 +306,7 @@ def test_invalid_default_id_raises() -> None:
 
 
 # dtype, row, max_norm, the clipped row, its gradient for ones. The float32 rows are TensorFlow's results; 16-bit rows
-# are clipped in float32, where TensorFlow's squares and products overflow (docs/differences.md).
+# are clipped in float32, where TensorFlow's squares and products overflow (docs/reference/differences.md).
 EXTREME_NORMS: list[tuple[str, list[float], float, list[float], list[float]]] = [
     ("float32", [1e10], 1e30, [np.inf], [1.0]),
     ("float32", [1e20], 1.0, [0.0], [0.0]),

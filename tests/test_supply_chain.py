@@ -44,7 +44,7 @@ def test_one_repository_address_everywhere() -> None:
 
 # -- installation ------------------------------------------------------------------------------------------------------
 
-INSTALL = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+INSTALL = (ROOT / "docs/how-to/install.md").read_text(encoding="utf-8")
 FOR_USERS = {"torch", "jax", "studio", "notebook", "cli", "scipy", "bench"}
 
 
@@ -56,7 +56,7 @@ def test_the_install_page_lists_every_extra() -> None:
 
 def test_pages_agree_with_the_install_page() -> None:
     """Only the install page and the page for contributors say how to install from source."""
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")]
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert set(re.findall(r"rowgrad\[(\w+)\]", text)) <= {*PROJECT["optional-dependencies"]}, page

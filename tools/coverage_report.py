@@ -5,7 +5,7 @@
 Python: all tests that need no browser, including the processes that they start. Kernels: the C++ tests and the tests in
 `PYTHON_TESTS`, with an extension that counts branches; clang counts a branch by its place in the source, over all
 instantiations. The report is written to build/coverage. The tool fails if coverage is below `[tool.coverage.report]`
-or if docs/coverage.md does not explain a branch that was not reached.
+or if docs/contributing/coverage.md does not explain a branch that was not reached.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def run_command(*command: object, **environment: str) -> int:
 
 
 def kernel_branches(programs: Path) -> int:
-    """Build, run, count, and compare the uncovered branches with docs/coverage.md."""
+    """Build, run, count, and compare the uncovered branches with docs/contributing/coverage.md."""
     if failed := _build(programs) or _run(programs):
         return failed
     uncovered, table = _uncovered()
@@ -83,7 +83,7 @@ def kernel_branches(programs: Path) -> int:
     (OUT / "kernels.txt").write_text(table, encoding="utf-8")
     print(table)
     for place in unknown:
-        print(f"not in docs/coverage.md: {_text(place)} {uncovered[place]}", file=sys.stderr)
+        print(f"not in docs/contributing/coverage.md: {_text(place)} {uncovered[place]}", file=sys.stderr)
     return int(bool(unknown))
 
 
@@ -169,8 +169,8 @@ def _text(place: Place) -> str:
 
 
 def _explained() -> list[tuple[str, str]]:
-    """Return the branches that docs/coverage.md explains: the file, and how the condition begins."""
-    page = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
+    """Return the branches that docs/contributing/coverage.md explains: the file, and how the condition begins."""
+    page = (ROOT / "docs" / "contributing" / "coverage.md").read_text(encoding="utf-8")
     return re.findall(r"^\| `([^`]+)`: `([^`]+)` \|", page, re.MULTILINE)
 
 

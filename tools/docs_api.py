@@ -1,7 +1,7 @@
-"""A Sphinx extension: the block `{api} rowgrad.sparse` with one name per line becomes signatures and docstrings.
+"""Write the API pages: signatures and docstrings of the names that the pages list, as Markdown that GitHub shows too.
 
-They are read from the imported module when the site is built, so they are always up to date. Docstrings are Markdown;
-sessions in them (`>>>`) are shown as code.
+A page lists names in a comment, `<!-- api: rowgrad.sparse` with one name per line, and the generated part after it has
+their entries. They are read from the imported modules. Tests run the examples of docstrings.
 """
 
 from __future__ import annotations
@@ -9,47 +9,48 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from docutils import nodes
-from docutils.statemachine import StringList
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
-from sphinx.util.inspect import stringify_signature
-
-PAGES = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/reference/api*.md"))
+LIST = re.compile(r"^<!-- api: (\S+)\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
+SECTION = re.compile(r"^(Args|Returns|Yields|Raises|Attributes):$")
+LINE = 100
 
 
-class Api(SphinxDirective):
-    """The names of a module, each as an entry of Sphinx's Python domain."""
-
-    required_arguments = 1
-    has_content = True
-
-    def run(self) -> list[nodes.Node]:
-        module = importlib.import_module(self.arguments[0])
-        self.env.note_dependency(inspect.getfile(module))
-        lines = [line for name in self.content for line in entry(module.__name__, name, getattr(module, name))]
-        node = nodes.section()
-        node.document = self.state.document
-        self.state.nested_parse(StringList(lines, self.get_source_info()[0]), self.content_offset, node)
-        return node.children
+def parts(page: str) -> dict[str, str]:
+    """Return the generated parts of a page by name."""
+    found: dict[str, str] = {}
+    seen: Counter[str] = Counter()
+    for m in LIST.finditer((ROOT / page).read_text(encoding="utf-8")):
+        seen[m[1]] += 1
+        number = f" {seen[m[1]]}" if seen[m[1]] > 1 else ""
+        module = importlib.import_module(m[1])
+        lines = [line for name in m[2].split() for line in entry(m[1], name, getattr(module, name))]
+        found[f"api {m[1]}{number}"] = "\n".join(line.rstrip() for line in lines)
+    return found
 
 
 def entry(module: str, name: str, value: Any) -> Iterator[str]:
+    yield from (f"### {module}.{name}", "")
     if inspect.isclass(value):
-        kind = "exception" if issubclass(value, BaseException) else "class"
-        members = [
-            line for member in own_members(value) for line in method(member, inspect.getattr_static(value, member))
-        ]
-        yield from described(kind, f"{module}.{name}", signature(value), value, members)
+        error = issubclass(value, BaseException)
+        if not error:
+            yield from declaration(f"class {name}", value)
+        else:
+            bases = ", ".join(f"`{base.__name__}`" for base in value.__mro__[1:-3] if base is not object)
+            yield from (f"An exception; also {bases}.", "")
+        yield from text(value)
+        for member in own_members(value):
+            yield from method(name, member, inspect.getattr_static(value, member))
     elif callable(value):
-        yield from described("function", f"{module}.{name}", signature(value), value)
+        yield from declaration(name, value)
+        yield from text(value)
     else:
-        yield from block("data", f"{module}.{name}", [f"`{value!r}`"])
+        yield from (f"The value `{value!r}`.", "")
 
 
 def own_members(cls: type) -> list[str]:
@@ -60,97 +61,125 @@ def own_members(cls: type) -> list[str]:
         if not name.startswith("_")
         and name != "extra_repr"
         and (inspect.isroutine(value) or isinstance(value, property))
-        and text_of(value)
+        and docstring(value)
     ]
 
 
-def method(name: str, value: Any) -> Iterator[str]:
+def method(owner: str, name: str, value: Any) -> Iterator[str]:
     if isinstance(value, property):
-        yield from described("property", name, "", value)
+        yield from (f"**Property `{owner}.{name}`**", "")
     elif isinstance(value, classmethod | staticmethod):
-        kind = "classmethod" if isinstance(value, classmethod) else "staticmethod"
-        yield from described(kind, name, signature(value.__func__, bound=kind == "classmethod"), value)
+        kind = "Class method" if isinstance(value, classmethod) else "Static method"
+        yield from (f"**{kind} `{owner}.{name}`**", "")
+        yield from declaration(name, value.__func__, bound=isinstance(value, classmethod))
     else:
-        yield from described("method", name, signature(value, bound=True), value)
+        yield from (f"**Method `{owner}.{name}`**", "")
+        yield from declaration(name, value, bound=True)
+    yield from text(value)
 
 
-def signature(value: Any, bound: bool = False) -> str:
+def declaration(name: str, value: Any, bound: bool = False) -> Iterator[str]:
+    """Yield a signature as a code block, one parameter per line if it is long."""
     try:
         found = inspect.signature(value)
     except (TypeError, ValueError):
-        return "()"
-    known = getattr(inspect.unwrap(value.__init__ if inspect.isclass(value) else value), "__globals__", {})
-    parameters = [
-        p.replace(
-            annotation=with_links(p.annotation, known),
-            default=ShownName(p.default) if is_class(p.default) else p.default,
-        )
-        for p in found.parameters.values()
-    ]
-    returns = found.empty if inspect.isclass(value) else with_links(found.return_annotation, known)
-    return stringify_signature(found.replace(parameters=parameters[int(bound) :], return_annotation=returns))
+        return
+    shown = [p.replace(default=_Shown(p.default)) for p in list(found.parameters.values())[int(bound) :]]
+    returns = found.empty if inspect.isclass(value) else found.return_annotation
+    line = name + re.sub(r"'([^']*)'", unquoted, str(found.replace(parameters=shown, return_annotation=returns)))
+    if len(line) > LINE:
+        pieces = [unquoted_parameter(p) for p in str_parameters(shown)]
+        tail = "" if returns is found.empty else " -> " + str(returns).strip("'")
+        line = name + "(\n" + "".join(f"    {piece},\n" for piece in pieces) + ")" + tail
+    yield from ("```text", *line.splitlines(), "```", "")
 
 
-class ShownName:
-    """A default that is a class, shown by its name."""
+def str_parameters(parameters: list[inspect.Parameter]) -> Iterator[str]:
+    """Yield parameters with the marks `/` and `*` between their kinds."""
+    kinds = inspect.Parameter
+    starred = False
+    for k, p in enumerate(parameters):
+        if p.kind is kinds.KEYWORD_ONLY and not starred:
+            starred = True
+            yield "*"
+        starred = starred or p.kind is kinds.VAR_POSITIONAL
+        yield str(p)
+        last = k + 1 == len(parameters) or parameters[k + 1].kind is not kinds.POSITIONAL_ONLY
+        if p.kind is kinds.POSITIONAL_ONLY and last:
+            yield "/"
 
-    def __init__(self, value: type) -> None:
+
+def unquoted(m: re.Match[str]) -> str:
+    """Annotations are strings in the source; strings that are defaults keep their quotes."""
+    before = m.string[: m.start()]
+    return m[1] if before.endswith((": ", "-> ")) else m[0]
+
+
+def unquoted_parameter(parameter: str) -> str:
+    return re.sub(r"'([^']*)'", unquoted, parameter)
+
+
+class _Shown:
+    """A default, shown by its name if it is a class or a function."""
+
+    def __new__(cls, value: Any) -> Any:
+        if value is inspect.Parameter.empty or not (inspect.isclass(value) or inspect.isroutine(value)):
+            return value
+        return super().__new__(cls)
+
+    def __init__(self, value: Any) -> None:
         self.value = value
 
     def __repr__(self) -> str:
-        return self.value.__name__
+        return str(self.value.__name__)
 
 
-def is_class(default: Any) -> bool:
-    return inspect.isclass(default) and default is not inspect.Parameter.empty
-
-
-def with_links(annotation: Any, known: dict[str, Any]) -> Any:
-    """Return an annotation with links to rowgrad's classes: two modules have a Table."""
-    if not isinstance(annotation, str):
-        return annotation
-    return re.sub(r"(?<![.\w])[A-Z]\w+", lambda m: class_names().get(id(known.get(m[0])), m[0]), annotation)
-
-
-@cache
-def class_names() -> dict[int, str]:
-    """Return the name of each class on the pages."""
-    text = "".join(page.read_text(encoding="utf-8") for page in PAGES.glob("api*.md"))
-    found = {}
-    for module, names in re.findall(r"^```\{api\} (\S+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-        loaded = importlib.import_module(module)
-        found |= {
-            id(getattr(loaded, n)): f"~{module}.{n}" for n in names.split() if inspect.isclass(getattr(loaded, n))
-        }
-    return found
-
-
-def text_of(value: Any) -> str:
+def docstring(value: Any) -> str:
     """Return the docstring, unless Python generated it or it is inherited."""
-    text = inspect.getdoc(value) or ""
+    found = inspect.getdoc(value) or ""
     own = getattr(value, "__doc__", None)
-    return "" if own is None or re.match(r"\w+\(.*\)$", text) else text
+    return "" if own is None or re.match(r"\w+\(.*\)$", found) else found
 
 
-def described(kind: str, name: str, arguments: str, value: Any, members: list[str] | None = None) -> Iterator[str]:
-    yield from block(kind, name + arguments, [*markdown(text_of(value)), "", *(members or [])])
-
-
-def block(kind: str, title: str, lines: list[str]) -> Iterator[str]:
-    """Yield a directive as Markdown, with a fence longer than any fence inside it."""
-    fence = "`" * (1 + max((len(m[0]) for line in lines if (m := re.match("```+", line))), default=2))
-    yield from (f"{fence}{{py:{kind}}} {title}", "", *lines, fence, "")
-
-
-def markdown(text: str) -> Iterator[str]:
-    """Yield the paragraphs of a docstring; sessions are fenced, because `>>>` is a quotation in Markdown."""
-    for paragraph in re.split(r"\n\s*\n", text):
-        if paragraph.lstrip().startswith(">>>"):
-            yield from ("```python", *paragraph.splitlines(), "```", "")
+def text(value: Any) -> Iterator[str]:
+    """Yield a docstring as Markdown: sections are lists, sessions are code, names of pages are links."""
+    source = re.sub(r"`?\bdocs/([\w/-]+)\.md`?", page_link, docstring(value))
+    lines = iter([*source.splitlines(), ""])
+    for line in lines:
+        if m := SECTION.match(line):
+            body = []
+            for following in lines:
+                if following and not following.startswith("    "):
+                    raise ValueError(f"{value}: an empty line is missing after {m[1]}")
+                if not following:
+                    break
+                body.append(following[4:])
+            yield from (f"**{m[1]}**", "", *section(m[1], body), "")
+        elif line.startswith(">>>"):
+            session = [line]
+            for following in lines:
+                if not following:
+                    break
+                session.append(following)
+            yield from ("```python", *session, "", "```", "")
         else:
-            yield from (*paragraph.splitlines(), "")
+            yield line
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    app.add_directive("api", Api)
-    return {"parallel_read_safe": True}
+def section(name: str, lines: list[str]) -> Iterator[str]:
+    """Yield a section as a list of named entries, or as plain text."""
+    if name in ("Returns", "Yields"):
+        yield from lines
+        return
+    for line in lines:
+        if m := re.match(r"(\*{0,2}[\w., ]+): (.*)$", line):
+            yield f"- `{m[1]}`: {m[2]}"
+        else:
+            yield "  " + line.strip()
+
+
+def page_link(m: re.Match[str]) -> str:
+    folder, _, name = m[1].rpartition("/")
+    title = (ROOT / "docs" / f"{m[1]}.md").read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+    target = f"{name}.md" if folder == "reference" else f"../{m[1]}.md"
+    return f"[{title}]({target})"

@@ -1,4 +1,4 @@
-"""Generate the tables of docs/performance.md from bench/results, so that no number there is typed by hand."""
+"""Generate the tables of docs/explanation/performance.md from bench/results, so that no number is typed by hand."""
 
 from __future__ import annotations
 
@@ -215,5 +215,28 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def parts() -> dict[str, str]:
-    """Return the generated parts of docs/performance.md by name."""
+    """Return the generated parts of docs/explanation/performance.md by name."""
     return {name: "\n".join(make()) + "\n" for name, make in PARTS.items()}
+
+
+def readme_numbers() -> str:
+    """Return the README's three numbers; both ratios are geometric means of minimal times over the same cases."""
+    steps = ratios("torch_steps")["train", "torch"]
+    six = load("six_cases")
+    lookups = [
+        sum(kinds[k]["tensorflow"]["min"] for k in ("forward", "rows"))
+        / sum(kinds[k]["rowgrad"]["min"] for k in ("forward", "rows"))
+        for kinds in six["results"].values()
+        if "rows" in kinds and all(kinds[k]["tensorflow"]["agrees"] for k in ("forward", "rows"))
+    ]
+    machine = f"{six['facts']['processor']}, {six['facts']['cores']} cores"
+    times = f"{short(mean(lookups))} × and {short(mean(steps.values()))} ×"
+    rows = {
+        "4096, not 256": "The sum of 4,096 bfloat16 gradients of 1 for one row. `torch.nn.EmbeddingBag` stops at 256 "
+        "([why](docs/explanation/sums_in_16_bits.md)).",
+        times: "Faster than TensorFlow's lookup with its gradient, and than PyTorch's step with sparse Adagrad "
+        f"({machine}; [all measurements](docs/explanation/performance.md), losses included).",
+        "The same bits": "On NumPy, PyTorch and JAX, on CPU and GPU, for the order of addition you choose and any "
+        "number of threads ([how this is tested](docs/explanation/exact.md)).",
+    }
+    return "| | |\n|---|---|\n" + "".join(f"| **{number}** | {text} |\n" for number, text in rows.items())

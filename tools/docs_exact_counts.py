@@ -1,4 +1,4 @@
-"""Count the numbers on docs/exact.md in the repository, so that none of them is typed by hand."""
+"""Count the numbers on docs/explanation/exact.md in the repository, so that none of them is typed by hand."""
 
 from __future__ import annotations
 
@@ -97,6 +97,6 @@ def emulated() -> str:
 
 
 def parts() -> dict[str, str]:
-    """Return the generated parts of docs/exact.md by name."""
+    """Return the generated parts of docs/explanation/exact.md by name."""
     functions = (golden, catalogue, fuzzing, sanitizers, emulated)
     return {make.__name__: make() for make in functions}

@@ -1,6 +1,6 @@
 """The formula of every op, for the reference pages. Ops of a family share one line.
 
-n(s) is the number of ids in segment s; sums run over the positions i of a batch, in the order of docs/orders.md.
+n(s) is the number of ids in segment s; sums run over the positions of a batch, ordered as in docs/reference/orders.md.
 """
 
 from __future__ import annotations

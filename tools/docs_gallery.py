@@ -1,4 +1,4 @@
-"""Generate the list on docs/gallery.md: every page of examples/pages, its subject, and pictures of some."""
+"""Generate the list on docs/reference/gallery.md: every page of examples/pages, its subject, and pictures of some."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def pages() -> list[str]:
 
 
 def parts() -> dict[str, str]:
-    """Return the generated parts of docs/gallery.md by name."""
+    """Return the generated parts of docs/reference/gallery.md by name."""
     lines = ["| page | what it shows | blocks |", "|---|---|---|"]
     for name in pages():
         blocks = load(ROOT / f"examples/pages/{name}.json").blocks
-        lines.append(f"| [`{name}`](../examples/pages/{name}.json) | {SHOWS[name]} | {len(blocks)} |")
-    pictures = [f"![{name}: {SHOWS[name]}](images/pages/{name}.svg)\n\n`{name}`: {SHOWS[name]}.\n" for name in DRAWN]
+        lines.append(f"| [`{name}`](../../examples/pages/{name}.json) | {SHOWS[name]} | {len(blocks)} |")
+    pictures = [f"![{name}: {SHOWS[name]}](../images/pages/{name}.svg)\n\n`{name}`: {SHOWS[name]}.\n" for name in DRAWN]
     return {"all pages": "\n".join(lines) + "\n", "drawings": "\n".join(pictures)}
 
 

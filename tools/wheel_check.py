@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,8 +40,7 @@ def main() -> None:
         began, spent = time.monotonic(), spent_by_children()
         print(f"{python}: {wheel.name}", flush=True)
         with tempfile.TemporaryDirectory(prefix="rowgrad-wheel-") as folder:
-            # Types do not depend on the Python that runs mypy: one check is enough.
-            check(python, wheel, Path(folder), with_types=number == 0, every=args.every)
+            check(python, wheel, Path(folder), first=number == 0, every=args.every)
         print(f"  {time.monotonic() - began:.0f} s, {spent_by_children() - spent:.0f} of a core's", flush=True)
 
 
@@ -66,13 +66,15 @@ def is_version(python: str, minor: int) -> bool:
     return said.stdout.split() == ["3", str(minor), "0"]
 
 
-def check(python: str, wheel: Path, folder: Path, *, with_types: bool, every: int) -> None:
-    """Create one environment, install the wheel, run the checks."""
+def check(python: str, wheel: Path, folder: Path, *, first: bool, every: int) -> None:
+    """Create one environment, install the wheel, run the checks; in the first also types and the README."""
     subprocess.run([python, "-m", "venv", str(folder / "env")], check=True)
     programs = folder / "env" / ("Scripts" if sys.platform == "win32" else "bin")
     environment = bare_environment(programs)
     inside = str(programs / "python")
-    needed = [f"{wheel}[studio]", *(["mypy>=1.15"] if with_types else [])]
+    # The README's blocks use every library: once is enough, because torch and JAX take long to install.
+    extras, others = ("studio,torch,jax", ["mypy>=1.15", *pinned_torch()]) if first else ("studio", [])
+    needed = [f"{wheel}[{extras}]", *others]
     install = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:", *needed]
     subprocess.run(install, check=True, cwd=folder, env=environment)
     work = folder / "work"
@@ -81,10 +83,17 @@ def check(python: str, wheel: Path, folder: Path, *, with_types: bool, every: in
     shutil.copy(ROOT / "tests" / "golden_cases.py", work)
     shutil.copy(ROOT / "tools" / "wheel_self_check.py", work)
     shutil.copy(ROOT / "tools" / "wheel_typed_program.py", work / "typed_program.py")
-    options = ["--every", str(every), *(["--types"] if with_types else [])]
+    shutil.copy(ROOT / "README.md", work)
+    options = ["--every", str(every), *(["--types", "--readme"] if first else [])]
     done = subprocess.run([inside, str(work / "wheel_self_check.py"), *options], cwd=work, env=environment)
     if done.returncode:
         raise SystemExit(f"{wheel.name} does not work with {python}")
+
+
+def pinned_torch() -> list[str]:
+    """Return the requirement of the torch that the tests use, which is a small build where one is available."""
+    record = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [r for r in record["optional-dependencies"]["dev"] if r.startswith("torch==")]
 
 
 def bare_environment(programs: Path) -> dict[str, str]:

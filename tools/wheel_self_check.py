@@ -1,6 +1,7 @@
 """The checks of an installed wheel, run by the Python it is installed for; tools/wheel_check.py copies this there.
 
-The folder also has `golden_cases.py`, `golden/` and `typed_program.py`; nothing else of the source tree is reachable.
+The folder also has `golden_cases.py`, `golden/`, `typed_program.py` and `README.md`; nothing else of the source tree is
+reachable.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import http.client
 import importlib.metadata
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,7 @@ CELLS = [["3.5", "2.5", "3.5"], ["1.0", "2.0", "3.0"]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--types", action="store_true", help="also check a typed program with mypy")
+    parser.add_argument("--readme", action="store_true", help="also run the blocks of README.md; needs torch and JAX")
     parser.add_argument("--every", type=int, default=1, help="one golden case of so many")
     args = parser.parse_args()
     checks: list[Callable[[], str]] = [
@@ -43,6 +48,7 @@ def main() -> None:
         *(lambda level=level: golden(level, args.every) for level in levels()),
         studio,
         *([types] if args.types else []),
+        *([readme_python, readme_commands] if args.readme else []),
     ]
     for check in checks:
         began = time.perf_counter()
@@ -126,6 +132,41 @@ def tour() -> str:
     return f"the tour has {len(said.splitlines())} lines"
 
 
+def readme_blocks(language: str) -> list[str]:
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def readme_python() -> str:
+    """Run the Python blocks in order, in one process; they print what the README shows."""
+    blocks = readme_blocks("python")
+    assert len(blocks) >= 3, blocks
+    printed = run([sys.executable, "-W", "error", "-c", "\n".join(blocks)])
+    assert [printed] == readme_blocks("text"), printed
+    return f"the README's {len(blocks)} Python blocks run"
+
+
+def readme_commands() -> str:
+    """Check every command: extras exist, `rowgrad` commands start. Those for a clone need a clone."""
+    extras = set(importlib.metadata.metadata("rowgrad").get_all("Provides-Extra") or [])
+    checked = 0
+    for line in "".join(readme_blocks("sh")).splitlines():
+        program, *words = shlex.split(line, comments=True) or [""]
+        if program == "pip":
+            requested = {extra for word in words for extra in re.findall(r"\[(\w+)\]", word)}
+            assert requested <= extras, f"{line}: there is no extra {requested - extras}"
+        elif program == "rowgrad":
+            assert words[:1] == ["studio"], f"{line}: this check starts `rowgrad studio` only"
+            with started(words) as (_, address):
+                assert Client(address).page()
+        else:
+            assert program in ("", "make"), line
+            continue
+        checked += 1
+    assert checked >= 3
+    return f"the README's {checked} commands for users work"
+
+
 def levels() -> list[str]:
     """Return the instruction-set levels of this processor, from the lowest."""
     from rowgrad import _core
@@ -157,7 +198,7 @@ def golden_here(level: str, every: int) -> str:
             for (name, expected), got in zip(
                 case.outputs.items(), results if isinstance(results, tuple) else (results,), strict=True
             ):
-                # An empty list of rows has one dimension here, two in TensorFlow: docs/differences.md.
+                # An empty list of rows has one dimension here, two in TensorFlow: docs/reference/differences.md.
                 reference = expected.reshape(0) if expected.shape == (0, 1) and got.shape == (0,) else expected
                 assert same_bits(got, reference), f"{case}: {name}\n{got}\n{expected}"
             right += 1
@@ -179,29 +220,31 @@ def error_of(call: Callable[[], object]) -> tuple[str, str] | None:
     return None
 
 
+@contextmanager
+def started(words: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start `rowgrad` with these words; yield the process and the line with the server's address, and end it."""
+    command = [str(SCRIPTS / "rowgrad"), *words, "--no-browser", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert '"url": "http://127.0.0.1:' in line, line + process.communicate()[1]
+        yield process, line
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
 def studio() -> str:
     """Start the server on a free port, fetch its page, run a gallery page through its verbs, stop it."""
-    with tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen(
-            [str(SCRIPTS / "rowgrad"), "studio", folder, "--no-browser", "--json"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert '"url": "http://127.0.0.1:' in line, line + process.communicate()[1]
-            served = Client(line)
-            size = served.page()
-            cells = served.gallery_page()
-            process.send_signal(signal.SIGTERM)
-            stderr = process.communicate(timeout=20)[1]
-            assert process.returncode == 143, f"it ended with {process.returncode}: {stderr}"
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
+    with tempfile.TemporaryDirectory() as folder, started(["studio", folder]) as (process, line):
+        served = Client(line)
+        size = served.page()
+        cells = served.gallery_page()
+        process.send_signal(signal.SIGTERM)
+        stderr = process.communicate(timeout=20)[1]
+        assert process.returncode == 143, f"it ended with {process.returncode}: {stderr}"
     return f"Studio serves {size // 1024} KiB, runs {PAGE} ({cells}) and ends on SIGTERM"
 
 

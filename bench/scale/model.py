@@ -1,7 +1,7 @@
 """Predict by formulas what one training step of tables sharded over ranks sends, stores and computes.
 
 All ranks draw their ids from the same distribution, so what a rank sends to an owner depends only on the owner.
-docs/scale.md explains the formulas, which describe rowgrad.torch.sharded.
+docs/explanation/scale.md explains the formulas, which describe rowgrad.torch.sharded.
 
 Rows are numbered by frequency, row 0 first. So "div" assigns the hot rows to the first rank, as for ids sorted by
 frequency, and "mod" spreads them, as a hash would.

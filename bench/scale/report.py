@@ -20,7 +20,7 @@ from .world import BYTES_BAR, OWN, TIME_BAR, WALL, World, bytes_off, compare, li
 SECONDS = {1: 6.0, 2: 65.0, 4: 12.0}  # of timed steps; times are compared in the world of two
 ROUNDS = {1: 3, 2: 30, 4: 3}
 REPEATS = 3
-PAGE = Path("docs", "scale.md")
+PAGE = Path("docs", "explanation", "scale.md")
 VERDICTS = "What came of it"
 
 
@@ -67,7 +67,7 @@ def sections(rows: list[Row], here: Machine, predicted: list[Row], load: float) 
 def write(
     chosen: argparse.Namespace, rows: list[Row], laws: dict[int, Machine], predicted: list[Row], parts: Any, load: float
 ) -> None:
-    """Write JSON, CSV, Markdown and a drawing; if they go to bench/results/scale, update docs/scale.md too."""
+    """Write JSON, CSV, Markdown and a drawing; if in bench/results/scale, update docs/explanation/scale.md too."""
     stem = output.place(chosen.out)
     facts: dict[str, Any] = {**machine.facts(1), "load_average": load, "versions": [f"rowgrad {rg.__version__}"]}
     numbers = {

@@ -1,4 +1,4 @@
-// Optimizer rules for one row, a column at a time, as in docs/optimizers.md: the reference for kernels.
+// Optimizer rules for one row, a column at a time, as in docs/reference/optimizers.md: the reference for kernels.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 """Optimizer steps on tables, in place.
 
 Tables, slots, gradients and ids are NumPy arrays or `Memory` of another library. Updated arrays are never copied, and a
-call that raises writes nothing. docs/optimizers.md has the formulas.
+call that raises writes nothing. docs/reference/optimizers.md has the formulas.
 """
 
 from __future__ import annotations
@@ -524,7 +524,7 @@ def apply_bags(
         combiner: "sum", "mean" or "sqrtn".
         weights: The weight of each id; None: unweighted bags.
         accumulate: How weighted 16-bit floats are summed: in "float32" with one rounding, or in "T", the table's dtype.
-        order: The summation order, "sequential" or "blocked"; see docs/orders.md.
+        order: The summation order, "sequential" or "blocked"; see docs/reference/orders.md.
 
     Raises:
         OpError: If an argument is invalid; nothing has been written then.

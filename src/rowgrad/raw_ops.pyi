@@ -1359,7 +1359,7 @@ def RowDot(
     name: str | None = None,
     out: _Array | GradBuffer | None = None,
 ) -> _Array:
-    """The inner product of every row of x with the same row of y, in the order of docs/orders.md."""
+    """The inner product of every row of x with the same row of y, in the order of docs/reference/orders.md."""
 
 row_dot = RowDot
 

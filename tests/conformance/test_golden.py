@@ -10,7 +10,7 @@ import pytest
 import rowgrad as rg
 from golden_cases import Case, cases, same_bits
 
-# Deliberate differences where TensorFlow's own result is a bug (docs/differences.md).
+# Deliberate differences where TensorFlow's own result is a bug (docs/reference/differences.md).
 RANK_ONE = "RaggedFillEmptyRows"
 
 

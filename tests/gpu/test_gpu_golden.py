@@ -15,7 +15,7 @@ from torch_arrays import to_numpy, to_torch
 need_device()
 
 STRIDE = int(os.environ.get("ROWGRAD_GPU_TEST_STRIDE", "1"))  # run every STRIDE-th case
-RANK_ONE = "RaggedFillEmptyRows"  # docs/differences.md
+RANK_ONE = "RaggedFillEmptyRows"  # docs/reference/differences.md
 
 
 def tensors(case: Case) -> dict[str, Any] | None:

@@ -193,7 +193,7 @@ def test_the_default_of_filled_rows_is_explained() -> None:
 
 
 def test_the_documented_orders() -> None:
-    """docs/orders.md names these two examples."""
+    """docs/reference/orders.md names these two examples."""
     assert in_eights(19).of[:3] == (0, 1, 2)
     assert [part.of for part in in_eights(19).of[3:] if isinstance(part, Sum)] == [(*range(3, 11),), (*range(11, 19),)]
     runs = in_runs(6500).of

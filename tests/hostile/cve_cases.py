@@ -425,7 +425,7 @@ CASES: list[Case] = [
 
 
 def table() -> str:
-    """Return the rows of the table in docs/hostile_input.md."""
+    """Return the rows of the table in docs/contributing/hostile_input.md."""
     rows = [f"| {n} | {'<br>'.join(f'`{c.name}`' for c in CASES if c.number == n)} |" for n in NUMBERS]
     return "\n".join(rows)
 

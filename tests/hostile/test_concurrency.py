@@ -1,4 +1,4 @@
-"""Threads, forks, signals and interpreter shutdown while kernels run: docs/threads_and_memory.md."""
+"""Threads, forks, signals and interpreter shutdown while kernels run: docs/explanation/threads_and_memory.md."""
 
 from __future__ import annotations
 

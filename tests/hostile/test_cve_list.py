@@ -31,7 +31,7 @@ import rowgrad.torch
 from rowgrad._catalog.spec import CATALOG
 from rowgrad._core import memory_limit
 
-PAGE = Path(__file__).parents[2] / "docs" / "hostile_input.md"
+PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "hostile_input.md"
 # Error messages that do not blame a single argument.
 NO_ONE_ARGUMENT = ("Encountered overflow", "Shape [", "Input indices should", "Input and output", "Expected ")
 SIZE_FROM_DATA = "the number of output rows depends on data"
@@ -184,7 +184,7 @@ def test_cve_2022_23560_dense_arrays_are_not_written_outside() -> None:
 
 
 def test_docs_page_has_the_list() -> None:
-    """docs/hostile_input.md lists every entry with its tests, in the table's order."""
+    """docs/contributing/hostile_input.md lists every entry with its tests, in the table's order."""
     text = PAGE.read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if re.match(r"\| (CVE-|tf#)", line)]
     assert rows == table().splitlines(), "update the table: python tests/hostile/cve_cases.py"

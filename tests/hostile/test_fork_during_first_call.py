@@ -1,4 +1,4 @@
-"""Fork while another thread makes the first call of the process: docs/threads_and_memory.md."""
+"""Fork while another thread makes the first call of the process: docs/explanation/threads_and_memory.md."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ except ValueError as error:
     str(error)
 """
 
-# A child forked during torch's own first operations can hang inside torch (docs/threads_and_memory.md). They run before
-# the first fork, so that the trials test only rowgrad's first calls.
+# A child forked during torch's own first operations can hang in torch (docs/explanation/threads_and_memory.md). They
+# run before the first fork, so that the trials test only rowgrad's first calls.
 TORCH = "import torch; torch.set_num_threads(1); torch.ones((4, 2))[:1].sum(); torch.tensor([0, 3])"
 TORCH_CALLS = """
 x = torch.ones((4, 2))

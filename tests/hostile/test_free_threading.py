@@ -1,4 +1,6 @@
-"""Many threads do the same thing at the same time, especially for the first time: docs/threads_and_memory.md.
+"""Many threads do the same thing at the same time, especially for the first time.
+
+docs/explanation/threads_and_memory.md describes the guarantees.
 
 What holds without a GIL also holds with one, so every Python runs these tests, with the shortest switch interval.
 """

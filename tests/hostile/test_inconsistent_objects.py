@@ -1,4 +1,4 @@
-"""Arguments with inconsistent attributes, or that change while they are read: docs/hostile_input.md, SECURITY.md."""
+"""Arguments with inconsistent attributes, or that change while they are read: SECURITY.md."""
 
 from __future__ import annotations
 

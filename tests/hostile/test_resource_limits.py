@@ -1,4 +1,4 @@
-"""Failed allocations, threads that the OS does not create, and very long calls: docs/threads_and_memory.md."""
+"""Failed allocations, threads that the OS does not create, and long calls: docs/explanation/threads_and_memory.md."""
 
 from __future__ import annotations
 

@@ -339,7 +339,7 @@ def test_multi_grad_hooks_get_the_gradient() -> None:
 
 
 def test_hooks_of_autograd_nodes_do_not_get_the_gradient() -> None:
-    """torch does not report whether a node has hooks; docs/torch.md lists the hooks that work."""
+    """torch does not report whether a node has hooks; docs/reference/torch.md lists the hooks that work."""
     received: list[Any] = []
     module, optimizer, ids, offsets = fresh()
     before = module.weight.detach().clone()

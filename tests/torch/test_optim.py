@@ -731,7 +731,7 @@ def test_a_rejected_state_dict_changes_nothing(change: Any, message: str) -> Non
 
 def test_code_blocks_of_the_docs_page_run() -> None:
     """Blocks for torch are marked `py`, because the docs tests also run where torch is not installed."""
-    page = (Path(__file__).parents[2] / "docs" / "optimizers.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "optimizers.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert blocks
     for block in blocks:

@@ -167,7 +167,7 @@ def test_grad_scaler(dtype: torch.dtype) -> None:
 
 
 def test_torch_optimizers_step_or_raise() -> None:
-    """Compare with the table in docs/torch.md."""
+    """Compare with the table in docs/reference/torch.md."""
     names = [n for n in dir(torch.optim) if isinstance(getattr(torch.optim, n), type) and n != "Optimizer"]
     works = {"SGD", "Adagrad", "SparseAdam", "LBFGS"}
     assert works <= set(names)

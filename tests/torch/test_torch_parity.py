@@ -1,6 +1,7 @@
 """The same calls on torch's embedding modules and functions and on rowgrad's: results, gradients, tables and errors.
 
-torch is the oracle: every check runs one function on both libraries. docs/torch.md lists the intended differences.
+torch is the oracle: every check runs one function on both libraries. docs/reference/torch.md lists the intended
+differences.
 """
 
 from __future__ import annotations
@@ -734,7 +735,7 @@ def test_bad_ids_leave_the_table_unchanged() -> None:
     assert torch.equal(bag.weight, before)
 
 
-# -- Intended differences, which docs/torch.md lists ------------------------------------------------------------------
+# -- Intended differences, which docs/reference/torch.md lists ---------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's, on its first dual tensor

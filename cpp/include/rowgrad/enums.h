@@ -8,7 +8,7 @@ namespace rowgrad {
 // How the rows of a bag are combined.
 enum class Reduction : std::int64_t { sum = 0, mean = 1, sqrtn = 2 };
 
-// The order in which a gradient's contributions to one row are added; docs/orders.md defines both.
+// The order in which a gradient's contributions to one row are added; docs/reference/orders.md defines both.
 enum class Order : std::int64_t { sequential = 0, blocked = 1 };
 
 // When sums of 16-bit floats are rounded: after every addition, as TensorFlow does, or once at the end.

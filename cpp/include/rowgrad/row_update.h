@@ -1,4 +1,4 @@
-// Optimizer rules: the update of one row of a table and its slots. docs/optimizers.md has the formulas.
+// Optimizer rules: the update of one row of a table and its slots. docs/reference/optimizers.md has the formulas.
 //
 // The arithmetic is compiled once per instruction-set level (update_rows.cpp), column by column as in rows.h, so all
 // levels return the same bits; `update_ops<T>()` returns the table of this machine.

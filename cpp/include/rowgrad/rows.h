@@ -19,7 +19,7 @@ struct Entry {
   P from;
 };
 
-// Rows of at most kRun ids have the same bits in both orders of addition, which docs/orders.md defines.
+// Rows of at most kRun ids have the same bits in both orders of addition, which docs/reference/orders.md defines.
 constexpr std::int64_t kRun = 64;
 
 static constexpr bool is_blocked(Order order) {

@@ -27,7 +27,7 @@ COMBINERS = {reduction.name: reduction.op_suffix for reduction in Reduction}
 
 
 class Order(IntEnum):
-    """The order in which a gradient's contributions to one row are added; docs/orders.md defines both."""
+    """The order in which a gradient's contributions to one row are added; docs/reference/orders.md defines both."""
 
     sequential = 0
     blocked = 1

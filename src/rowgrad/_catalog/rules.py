@@ -56,7 +56,7 @@ class RuleSpec:
         fades: Whether `lazy=False` is supported: moments of rows without a gradient decay and still move the weights.
         positive: Hyperparameters that must be above 0.
         needs_weights: Whether the step depends on the weights even without decay.
-        formula: The step, shown in docs/optimizers.md.
+        formula: The step, shown in docs/reference/optimizers.md.
         doc: The first line of the torch class's and the JAX factory's docstring.
     """
 
@@ -115,7 +115,7 @@ def rule(name: str, class_name: str, *slots: Slot, **fields: Any) -> RuleSpec:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The numbers of one optimizer step. Each rule reads those it needs; docs/optimizers.md has the formulas.
+    """The numbers of one optimizer step. Each rule reads those it needs; docs/reference/optimizers.md has the formulas.
 
     Args:
         lr: The learning rate.

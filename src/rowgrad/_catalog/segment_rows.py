@@ -213,8 +213,8 @@ declare(
     tensorflow=False,
     doc="""For every id i the inner product of `grad[segment_ids[i]]` and `data[indices[i]]`.
 
-It is the gradient of a weighted sum for its weights. docs/orders.md defines the order of the sum over columns. The
-result of 16-bit floats is float32.""",
+It is the gradient of a weighted sum for its weights. docs/reference/orders.md defines the order of the sum over
+columns. The result of 16-bit floats is float32.""",
     example="""\
 import numpy as np, rowgrad as rg
 grad = np.array([[1., 2.], [3., 4.]])
@@ -239,7 +239,7 @@ declare(
     ),
     rows=lambda inputs: ((i, i) for i in range(len(inputs["x"]))),
     tensorflow=False,
-    doc="The inner product of every row of x with the same row of y, in the order of docs/orders.md.",
+    doc="The inner product of every row of x with the same row of y, in the order of docs/reference/orders.md.",
     example="""\
 import numpy as np, rowgrad as rg
 rg.raw_ops.RowDot(np.array([[1., 2.], [3., 4.]]), np.array([[1., 1.], [2., 0.]]))

@@ -266,7 +266,7 @@ Use it if the last bags may be empty, or if the output's shape must be known bef
 
 `output[indices[i]] += grad[segment_ids[i]]{_scale}, in the order of i; other rows are
 zero. Segment ids need not be sorted. For an empty batch all rows are zero. `order="blocked"` adds the ids of a row as a
-tree of runs of 64 instead (docs/orders.md); `plan=` takes a `Plan` in place of the ids and the size.""",
+tree of runs of 64 instead (docs/reference/orders.md); `plan=` takes a `Plan` in place of the ids and the size.""",
         example=_GRAD_EXAMPLE.format(kind=_kind, suffix="Grad", size="output_dim0"),
     )
     declare(

@@ -17,7 +17,7 @@ TOTAL = {Reduction.sum: "Σwx", Reduction.mean: "Σwx / Σw", Reduction.sqrtn: "
 TYPES = {"T": FLOATS, "Tidx": INDEX, "Tsegmentids": INDEX, "Tweights": FLOATS}
 ROUNDING = {"accumulate": ("T", "float32")}  # in the order of Rounding
 
-# Columns in whole packets are summed in a different order than the remaining columns (docs/orders.md): not columnwise.
+# Whole packets of columns are summed in another order than other columns (docs/reference/orders.md): not columnwise.
 kernel(
     "weighted_segment",
     parameters=("reduction", "sized"),

@@ -817,7 +817,7 @@ def RowDot(
     x: _Wire,
     y: _Wire,
 ) -> Placed:
-    """The inner product of every row of x with the same row of y, in the order of docs/orders.md."""
+    """The inner product of every row of x with the same row of y, in the order of docs/reference/orders.md."""
 
 def SegmentIdsFromOffsets(
     scope: Scope,

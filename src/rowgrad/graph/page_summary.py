@@ -1,6 +1,6 @@
 """Summary of a validated page as plain data for JSON: dtype and shape of every pin, errors, and digests of blocks.
 
-An editor shows it; docs/pages.md describes the page itself.
+An editor shows it; docs/reference/pages.md describes the page itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sum behind one row of a result: its terms, their factors, and the order in which a kernel adds them.
 
-`docs/orders.md` defines the orders. This module replays them in the kernels' own arithmetic, so that the sum of the
-terms has the bits of the op's result.
+`docs/reference/orders.md` defines the orders. This module replays them in the kernels' own arithmetic, so that the sum
+of the terms has the bits of the op's result.
 """
 
 from __future__ import annotations

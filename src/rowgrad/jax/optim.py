@@ -1,7 +1,7 @@
 """Optimizers for tables with row-sparse gradients, in optax's protocol: one for each rule in `_catalog/rules.py`.
 
 Each is a pair of functions, `init` and `update`, and works in `optax.chain` and `optax.multi_transform`.
-docs/optimizers.md describes the rules. The functions are created from the records; `optim.pyi` declares them.
+docs/reference/optimizers.md describes the rules. The functions are created from the records; `optim.pyi` declares them.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ def _describe(value: Any) -> str:
 # The owner of a row sums its gradients. It has only the ids of a bag that name its own rows, so it also needs a scale
 # per bag, which the caller passes. These functions are compositions of ops, so they work for every array library; their
 # bits are those of `[Weighted]SparseSegment{Sum,Mean,SqrtN}Grad`, and of the row-sparse gradients, on all ids at once
-# (docs/orders.md).
+# (docs/reference/orders.md).
 
 
 def weighted_scales(ops: Any, kind: str, segment_ids: Any, weights: Any, num_bags: int) -> Any:

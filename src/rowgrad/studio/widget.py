@@ -43,6 +43,7 @@ class Widget(anywidget.AnyWidget):
         TypeError: `graph` has another type.
 
     >>> from rowgrad.graph import Const, Scope
+    >>> from rowgrad.studio import Widget
     >>> root = Scope.new_root_scope("model")
     >>> block = Const(root.with_op_name("x"), [1.0, 2.0])
     >>> widget = Widget(root)

@@ -78,7 +78,7 @@ def embedding_bag(
 ) -> Tensor:
     """Look up and combine the rows of every bag: [bags, …] from a table [rows, …].
 
-    The arguments before `combiner` are those of `torch.nn.functional.embedding_bag`; docs/torch.md lists the
+    The arguments before `combiner` are those of `torch.nn.functional.embedding_bag`; docs/reference/torch.md lists the
     differences. Sums of 16-bit rows are accumulated in float32.
 
     Args:

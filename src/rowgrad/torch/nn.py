@@ -90,8 +90,9 @@ class _TorchTable(TableModule):
 class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
     """A table, and lookups that combine its rows by bag: a `torch.nn.EmbeddingBag` that computes with rowgrad.
 
-    The arguments before `combiner` are torch's, and so are attributes, state dict and initial values; docs/torch.md
-    lists the differences. `rowgrad.torch.functional.embedding_bag` describes the options that are not listed here.
+    The arguments before `combiner` are torch's, and so are attributes, state dict and initial values;
+    docs/reference/torch.md lists the differences. `rowgrad.torch.functional.embedding_bag` describes the options that
+    are not listed here.
 
     Args:
         num_embeddings: The number of rows.
@@ -111,7 +112,7 @@ class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
         lookup_max_norm: Shrink longer rows for one lookup, as TensorFlow does; gradients pass through.
         fused: Let the step of a rowgrad optimizer sum the bags' gradient by row and update the rows in one pass, so
             that the rows' gradient is not stored. Results have the same bits; `weight.grad` is computed when it is
-            read. Not supported under torch.func and FSDP; see docs/torch.md.
+            read. Not supported under torch.func and FSDP; see docs/reference/torch.md.
 
     Raises:
         InvalidArgumentError: If options contradict each other. Where torch raises an AssertionError, a RuntimeError or
@@ -229,8 +230,8 @@ class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
 class Embedding(_TorchTable, torch.nn.Embedding):
     """A table, and lookups of its rows: a `torch.nn.Embedding` that computes with rowgrad.
 
-    The arguments before `grad` are torch's, and so are attributes, state dict and initial values; docs/torch.md lists
-    the differences.
+    The arguments before `grad` are torch's, and so are attributes, state dict and initial values;
+    docs/reference/torch.md lists the differences.
 
     Args:
         num_embeddings: The number of rows.

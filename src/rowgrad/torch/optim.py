@@ -1,8 +1,8 @@
 """Row-sparse optimizers, a class for each rule: a step costs only the rows that have a gradient.
 
 They are `torch.optim.Optimizer`s: parameter groups, schedulers, closures and `state_dict` work as in torch. Gradients
-may be sparse (`nn.Embedding(sparse=True)`) or dense, for any parameter. docs/optimizers.md describes the rules;
-`optim.pyi` lists the classes, which are made here.
+may be sparse (`nn.Embedding(sparse=True)`) or dense, for any parameter. docs/reference/optimizers.md describes the
+rules; `optim.pyi` lists the classes, which are made here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// The server's messages, as in docs/studio-protocol.md.
+// The server's messages, as in docs/contributing/studio-protocol.md.
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 

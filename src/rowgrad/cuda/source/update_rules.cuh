@@ -1,4 +1,4 @@
-// Optimizer rules: the update of one row of a table and its slots. docs/optimizers.md has the formulas.
+// Optimizer rules: the update of one row of a table and its slots. docs/reference/optimizers.md has the formulas.
 //
 // A group of neighbouring lanes of a warp updates a row. Each lane takes W columns, the next lane the next W, and then
 // the group continues with the columns after those.

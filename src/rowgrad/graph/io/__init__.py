@@ -1,4 +1,4 @@
-"""Read and write pages and projects as JSON files; docs/pages.md describes the format.
+"""Read and write pages and projects as JSON files; docs/reference/pages.md describes the format.
 
 Modules here import each other by full name. `from . import fields` needs the package itself, so that two threads
 importing it at once could get a half-initialized module.

@@ -1,4 +1,4 @@
-"""Tables sharded over the devices of a mesh, inside `shard_map` (guide: docs/sharding_jax.md).
+"""Tables sharded over the devices of a mesh, inside `shard_map` (guide: docs/how-to/shard_jax.md).
 
 Every device has a part of the table and its own bags. It requests rows from their owners, and owners add the gradients
 of their rows, with the bits of one device that has the whole batch.

@@ -19,7 +19,7 @@ class RowShardedEmbeddingBag(ShardedModule):
 
     Every rank passes its own bags, possibly none, in any format that module accepts, and gets their combined rows.
     `weight` is this rank's shard. Gradients are sums over all ranks' losses. All ranks create their modules and call
-    them in the same order, forward and backward. docs/sharding_torch.md describes what is sent when.
+    them in the same order, forward and backward. docs/how-to/shard_torch.md describes what is sent when.
 
     Args:
         num_embeddings: The number of rows of the whole table.

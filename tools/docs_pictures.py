@@ -1,0 +1,205 @@
+"""Draw the pictures that explain rowgrad: a lookup, its gradient, unique rows, a plan, and shards.
+
+Every number in them is computed by rowgrad when they are drawn. They have no background, and all their colours are
+readable on white and on black, so that they fit both themes of a site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+import rowgrad as rg
+
+FOLDER = "docs/images/explained"
+INK = "#737b85"  # the same contrast on white and on black
+IDLE = "#8b949e"
+COLOURS = ("#1f6feb", "#bc4c00", "#1a7f37", "#8250df")
+CELL, ROW = 34, 30
+
+TABLE = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.float32)
+IDS = np.array([3, 1, 3, 0])
+BAGS = np.array([0, 0, 1, 1])
+
+
+@dataclass
+class Drawing:
+    """The elements of one picture."""
+
+    width: int
+    height: int
+    title: str
+    elements: list[str] = field(default_factory=list)
+
+    def text(
+        self, x: float, y: float, text: str, *, fill: str = INK, anchor: str = "start", bold: bool = False
+    ) -> None:
+        weight = ' font-weight="600"' if bold else ""
+        self.elements.append(
+            f'<text x="{x:g}" y="{y:g}" fill="{fill}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
+        )
+
+    def box(self, x: float, y: float, text: str, colour: str | None, width: float = 2 * CELL) -> None:
+        """Draw a row: filled if it takes part, otherwise an outline."""
+        fill, edge, ink = (colour, colour, "#ffffff") if colour else ("none", IDLE, INK)
+        self.elements.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{ROW - 4}" rx="4" fill="{fill}" stroke="{edge}"/>'
+        )
+        self.text(x + width / 2, y + 18, text, fill=ink, anchor="middle")
+
+    def curve(self, x0: float, y0: float, x1: float, y1: float, colour: str) -> None:
+        middle = (x0 + x1) / 2
+        self.elements.append(
+            f'<path d="M{x0:g} {y0:g} C{middle:g} {y0:g} {middle:g} {y1:g} {x1:g} {y1:g}" fill="none" '
+            f'stroke="{colour}" stroke-width="2"/>'
+        )
+
+    def label(self, x: float, y: float, text: str, colour: str) -> None:
+        """Draw text on a chip of its colour, which covers the curve below it."""
+        width = 9 * len(text) + 8
+        self.elements.append(
+            f'<rect x="{x - width / 2:g}" y="{y - 10:g}" width="{width}" height="20" rx="10" fill="{colour}"/>'
+        )
+        self.text(x, y + 5, text, fill="#ffffff", anchor="middle")
+
+    def svg(self) -> str:
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" width="{self.width}" '
+            f'height="{self.height}" role="img" font-family="system-ui, sans-serif" font-size="14">'
+        )
+        return "\n".join([head, f"<title>{escape(self.title)}</title>", *self.elements, "</svg>"]) + "\n"
+
+
+def number(value: float) -> str:
+    return f"{value:g}".replace("-", "−")
+
+
+def row_text(row: Sequence[float]) -> str:
+    return ", ".join(number(float(v)) for v in row)
+
+
+def centre(y: float, row: int) -> float:
+    return y + row * ROW + (ROW - 4) / 2
+
+
+def lookup_and_gradient() -> str:
+    """Two bags of ids: their means, and the gradient of the table, which has rows only for ids that occurred."""
+    bags = rg.raw_ops.SparseSegmentMean(TABLE, IDS, BAGS)
+    upstream = np.array([[2, 0], [0, 4]], np.float32)
+    gradient = rg.vjp(rg.raw_ops.SparseSegmentMean, (TABLE, IDS, BAGS), upstream)[0]
+    dense = rg.densify(gradient)
+    touched = [k in IDS for k in range(len(TABLE))]
+    d, top, low = Drawing(880, 236, "Two bags of ids, their means, and the gradient of the table"), 62, 92
+    d.text(20, 24, "Lookup: the mean of the rows of each bag", bold=True)
+    d.text(470, 24, "Its gradient: only rows that were read", bold=True)
+
+    def side(left: float, names: tuple[str, str], table: np.ndarray, results: np.ndarray, idle: str) -> None:
+        d.text(left + 24, top - 14, names[0])
+        d.text(left + 262, low - 14, names[1])
+        colours = [INK if t else None for t in touched]
+        for row, bag in zip(IDS, BAGS, strict=True):
+            d.curve(left + 24 + 2 * CELL, centre(top, row), left + 262, centre(low, 2 * bag), COLOURS[bag])
+        for k, (row, bag) in enumerate(zip(IDS, BAGS, strict=True)):
+            t = (0.7, 0.2, 0.2, 0.7)[k]
+            x0, x1, y0, y1 = left + 24 + 2 * CELL, left + 262, centre(top, row), centre(low, 2 * bag)
+            xs, ys = bezier(x0, y0, x1, y1, t)
+            d.label(xs, ys, "×½", COLOURS[bag])
+        for k, row in enumerate(table):
+            d.text(left + 16, top + k * ROW + 18, str(k), anchor="end")
+            d.box(left + 24, top + k * ROW, row_text(row) if touched[k] or not idle else idle, colours[k])
+        for k, row in enumerate(results):
+            d.box(left + 262, low + 2 * k * ROW, row_text(row), COLOURS[k])
+
+    side(20, ("table", "bags"), TABLE, np.asarray(bags), "")
+    side(470, ("gradient of the table", "gradient of bags"), dense, upstream, "no row")
+    for bag, colour in enumerate(COLOURS[:2]):
+        ids = ", ".join(str(i) for i in IDS[bag == BAGS])
+        d.text(20 + 262 + 2 * CELL, low + 2 * bag * ROW + 42, f"ids {ids}", fill=colour, anchor="end")
+    d.text(20, 220, "Row 2 is in no bag: the lookup does not read it, and the gradient does not store it.")
+    return d.svg()
+
+
+def bezier(x0: float, y0: float, x1: float, y1: float, t: float) -> tuple[float, float]:
+    middle = (x0 + x1) / 2
+    weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
+    x = sum(w * v for w, v in zip(weights, (x0, middle, middle, x1), strict=True))
+    y = sum(w * v for w, v in zip(weights, (y0, y0, y1, y1), strict=True))
+    return x, y
+
+
+def unique_rows() -> str:
+    """The contributions of a batch, one per id, and the row-sparse gradient in which each row occurs once."""
+    ids, upstream = np.array([7, 2, 7, 5, 7]), np.array([[1.0], [2.0], [3.0], [4.0], [5.0]], np.float32)
+    values, found = rg.raw_ops.SparseSegmentSumGradV2(upstream, ids, np.arange(5), 9)
+    d = Drawing(640, 226, "Contributions of a batch, and its unique rows")
+    d.text(20, 24, "One contribution per id", bold=True)
+    d.text(400, 24, "Unique rows", bold=True)
+    d.text(20, 48, "id")
+    d.text(70, 48, "gradient")
+    d.text(400, 48, "row")
+    d.text(450, 48, "sum, in the order of the ids")
+    colours = dict(zip(found.tolist(), COLOURS, strict=False))
+    for k, row in enumerate(ids.tolist()):
+        target = found.tolist().index(row)
+        d.curve(70 + 2 * CELL, centre(58, k), 392, centre(88, target), colours[row])
+    for k, (row, value) in enumerate(zip(ids.tolist(), upstream[:, 0], strict=True)):
+        d.text(20, 58 + k * ROW + 18, str(row), fill=colours[row], bold=True)
+        d.box(70, 58 + k * ROW, number(value), colours[row])
+    for k, (row, value) in enumerate(zip(found.tolist(), values[:, 0], strict=True)):
+        d.text(400, 88 + k * ROW + 18, str(row), fill=colours[row], bold=True)
+        d.box(450, 88 + k * ROW, number(value), colours[row])
+    return d.svg()
+
+
+def plan() -> str:
+    """What a plan stores: positions of the batch sorted by row, once for all gradients of the batch."""
+    ids = np.array([7, 2, 7, 5, 7])
+    order = np.argsort(ids, kind="stable")
+    d = Drawing(760, 190, "A plan: the positions of a batch, grouped by row, used by several gradients")
+    d.text(20, 24, "ids of a batch", bold=True)
+    d.text(270, 24, "Plan: positions grouped by row", bold=True)
+    d.text(590, 24, "used by", bold=True)
+    colours = dict(zip(np.unique(ids).tolist(), COLOURS, strict=False))
+    for position, row in enumerate(ids.tolist()):
+        target = order.tolist().index(position)
+        d.curve(20 + 2 * CELL, centre(38, position), 272, centre(38, target), colours[row])
+    for position, row in enumerate(ids.tolist()):
+        d.box(20, 38 + position * ROW, str(row), colours[row])
+    for k, position in enumerate(order.tolist()):
+        row = int(ids[position])
+        d.text(322, 38 + k * ROW + 18, f"row {row}", anchor="end")
+        d.box(330, 38 + k * ROW, f"position {position}", colours[row], 110)
+    for k, text in enumerate(("gradient of table A", "gradient of table B", "optimizer step")):
+        d.curve(440, centre(38, 2), 590, centre(50, 1.4 * k), INK)
+        d.text(596, 50 + 1.4 * k * ROW + 18, text)
+    return d.svg()
+
+
+def shards() -> str:
+    """Which shard stores which row of a table of 8 rows, by "div" and by "mod"."""
+    d = Drawing(760, 162, "Rows of a table on three shards, by div and by mod")
+    for block, strategy in enumerate(("div", "mod")):
+        left = 20 + 390 * block
+        d.text(left, 24, f'strategy="{strategy}"', bold=True)
+        split = rg.partition(np.arange(8), 3, strategy, num_rows=8)
+        for shard, local in enumerate(split.rows):
+            d.text(left + 62, 44 + shard * 38 + 18, f"shard {shard}", anchor="end")
+            for k, row in enumerate(rg.global_ids(shard, local, 3, strategy, num_rows=8).tolist()):
+                d.box(left + 72 + k * 72, 44 + shard * 38, f"row {row}", COLOURS[shard], 66)
+    return d.svg()
+
+
+PICTURES = {
+    "lookup_and_gradient": lookup_and_gradient,
+    "unique_rows": unique_rows,
+    "plan": plan,
+    "shards": shards,
+}
+
+
+def drawings() -> dict[str, str]:
+    """Return path and text of every picture."""
+    return {f"{FOLDER}/{name}.svg": draw() for name, draw in PICTURES.items()}
