@@ -18,7 +18,7 @@ FUZZ_ONLY ?=
 .PHONY: run studio test test-browser test-browser-off test-slow test-jax-versions test-ecosystem fuzz bench bench-series bench-peers bench-studio lint
 .PHONY: format sanitize sanitize-build generate docs docs-open screenshots web web-check web-ready browser-ready clean
 .PHONY: gpu-build gpu-test gpu-bench coverage
-.PHONY: help wheel wheel-linux release test-wheel fuzz-check fuzz-clang fuzz-ready
+.PHONY: help wheel wheel-linux release test-wheel test-windows fuzz-check fuzz-clang fuzz-ready
 
 DIST ?= dist
 ARCH ?= x86_64
@@ -173,6 +173,9 @@ release: $(VENV)/.ready $(TOOLS)/.release   ## sdist, Linux wheels, the site and
 
 test-wheel: $(if $(WHEEL),,wheel)   ## it in clean environments of every Python since 3.11, or of PYTHONS=; WHEEL= is another
 	$(PYTHON) tools/wheel_check.py '$(or $(WHEEL),$(DIST))' --pythons '$(PYTHONS)'
+
+test-windows: $(TOOLS)/.release   ## the kernels' C++ tests, compiled for Windows with Zig and run under Wine (apt install wine wine64)
+	$(TOOLS)/bin/python tools/windows_tests.py
 
 sanitize: sanitize-build   ## the kernels' C++ tests under address, undefined-behaviour and thread sanitizers
 	@for s in $(SANITIZERS); do $(TOOLS)/bin/ctest --test-dir build/sanitize-$$s --output-on-failure -j 2 || exit 1; done

@@ -1,5 +1,7 @@
 // Vectorized optimizer rules, compiled once per instruction-set level. As in rows.cpp, nothing here may instantiate a
 // function that another level could also define.
+#include <math.h>
+
 #include <cstdint>
 
 #include "gradient_rows.h"
@@ -78,11 +80,13 @@ template <Rule>
 constexpr bool has_no_arithmetic = false;
 
 // Raises x to a power with the system's math library in the accumulator's type, as TensorFlow does for single columns.
+// The functions are not compiler builtins here (CMakeLists.txt): Clang replaces a power of 0.5 by a square root, which has
+// other bits for 1 in 1,600 numbers.
 template <class A, int N>
 inline Vector<A, N> power(Vector<A, N> x, A exponent) {
   if constexpr (N == 1) {
-    if constexpr (sizeof(A) == 4) return __builtin_powf(x, exponent);
-    return __builtin_pow(x, exponent);
+    if constexpr (sizeof(A) == 4) return ::powf(x, exponent);
+    return ::pow(x, exponent);
   } else {
     for (int i = 0; i < N; ++i) x[i] = power<A, 1>(x[i], exponent);
     return x;

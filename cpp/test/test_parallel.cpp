@@ -1,8 +1,10 @@
 // The thread pool: every task runs once, from any caller, after resizing and after a fork.
 #include "rowgrad/parallel.h"
 
+#if !defined(_WIN32)
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
 
 #include <atomic>
 #include <chrono>
@@ -75,7 +77,7 @@ void test_flushing_on_every_thread() {
     parallel_tasks(300, [&](std::int64_t t) {
       volatile float smallest_normal = 0x1p-126f;
       flushed[t] = smallest_normal * 0.5f == 0.0f;
-      usleep(20);  // long enough for every thread to get a share
+      std::this_thread::sleep_for(std::chrono::microseconds(20));  // long enough for every thread to get a share
     });
     EXPECT(std::all_of(flushed.begin(), flushed.end(), [](int f) { return f == 1; }));
   }
@@ -109,6 +111,7 @@ void test_resizing_under_callers() {
   for (auto& t : callers) t.join();
 }
 
+#if !defined(_WIN32)
 // In a forked child: uses the pool at the inherited size, runs a kernel large enough to use it, then resizes.
 bool child_works() {
   if (!each_task_once(50)) return false;
@@ -154,9 +157,12 @@ bool child_works() {
   });
   return std::chrono::steady_clock::now() < late;
 }
+#endif
 
 void test_fork() {
-#ifdef __SANITIZE_THREAD__
+#if defined(_WIN32)
+  std::printf("fork: skipped, Windows has none\n");
+#elif defined(__SANITIZE_THREAD__)
   std::printf("fork: skipped, the thread sanitizer does not follow a child that starts threads\n");
 #else
   for (int threads : {1, 2, 8}) {
