@@ -59,6 +59,7 @@ def test_every_op_was_recorded() -> None:
 
 
 IMAGE = np.zeros((1, 4, 4, 2), np.float32)
+HUGE = (1 << 31) - 1
 FILTER = np.zeros((2, 2, 2, 3), np.float32)
 
 
@@ -109,3 +110,38 @@ def test_the_gradient_of_dense_values_goes_to_what_was_written() -> None:
     one = lambda v, d: OPS["SparseToDense"](np.array([0, 2]), [4], v, d)  # noqa: E731
     d_value, d_default = rg.vjp(one, (np.float64(1), np.float64(7)), y)
     assert (d_value, d_default) == (40.0, 60.0)
+
+
+def test_positions_outside_of_the_image_cost_nothing() -> None:
+    """Windows of any size, stride and dilation: what they have in the padding is neither stored nor computed."""
+    rng = np.random.default_rng(5)
+    image = rng.standard_normal((2, 5, 4, 3)).astype(np.float32)
+    wide = rng.standard_normal((301, 201, 3, 2)).astype(np.float32)
+    got = OPS["Conv2D"](image, wide, padding="SAME")
+    small = wide[150 - 4 : 150 + 5, 100 - 3 : 100 + 4]  # positions that the image has in some window
+    np.testing.assert_allclose(got, OPS["Conv2D"](image, small, padding="SAME"), rtol=1e-5, atol=1e-4)
+    dy = rng.standard_normal(got.shape).astype(np.float32)
+    back = OPS["Conv2DBackpropFilter"](image, wide.shape, dy, padding="SAME")
+    assert back.shape == wide.shape
+    inner = back[150 - 4 : 150 + 5, 100 - 3 : 100 + 4]
+    np.testing.assert_allclose(
+        inner, OPS["Conv2DBackpropFilter"](image, small.shape, dy, padding="SAME"), rtol=1e-5, atol=1e-4
+    )
+    assert np.count_nonzero(back) == np.count_nonzero(inner)
+    for options in ({"strides": [1, HUGE, HUGE, 1]}, {"dilations": [1, HUGE, HUGE, 1]}):
+        assert OPS["Conv2D"](image, small, padding="SAME", **options).shape[0] == 2
+    pooled = OPS["MaxPool"](image, ksize=[1, HUGE, HUGE, 1], strides=[1, HUGE, HUGE, 1], padding="SAME")
+    assert np.array_equal(pooled, image.max(axis=(1, 2), keepdims=True))
+    grad = OPS["MaxPoolGrad"](image, pooled, np.ones_like(pooled), ksize=[1, HUGE, HUGE, 1], strides=[1, HUGE, HUGE, 1],
+                              padding="SAME")  # fmt: skip
+    assert np.array_equal(grad, (image == pooled).astype(np.float32))
+
+
+def test_windows_that_do_not_fit_into_memory_raise() -> None:
+    image = np.zeros((1, 3000, 3000, 1), np.float32)
+    for call in (
+        lambda: OPS["Conv2D"](image, np.zeros((3000, 3000, 1, 1), np.float32), padding="SAME"),
+        lambda: OPS["MaxPool"](image, ksize=[1, 3000, 3000, 1], strides=[1, 1, 1, 1], padding="SAME"),
+    ):
+        with pytest.raises(rg.errors.ResourceExhaustedError, match="OOM"):
+            call()

@@ -39,6 +39,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from outcome_checks import SHARED, check_named, good_call, is_right, is_same
 
+import rowgrad._runtime.dense.images
 import rowgrad._runtime.results
 from rowgrad._catalog.spec import CATALOG, QUANTIZED, Op, spread
 from rowgrad._runtime.arrays import NUMPY_DTYPE, admit
@@ -61,7 +62,8 @@ SMALL_MEMORY = 1 << 26  # bytes: results that would only be slow raise as too la
 @pytest.fixture(autouse=True, scope="module")
 def _small_memory_limit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rowgrad._runtime.results, "memory_limit", lambda: SMALL_MEMORY)
+        for module in (rowgrad._runtime.results, rowgrad._runtime.dense.images):
+            patch.setattr(module, "memory_limit", lambda: SMALL_MEMORY)
         yield
 
 

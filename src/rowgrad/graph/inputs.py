@@ -195,7 +195,12 @@ def _are_floats(dtypes: tuple[str, ...]) -> bool:
 
 def typed_value(op: Op, arg: Arg, value: Any) -> Any:
     """Return a typed value as its pin takes it: on a pin for floats only, `[[1, 2]]` is `[[1.0, 2.0]]`."""
-    return _integers_as_floats(value) if _are_floats(op.dtypes_of(arg.type)) else value
+    if not _are_floats(op.dtypes_of(arg.type)):
+        return value
+    try:
+        return _integers_as_floats(value)
+    except RecursionError:  # a list that contains itself, which `admit` rejects
+        return value
 
 
 def _integers_as_floats(value: Any) -> Any:
