@@ -211,6 +211,9 @@ class Trial:
         return model, new_optimizer(model, make)
 
 
+Cell = Callable[[Trial], str | None]
+
+
 @functools.cache
 def plain(mode: str, make: Any = rgt.optim.Adagrad, steps: int = STEPS, ranks: int = 1) -> dict[str, Tensor]:
     """Return the parameters after a plain loop of one process, over the batches of all ranks."""
@@ -319,14 +322,24 @@ def schedulers(trial: Trial) -> None:
     differs(found, plain(trial.mode))
 
 
-def compiled(trial: Trial) -> None:
-    """The whole model, with symbolic sizes."""
-    torch._dynamo.reset()
-    model, optimizer = trial.new()
-    run = torch.compile(model, backend=trial.backend, dynamic=True)
-    found = trial.train(model, optimizer, lambda _, number: loss_of(run, *new_batch(number)))
-    torch._dynamo.reset()
-    same(found, plain(trial.mode), exact=trial.backend == "aot_eager")
+def compiled(make: Any) -> Cell:
+    """Return the cell of the whole model, with symbolic sizes, and an optimizer."""
+
+    def cell(trial: Trial) -> str | None:
+        torch._dynamo.reset()
+        model, optimizer = trial.new(make)
+        run = torch.compile(model, backend=trial.backend, dynamic=True)
+        found = trial.train(model, optimizer, lambda _, number: loss_of(run, *new_batch(number)))
+        torch._dynamo.reset()
+        exact = trial.backend == "aot_eager"
+        if make is rgt.optim.Adam and trial.mode == "rows":  # its gradient is dense, so the step is not lazy
+            same(found, plain("dense", make), exact)
+            assert not torch.equal(found["word.weight"], plain("rows", make)["word.weight"])
+            return "as `dense`"
+        same(found, plain(trial.mode, make), exact)
+        return None
+
+    return cell
 
 
 def autocast(trial: Trial) -> None:
@@ -370,7 +383,7 @@ def grad_scaler(trial: Trial) -> None:
     assert trial.changed() == []
 
 
-def clipping(module: Any) -> Callable[[Trial], None]:
+def clipping(module: Any) -> Cell:
     """Return the cell of a module's functions: the norm and the values are those of dense gradients."""
 
     def clipped(trial: Trial) -> None:
@@ -477,7 +490,7 @@ def moving_average(trial: Trial) -> None:
         assert not torch.equal(average(batch), model(batch))
 
 
-def optimizer_of_torch(make: Any, for_layers: Any = None) -> Callable[[Trial], None]:
+def optimizer_of_torch(make: Any, for_layers: Any = None) -> Cell:
     """Return the cell of an optimizer: the tables are those of the naive model and the same optimizer."""
 
     def trained(trial: Trial, model: Any, make: Any) -> dict[str, Tensor]:
@@ -632,7 +645,7 @@ def layers_sharded(trial: Trial, model: Any) -> Any:
 Wrap = Callable[[Trial, Any], Any]
 
 
-def fsdp2(wrap: Wrap, make: Any = rgt.optim.Adagrad) -> Callable[[Trial], None]:
+def fsdp2(wrap: Wrap, make: Any = rgt.optim.Adagrad) -> Cell:
     def cell(trial: Trial) -> None:
         model = wrap(trial, Recommender(trial.mode))
         found = trial.train(model, new_optimizer(model, make))
@@ -641,7 +654,7 @@ def fsdp2(wrap: Wrap, make: Any = rgt.optim.Adagrad) -> Callable[[Trial], None]:
     return cell
 
 
-def fsdp2_clipped(wrap: Wrap, *modules: Any) -> Callable[[Trial], None]:
+def fsdp2_clipped(wrap: Wrap, *modules: Any) -> Cell:
     def cell(trial: Trial) -> None:
         for module in modules:
             model = wrap(trial, Recommender(trial.mode))
@@ -681,7 +694,7 @@ def fsdp2_scaled(trial: Trial) -> None:
         assert torch.equal(value, found[name]) == name.startswith("layers"), name
 
 
-def fsdp2_checkpoint(wrap: Wrap) -> Callable[[Trial], None]:
+def fsdp2_checkpoint(wrap: Wrap) -> Cell:
     def cell(trial: Trial) -> None:
         found = checkpoints(trial, shared_folder(trial), functools.partial(wrap, trial))
         same(found, plain(trial.mode, ranks=WORLD), exact=False)
@@ -747,12 +760,13 @@ class Feature(NamedTuple):
     """A row of the table."""
 
     name: str
-    cell: Callable[[Trial], None]
+    cell: Cell
     note: str = ""
     several: bool = False  # whether two processes try it
 
 
 COMPUTED = "`fused`: the row gradient is computed when it is read, as in `rows`."
+NOT_LAZY = "`rows`: compiled gradients are dense, so Adam updates all rows."
 WHOLE, LAYERS = "FSDP2 (`fully_shard`) of the whole model", "FSDP2 of the layers"
 REPLICATED = "`rows`, `fused`: call `replicate_rows` and leave its tables out of FSDP. `dense`: the tables are sharded."
 FEATURES = [
@@ -765,8 +779,9 @@ FEATURES = [
     Feature("`torch.amp.GradScaler`", grad_scaler, COMPUTED),
     Feature("`torch.nn.utils.clip_grad_norm_`, `clip_grad_value_`", clipping(torch.nn.utils), COMPUTED),
     Feature("`rgt.clip.clip_grad_norm_`, `clip_grad_value_`", clipping(rgt.clip), COMPUTED),
-    Feature("`torch.utils.checkpoint`", activation_checkpointing),
-    Feature("`torch.compile`", compiled, "`rows`: the gradient is dense. `fused`: from torch 2.13 on."),
+    Feature("`torch.utils.checkpoint`", activation_checkpointing, "With `use_reentrant=False`: ids have no gradient."),
+    Feature("`torch.compile`", compiled(rgt.optim.Adagrad), "`fused`: from torch 2.13 on."),
+    Feature("`torch.compile`, `rgt.optim.Adam`", compiled(rgt.optim.Adam), NOT_LAZY),
     Feature("`torch.optim.swa_utils.AveragedModel`", moving_average),
     Feature("`state_dict`, `torch.save`", state_dicts),
     Feature("`torch.distributed.checkpoint`, `get_state_dict`", distributed_checkpoint),
@@ -804,9 +819,9 @@ class Failure(Exception):
 
 
 def outcome(feature: Feature, trial: Trial) -> str:
-    """Try a cell; return "works", or "rejected: " and the message; torch's own begin with "torch: "."""
+    """Try a cell; return "works", what it works as, or "rejected: " and the message, torch's own after "torch: "."""
     try:
-        feature.cell(trial)
+        return feature.cell(trial) or "works"
     except (rg.errors.OpError, RuntimeError, ValueError) as error:
         changed = trial.changed()
         if changed:
@@ -817,7 +832,6 @@ def outcome(feature: Feature, trial: Trial) -> str:
             else f"torch: {str(error).partition(' Please see')[0]}"
         )
         return "rejected: " + " ".join(text.split())
-    return "works"
 
 
 def try_several(rank: int, folder: str, names: list[str]) -> None:
