@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,15 @@ def test_the_page_has_this_table(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- A cell fails if the feature does something else ------------------------------------------------------------------
 
 
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Train the plain loops again, and do not save those of a changed library."""
+    training_matrix.plain.cache_clear()
+    yield
+    training_matrix.plain.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("name", "place"),
@@ -79,6 +89,7 @@ def test_a_feature_without_effect_fails(name: str, place: str, mode: str, monkey
         outcome(feature_of(name), Trial(mode))
 
 
+@pytest.mark.usefixtures("fresh")
 def test_a_table_that_loses_a_gradient_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     step = rgt.optim.Adagrad.step
 
@@ -92,6 +103,7 @@ def test_a_table_that_loses_a_gradient_fails(monkeypatch: pytest.MonkeyPatch) ->
             feature.cell(Trial("fused"))
 
 
+@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("changed", ["table", "state"])
 def test_a_step_that_changes_something_and_then_raises_fails(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     step = rgt.optim.Adagrad.step
