@@ -26,6 +26,7 @@ import docs_exact_counts
 import docs_gallery
 import docs_packages
 import docs_pictures
+import docs_training_matrix
 import numpy as np
 from docs_examples import bound_example, run_example, value_of
 from docs_formulas import formula
@@ -457,6 +458,7 @@ def rule_parts() -> dict[str, str]:
 PAGES_WITH_PARTS: dict[str, Callable[[], dict[str, str]]] = {
     "README.md": readme_parts,
     "docs/explanation/exact.md": docs_exact_counts.parts,
+    "docs/how-to/train_pytorch.md": docs_training_matrix.parts,
     "docs/reference/dtypes.md": lambda: {"dtypes": dtype_table()},
     "docs/reference/gallery.md": docs_gallery.parts,
     "docs/reference/optimizers.md": rule_parts,

@@ -449,6 +449,10 @@ OWN_MESSAGES: dict[str, Message] = {
         "this table has row gradients, which DistributedDataParallel cannot reduce. Call"
         " rowgrad.torch.replicate_rows(model) before you wrap the model, or use grad='dense'."
     ),
+    "rows_in_fsdp": Message(
+        "this table has row gradients or is fused, which FSDP cannot shard. Call rowgrad.torch.replicate_rows(model)"
+        " and pass its tables to FSDP as ignored_params (fully_shard) or ignored_states, or use grad='dense'."
+    ),
     "replicated_unfit": Message(
         "a table of rowgrad.torch.replicate_rows does not support {value}. Do without it, or use grad='dense'."
     ),
@@ -461,8 +465,8 @@ OWN_MESSAGES: dict[str, Message] = {
         " Pass the same process_group to both."
     ),
     "replicated_foreign": Message(
-        "{value} got a gradient from an operation other than a rowgrad lookup, so it would differ between ranks. Look"
-        " its rows up with rowgrad, or use grad='dense'."
+        "{value} got a gradient from an operation other than a rowgrad lookup, or from a compiled one, so it would"
+        " differ between ranks. Use rowgrad's lookups outside of torch.compile, or fused=True, or grad='dense'."
     ),
     # partition and stitch
     "id_outside": Message("{argument}[{position}] = {value} is not in [0, {bound}), the rows of the table"),

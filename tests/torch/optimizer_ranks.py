@@ -239,7 +239,7 @@ def fsdp2_tables(group: Any, rank: int, ranks: int) -> None:
         found.append(bag.weight)
     _same(found[1], found[0])
     fused = fully_shard(rgt.nn.EmbeddingBag(6, 4, fused=True), mesh=mesh)
-    _raises(lambda: fused(ids), "does not support parameters that FSDP")
+    _raises(lambda: fused(ids), "row gradients or is fused, which FSDP cannot shard")
 
 
 def fsdp1(group: Any, rank: int, ranks: int) -> None:

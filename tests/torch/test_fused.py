@@ -713,11 +713,15 @@ def test_fsdp(tmp_path: Any) -> None:
         for module, args in ((bag, bags()), (many, ({"a": bags()},))):
             torch.distributed.fsdp.fully_shard(module, mesh=mesh)
             rgt.optim.SGD(module.parameters(), lr=0.1)
-            with pytest.raises(rg.errors.OpError, match="does not support parameters that FSDP"):
+            with pytest.raises(rg.errors.OpError, match="which FSDP cannot shard"):
                 module(*args)
         rows = torch.distributed.fsdp.fully_shard(rgt.nn.EmbeddingBag(ROWS, 9, grad="rows"), mesh=mesh)
-        with pytest.raises(NotImplementedError, match="Sparse"):  # raised by torch
-            rows(*bags()).sum().backward()
+        with pytest.raises(rg.errors.OpError, match="which FSDP cannot shard"):
+            rows(*bags())
+        frozen = rgt.nn.EmbeddingBag(ROWS, 9, fused=True)
+        frozen.weight = torch.nn.Parameter(frozen.weight.detach())
+        with pytest.raises(rg.errors.OpError, match="parameters that a wrapper has replaced"):
+            frozen(*bags())
     finally:
         torch.distributed.destroy_process_group()
 

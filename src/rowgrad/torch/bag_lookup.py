@@ -63,8 +63,8 @@ def lookup(weight: Tensor, bags: Bags, kind: str, rows: bool, plan: Plan | None,
     if plan is not None and plan.num_segments != bags.num_bags:
         raise make_error("plan_unfit", value=f"{plan.num_segments} bags", bound=bags.num_bags)
     rows = rows and not torch.compiler.is_compiling()  # traced gradients are dense
-    if rows and weight.is_leaf and weight.requires_grad and torch.is_grad_enabled():
-        replica = replica_of(weight, sparse_in_ddp)
+    if rows and weight.requires_grad and torch.is_grad_enabled():
+        replica = replica_of(weight, sparse_in_ddp) if weight.is_leaf else None
         if replica is not None:
             exchanged: Tensor = replica.look_up(weight, bags, kind)
             return exchanged

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..errors import make_error
 from .row_gradient import norm_of
+from .row_state import is_dtensor
 from .tensors import check_storage
 
 
@@ -28,7 +29,8 @@ def clip_grad_norm_(
     """Scale all gradients in place so that their total norm is at most `max_norm`.
 
     Works like `torch.nn.utils.clip_grad_norm_`. Duplicate rows of a sparse gradient are added first. The norm and the
-    scaling of 16-bit gradients are computed in float32.
+    scaling of 16-bit gradients are computed in float32. Gradients may be DTensors, also beside plain ones; then all
+    ranks call it together and get the same norm.
 
     Args:
         parameters: A parameter, or several.
@@ -53,6 +55,7 @@ def clip_grad_norm_(
         raise RuntimeError(f"the gradients' norm of order {norm_type} is {float(total)}, so they cannot be clipped")
     scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)
     for v in map(_values, gradients):
+        v = v.to_local() if is_dtensor(v) else v
         if v.dtype.itemsize == 2:  # the scale would become 0 in float16
             v.copy_(v.float() * scale.to(v.device, torch.float32))
         else:
@@ -96,7 +99,7 @@ def _norm(grad: Tensor, norm_type: float) -> Tensor:
     if grad.numel() == 0:  # torch raises for the maximum of an empty tensor
         return torch.zeros((), dtype=wide or grad.dtype, device=grad.device)
     found: Tensor = torch.linalg.vector_norm(grad, norm_type, dtype=wide)
-    return found
+    return found.full_tensor() if is_dtensor(found) else found  # type: ignore[attr-defined,no-any-return]
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:

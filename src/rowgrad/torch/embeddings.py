@@ -290,7 +290,7 @@ class Embeddings(torch.nn.Module):
             return None
         if rows and not self.fused and torch.is_grad_enabled():
             for weight in tables:
-                if weight.requires_grad and weight.is_leaf:
+                if weight.requires_grad:
                     keep_coalesced(weight)
         return outputs[0] if stacked else dict(zip(self._features, outputs, strict=True))
 

@@ -247,7 +247,7 @@ def look_up_bags(
     found = look_up(_single_table(combiner, padding), [table], batch, rows=rows, fused=fused)
     if found is None:
         return None
-    if rows and not fused and table.is_leaf and table.requires_grad and torch.is_grad_enabled():
+    if rows and not fused and table.requires_grad and torch.is_grad_enabled():
         keep_coalesced(table)
     return found[0]
 

@@ -27,7 +27,7 @@ from ..plan import Plan
 from .autograd import TABLE, named, table_for
 from .bag_lookup import is_in_ddp, lookup, replica_of
 from .bags import Bags
-from .row_gradient import sparse_rows
+from .row_gradient import is_in_fsdp, sparse_rows
 from .saved_call import SavedCall
 
 _GRAD: Any = torch.Tensor.grad  # torch's own property, which `FusedWeight.grad` overrides
@@ -393,9 +393,13 @@ def needs_fused_lookup(module: Any, weight: Tensor) -> bool:
     """
     if not module.fused or not weight.requires_grad or not torch.is_grad_enabled():
         return False
+    if isinstance(weight, FusedWeight):
+        return True
+    if is_in_fsdp(weight):
+        raise make_error("rows_in_fsdp")
     if type(weight) is torch.nn.Parameter:
-        raise make_error("fused_unfit", value="parameters that FSDP or another wrapper has replaced")
-    return isinstance(weight, FusedWeight)
+        raise make_error("fused_unfit", value="parameters that a wrapper has replaced")
+    return False
 
 
 def fused_lookup(weight: Any, bags: Bags, kind: str, plan: Plan | None) -> Tensor:

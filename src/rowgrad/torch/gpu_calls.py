@@ -91,7 +91,7 @@ def look_up(
     bags = Bags(ids, segments, out.shape[0])
     if fused:
         return _FusedLookup.apply(weight, None, bags, kind, None, out)
-    if rows and weight.is_leaf:
+    if rows:
         keep_coalesced(weight)
     op = _OPS[kind]
     arguments = {"data": weight, "indices": ids, "segment_ids": segments, "num_segments": bags.num_bags}

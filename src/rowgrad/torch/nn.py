@@ -107,7 +107,8 @@ class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
         device: Where to store the table.
         dtype: The dtype of the table.
         combiner: TensorFlow's name for `mode`, which it overrides.
-        grad: The gradient for `weight`, "dense" or "rows"; rows are dense under DistributedDataParallel.
+        grad: The gradient for `weight`, "dense" or "rows"; DistributedDataParallel and FSDP
+            reduce "rows" only with `replicate_rows`.
         default_id: The row to look up for empty bags; by default their result is zero.
         lookup_max_norm: Shrink longer rows for one lookup, as TensorFlow does; gradients pass through.
         fused: Let the step of a rowgrad optimizer sum the bags' gradient by row and update the rows in one pass, so
@@ -243,7 +244,8 @@ class Embedding(_TorchTable, torch.nn.Embedding):
         sparse: Return row-sparse gradients, also under DistributedDataParallel.
         device: Where to store the table.
         dtype: The dtype of the table.
-        grad: The gradient for `weight`, "dense" or "rows"; rows are dense under DistributedDataParallel.
+        grad: The gradient for `weight`, "dense" or "rows"; DistributedDataParallel and FSDP
+            reduce "rows" only with `replicate_rows`.
         fused: Sum gradients by row inside the step of a rowgrad optimizer; see `EmbeddingBag`.
 
     Raises:

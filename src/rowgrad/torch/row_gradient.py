@@ -6,6 +6,8 @@ rows are unique. `keep_coalesced` restores both. It recognizes ids by their stor
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Number
 from typing import Any, NamedTuple, Self
@@ -212,12 +214,37 @@ def _sparse_tensor(ids: Tensor, values: Tensor, num_rows: int, is_coalesced: boo
 
 
 def keep_coalesced(weight: Tensor) -> None:
-    """Make `weight.grad` of a leaf a RowGradient, coalesced if its rows are unique: torch drops both."""
+    """Make `weight.grad` of a leaf a RowGradient, coalesced if its rows are unique: torch drops both.
+
+    Raises:
+        InvalidArgumentError: If FSDP shards the table.
+    """
     if torch.compiler.is_compiling() or getattr(weight, "rowgrad_fused", False):
         return
-    hooks = weight._post_accumulate_grad_hooks
-    if not hooks or _restore_class not in hooks.values():
+    hooks = weight._post_accumulate_grad_hooks if weight.is_leaf else None
+    if hooks and _restore_class in hooks.values():
+        return
+    if is_in_fsdp(weight):
+        raise make_error("rows_in_fsdp")
+    if weight.is_leaf:
         weight.register_post_accumulate_grad_hook(_restore_class)
+
+
+def is_in_fsdp(weight: Tensor) -> bool:
+    """Return whether FSDP gathered this table from shards: its gradient must be dense.
+
+    Reads private attributes of torch. If a version lacks them, the backward pass raises torch's own error.
+    """
+    if getattr(weight._base, "_is_flat_param", False):  # a view of FSDP1's parameter
+        return True
+    composable = sys.modules.get("torch.distributed._composable_state")
+    for reference in list(getattr(composable, "_module_state_mapping", {}).values()):
+        state = reference() if isinstance(reference, weakref.ref) else reference
+        groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+        for param in (p for group in groups for p in getattr(group, "fsdp_params", ())):
+            if getattr(param, "_unsharded_param", None) is weight:
+                return True
+    return False
 
 
 def _restore_class(weight: Tensor) -> None:

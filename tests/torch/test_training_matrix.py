@@ -1,0 +1,125 @@
+"""Every cell of the table in docs/how-to/train_pytorch.md is tried, and has the outcome that the table shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import training_matrix
+from training_matrix import FEATURES, MODES, RECORD, Failure, Feature, Trial, outcome
+
+import rowgrad.torch as rgt
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = {row["feature"]: row for row in json.loads(RECORD.read_text(encoding="utf-8"))}
+STALE = "run `python tests/torch/training_matrix.py` and `make generate`"
+ALONE = [feature for feature in FEATURES if not feature.several]
+
+
+def feature_of(name: str) -> Feature:
+    return next(feature for feature in FEATURES if feature.name == name)
+
+
+def test_the_record_has_every_feature() -> None:
+    assert [(f.name, f.note) for f in FEATURES] == [(r["feature"], r["note"]) for r in RECORDED.values()], STALE
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("feature", ALONE, ids=[f.name for f in ALONE])
+def test_cell(feature: Feature, mode: str) -> None:
+    assert outcome(feature, Trial(mode)) == RECORDED[feature.name][mode], STALE
+
+
+def test_cells_of_two_processes() -> None:
+    for rank, found in enumerate(training_matrix.outcomes_of_several()):
+        failures = [f"rank {rank}, {n}, {m}: {o}" for n, row in found.items() for m, o in row.items() if "failed" in o]
+        assert not failures, "\n".join(failures)
+        assert found == {f.name: {m: RECORDED[f.name][m] for m in MODES} for f in FEATURES if f.several}, STALE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # raised inside torch
+def test_torch_compile_with_inductor(mode: str) -> None:
+    assert outcome(feature_of("`torch.compile`"), Trial(mode, backend="inductor")) == "works"
+
+
+def test_the_page_has_this_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import docs_training_matrix
+
+    page = (ROOT / "docs/how-to/train_pytorch.md").read_text(encoding="utf-8")
+    written = page.partition("<!-- generated: training matrix -->\n")[2].partition("<!-- end of training matrix -->")[0]
+    assert written == docs_training_matrix.parts()["training matrix"], STALE
+    assert written.count("\n| ") == len(FEATURES) + 2  # and two rows of CUDA
+    changed = [{**row, "fused": "works"} for row in RECORDED.values()]
+    assert docs_training_matrix.table(changed, json.loads(docs_training_matrix.GPU_RECORD.read_text())) != written
+
+
+# -- A cell fails if the feature does something else ------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Train the plain loops again, and do not save those of a changed library."""
+    training_matrix.plain.cache_clear()
+    yield
+    training_matrix.plain.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("`rgt.clip.clip_grad_norm_`, `clip_grad_value_`", "rowgrad.torch.clip.clip_grad_norm_"),
+        ("`torch.optim.lr_scheduler`", "torch.optim.lr_scheduler.ExponentialLR.step"),
+        ("`torch.optim.swa_utils.AveragedModel`", "torch.optim.swa_utils.AveragedModel.update_parameters"),
+        ("`state_dict`, `torch.save`", "rowgrad.torch.optim.Adagrad.load_state_dict"),
+        ("`torch.amp.GradScaler`", "torch.amp.GradScaler.unscale_"),
+    ],
+)
+def test_a_feature_without_effect_fails(name: str, place: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, lambda *_, **__: None)
+    with pytest.raises(AssertionError):
+        outcome(feature_of(name), Trial(mode))
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_table_that_loses_a_gradient_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = rgt.optim.Adagrad.step
+
+    def lose(optimizer: Any, closure: Any = None) -> Any:
+        optimizer.param_groups[0]["params"][1].grad = None
+        return step(optimizer, closure)
+
+    monkeypatch.setattr(rgt.optim.Adagrad, "step", lose)
+    for feature in (feature_of("a plain loop"), feature_of("gradient accumulation")):
+        with pytest.raises(AssertionError):
+            feature.cell(Trial("fused"))
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("changed", ["table", "state"])
+def test_a_step_that_changes_something_and_then_raises_fails(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = rgt.optim.Adagrad.step
+
+    def raise_late(optimizer: Any, closure: Any = None) -> None:
+        table = optimizer.param_groups[0]["params"][0]
+        if changed == "table":
+            with torch.no_grad():
+                table[0, 0] += 1
+        else:
+            step(optimizer, closure)
+            with torch.no_grad():
+                table.copy_(training_matrix.values_of(model)["tables.user.weight"])
+        raise ValueError("too late")
+
+    model = training_matrix.Recommender("rows")
+    monkeypatch.setattr(rgt.optim.Adagrad, "step", raise_late)
+    with pytest.raises(Failure, match=r"tables\.user\.weight" if changed == "table" else "optimizer state"):
+        outcome(Feature("late", lambda trial: trial.train(*trial.new()) and None), Trial("rows"))
