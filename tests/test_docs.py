@@ -56,7 +56,8 @@ def run_block(source: str, names: dict[str, Any], page: str, line: int) -> str:
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile("\n" * line + source, page, "exec"), names)
         return ""
-    session = doctest.DocTestParser().get_doctest(source, names, page, page, line)
+    # A name of its own: doctest looks up the lines of a traceback by it.
+    session = doctest.DocTestParser().get_doctest(source, names, f"{page}, line {line}", page, line)
     complaints: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     runner.run(session, out=complaints.append, clear_globs=False)
