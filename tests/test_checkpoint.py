@@ -60,7 +60,7 @@ def same(found: np.ndarray, reference: np.ndarray) -> bool:
 
 
 def test_golden_checkpoints_exist() -> None:
-    assert len(PREFIXES) == 8
+    assert len(PREFIXES) == 9
     assert len(EXPECTED) > 35
 
 
@@ -267,6 +267,23 @@ def test_reading_a_file_that_is_rewritten_at_the_same_time(tmp_path: Path, monke
 
 def test_table_from_slices() -> None:
     assert same(read_table(PREFIXES["partitioned"], "embedding"), EXPECTED["partitioned:embedding"])
+
+
+def test_slices_that_were_looked_up_by_mod() -> None:
+    """Four slices of 3, 3, 2 and 2 rows: id i is row i // 4 of slice i % 4."""
+    saved = EXPECTED["partitioned:embedding"]
+    starts = [0, 3, 6, 8]
+    by_id = np.stack([saved[starts[i % 4] + i // 4] for i in range(10)])
+    assert same(read_table(PREFIXES["partitioned"], "embedding", partition_strategy="mod"), by_id)
+    split_columns = read_table(PREFIXES["partitioned"], "wide", partition_strategy="mod")
+    assert same(split_columns, EXPECTED["partitioned:wide"])
+
+
+def test_slices_of_other_sizes_are_rejected_under_mod(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "m", {"t@0,4": TABLE[:4], "t@4,7": TABLE[4:]})
+    assert same(read_table(tmp_path / "m", "t"), TABLE)
+    with pytest.raises(CheckpointError, match=r"rows of the shards is \[4, 7\], but must be \[6, 5\]"):
+        read_table(tmp_path / "m", "t", partition_strategy="mod")
 
 
 def test_table_from_shards() -> None:

@@ -211,6 +211,26 @@ def test_tensorflow_checkpoints(tmp_path: Path) -> None:
         rg.reshard(GOLDEN / "shards", tmp_path / "x", parts=2, tensors={"t": "mod"})
 
 
+def test_slices_of_a_checkpoint_that_were_looked_up_by_mod(tmp_path: Path) -> None:
+    """Four slices of one variable, and three each of a table and its slot."""
+    names, expected = {"table": "embedding"}, read_table(GOLDEN / "partitioned", "embedding", partition_strategy="mod")
+    for memory in (48, 64 << 20):
+        options = {"parts": 3, "from_strategy": "mod", "format": "npy", "memory": memory}
+        rg.reshard(GOLDEN / "partitioned", tmp_path / f"m{memory}", tensors=names, **options)
+        assert join(read_npy(tmp_path / f"m{memory}", expected.dtype), "div").tolist() == expected.tolist()
+    deep = "dnn/input_from_feature_columns/input_layer/item_embedding/embedding_weights"
+    both = {"table": deep, "sum": f"{deep}/Adagrad", "step": "global_step"}
+    rg.reshard(GOLDEN / "estimator", tmp_path / "e", parts=1, from_strategy="mod", tensors=both)
+    for new, old in both.items():
+        (found,) = read_safetensors(tmp_path / "e", new)
+        assert found.tolist() == read_table(GOLDEN / "estimator", old, partition_strategy="mod").tolist()
+    mixed = {"table": deep, "other": "encoder/user_embedding"}  # of 12 rows, not in slices
+    with pytest.raises(ShardError, match="number of shards of 'encoder/user_embedding' is 1, but must be 3"):
+        rg.reshard(GOLDEN / "estimator", tmp_path / "x", parts=1, from_strategy="mod", tensors=mixed)
+    rg.reshard(GOLDEN / "estimator", tmp_path / "d", parts=1, tensors=mixed)
+    assert read_safetensors(tmp_path / "d", "table")[0].tolist() == read_table(GOLDEN / "estimator", deep).tolist()
+
+
 @pytest.mark.parametrize("strategies", [("mod", "div"), ("div", "mod"), ("mod", "mod")])
 def test_memory_is_limited_to_a_window(strategies: tuple[str, str], tmp_path: Path) -> None:
     table = np.arange(1 << 22, dtype=np.float32).reshape(-1, 16)  # 16 MiB

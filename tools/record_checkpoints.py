@@ -64,6 +64,45 @@ def shards(folder: Path) -> Values:
     return values
 
 
+def estimator(folder: Path) -> Values:
+    """Names and slots as a wide-and-deep Estimator saves them, after three steps; `next_step.npz` is the fourth step.
+
+    FTRL trains the linear part and Adagrad the deep part, both in three partitions; Adam trains a table of its own.
+    """
+    deep = "dnn/input_from_feature_columns/input_layer/item_embedding/embedding_weights"
+    wide, own = "linear/linear_model/item/weights", "encoder/user_embedding"
+    ids = np.array([1, 5, 1, 9])
+    with tf.Graph().as_default(), v1.Session() as session:
+        thirds = v1.fixed_size_partitioner(3)
+        tables = {
+            deep: v1.get_variable(deep, (12, 4), initializer=parts_of(numbers(12, 4)), partitioner=thirds),
+            wide: v1.get_variable(wide, (12, 1), initializer=parts_of(numbers(12, 1)), partitioner=thirds),
+            own: v1.get_variable(own, initializer=numbers(12, 4)),
+        }
+        optimizers = {
+            deep: v1.train.AdagradOptimizer(0.05),
+            wide: v1.train.FtrlOptimizer(0.05, l1_regularization_strength=0.01),
+            own: v1.train.AdamOptimizer(0.01),
+        }
+        step = v1.train.get_or_create_global_step()
+        updates = [v1.assign_add(step, 1)]
+        for name, table in tables.items():
+            parts = [table] if name == own else list(table)
+            loss = tf.reduce_sum(v1.nn.embedding_lookup(parts, ids, partition_strategy="div"))
+            updates.append(optimizers[name].minimize(loss, var_list=parts))
+        session.run(v1.global_variables_initializer())
+        for _ in range(3):
+            session.run(updates)
+        saver = v1.train.Saver()
+        prefix = saver.save(session, str(folder / "model.ckpt"), global_step=3, write_meta_graph=False)
+        reader = tf.train.load_checkpoint(prefix)
+        values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+        session.run(updates)
+        after = session.run({name: tf.convert_to_tensor(table) for name, table in tables.items()})
+        np.savez(folder / "next_step.npz", ids=ids, **{name.replace("/", "."): table for name, table in after.items()})
+    return values
+
+
 def objects(folder: Path) -> Values:
     """TF2's object-based checkpoint, written by a manager, so that there is a state file."""
     table, bias = numbers(5, 4), np.arange(4, dtype=np.float32)
@@ -154,7 +193,7 @@ def main() -> None:
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     shutil.rmtree(root, ignore_errors=True)
     expected: Values = {}
-    for record in (partitioned, shards, objects, dtypes, refused, several_files, far_slices, many_names):
+    for record in (partitioned, shards, estimator, objects, dtypes, refused, several_files, far_slices, many_names):
         folder = root / record.__name__
         folder.mkdir(parents=True)
         expected |= {f"{record.__name__}:{name}": storable(value) for name, value in record(folder).items()}

@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,13 @@ class Checkpoint(Mapping[str, Array]):
         similar = [other for other in short if name in other][:3] or nearest(name, short, 3)
         why = f"; similar names: {', '.join(map(repr, similar))}" if similar else ""
         return make_error("checkpoint_no_tensor", file=self._bundle.file, value=repr(name), bound=len(self), why=why)
+
+
+def row_ranges(checkpoint: Checkpoint, name: str) -> list[slice]:
+    """Return the rows of each shard of a partitioned variable that was saved under one name, or all rows."""
+    entry = checkpoint._entry(checkpoint._key(name))
+    edges = sorted({edge for box in boxes(entry) for edge in (box[0].start, box[0].stop)} if entry.slices else ())
+    return [slice(first, stop) for first, stop in pairwise(edges)] or [slice(None)]
 
 
 def _text(key: bytes) -> str:

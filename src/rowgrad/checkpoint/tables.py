@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import make_error, shape_text
 from ..sharding.div_mod import check_strategy, shard_sizes, shard_slice
 from .bundle import Array, check_memory
-from .reader import OBJECT_SUFFIX, Checkpoint
+from .reader import OBJECT_SUFFIX, Checkpoint, row_ranges
 
 _PARTS = "/part_{}"  # how TensorFlow names the shards of a variable
 _NUMBER = "(0|[1-9][0-9]{0,8})"
@@ -32,8 +32,8 @@ def read_table(
     Args:
         checkpoint: A path, or an open `Checkpoint`.
         name: A tensor; a pattern such as `"table/part_{}"`, or `"table"` for that pattern; or a list of shards.
-        partition_strategy: How the shards are split: "div" concatenates them; under "mod" row i is row i // k of shard
-            i mod k. Under both, the first shards have one row more if the rows do not divide evenly.
+        partition_strategy: How the model looked up the shards: "div" concatenates them; under "mod" row i is row i // k
+            of shard i mod k. Under both, the first shards have one row more if the rows do not divide evenly.
         verify: Verify the checksums of the tensors; of an open `Checkpoint`, its own option counts.
 
     Returns:
@@ -53,7 +53,7 @@ def read_table(
     source = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint, verify=verify)
     if isinstance(name, str):
         if name in source:
-            return source.read(name)
+            return source.read(name) if partition_strategy == "div" else _read_mod_slices(source, name)
         shards = shard_names(source, name)
     else:
         shards = list(name)
@@ -71,6 +71,23 @@ def shard_names(source: Checkpoint, name: str) -> list[str]:
         if number not in found:
             raise source.no_tensor(f"{before}{number}{after}")
     return [found[number] for number in range(len(found))]
+
+
+def _read_mod_slices(source: Checkpoint, name: str) -> Array:
+    """Read a variable whose shards, saved as slices under one name, were looked up by "mod"."""
+    ranges = row_ranges(source, name)
+    if len(ranges) == 1:
+        return source.read(name)
+    sizes, shape = [rows.stop - rows.start for rows in ranges], source.shape(name)
+    expected = shard_sizes(shape[0], len(sizes))
+    if sizes != expected:
+        raise make_error("checkpoint_value", file=source.prefix, what="rows of the shards", value=sizes, bound=expected)
+    first = source.read(name, ranges[0])  # before memory is allocated for all: the index may claim any size
+    check_memory(math.prod(shape) * first.itemsize, source.prefix)
+    table = np.empty(shape, first.dtype)
+    for number, rows in enumerate(ranges):
+        table[shard_slice(number, shape[0], len(ranges), "mod")] = source.read(name, rows) if number else first
+    return table
 
 
 def _join(source: Checkpoint, shards: list[str], strategy: str) -> Array:

@@ -209,12 +209,13 @@ class InFile:
 
 @dataclass(frozen=True, slots=True)
 class InCheckpoint:
-    """A tensor of a TensorFlow checkpoint."""
+    """A tensor of a TensorFlow checkpoint, or a shard of one that was saved in slices, which begins at row `first`."""
 
     checkpoint: Checkpoint
     name: str
     dtype: str
     shape: tuple[int, ...]
+    first: int = 0
 
     @property
     def where(self) -> str:
@@ -223,6 +224,7 @@ class InCheckpoint:
 
     def fill(self, begin: int, rows: Array) -> None:
         """Read rows with the checkpoint's reader, which verifies checksums first."""
+        begin += self.first
         span = slice(begin, begin + len(rows)) if self.shape else None
         rows.view(np.uint8)[:] = self.checkpoint.read(self.name, span).reshape(-1).view(np.uint8)
 

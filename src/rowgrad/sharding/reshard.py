@@ -265,7 +265,8 @@ def reshard(
         target: The folder to create.
         parts: The number of parts to write.
         strategy: The partition rule to write, "div" or "mod".
-        from_strategy: The rule of the source; not needed if there is a manifest or a single part.
+        from_strategy: The rule of the source; not needed if there is a manifest or a single part. For a variable that a
+            checkpoint saved in slices under one name, pass "mod" if the model looked it up by "mod".
         format: "npy" or "safetensors"; by default the source's.
         table: The name of the table; by default the largest tensor.
         tensors: The tensors to read, as names or as a mapping {new name: name}; required for a checkpoint.
@@ -292,7 +293,7 @@ def reshard(
     memory = int(memory)
     path, place = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     _check_elsewhere(place, path)
-    opened = open_source(path, _renaming(tensors))
+    opened = open_source(path, _renaming(tensors), from_strategy)
     for tensor in (t for part in opened.parts for t in part.values() if isinstance(t, InFile)):
         _check_elsewhere(place, Path(os.path.realpath(tensor.path)))  # a folder may contain links
     old = source_layout(opened, from_strategy, table)

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ class Source:
     metadata: dict[str, str] = field(default_factory=dict)
 
 
-def open_source(path: Path, tensors: Renaming | None) -> Source:
+def open_source(path: Path, tensors: Renaming | None, from_strategy: str | None = None) -> Source:
     """Read the headers of all parts at a path: a file, a folder of parts, or a checkpoint."""
     if path.is_file() and path.suffix[1:] in FORMATS:
         parsed = parse_name(path.name)
@@ -66,7 +66,7 @@ def open_source(path: Path, tensors: Renaming | None) -> Source:
         manifest = read_manifest(path)
         found = _read_files(path, *_complete_set(path, grouped, manifest), manifest)
     elif (path.is_dir() and (path / "checkpoint").is_file()) or path.suffix == ".index" or _beside(path).is_file():
-        return _read_checkpoint(path, tensors)
+        return _read_checkpoint(path, tensors, in_slices=from_strategy == "mod")
     elif path.exists():
         raise make_error("parts_malformed", file=path, why=_expected_names(path))
     else:
@@ -161,8 +161,12 @@ def _select(found: Source, tensors: Renaming) -> Source:
     return Source(found.path, parts, found.format, manifest, found.metadata)
 
 
-def _read_checkpoint(path: Path, tensors: Renaming | None) -> Source:
-    """Read tensors of a checkpoint: one part, or as many parts as a partitioned variable has shards."""
+def _read_checkpoint(path: Path, tensors: Renaming | None, in_slices: bool) -> Source:
+    """Read tensors of a checkpoint: one part, or as many parts as a partitioned variable has shards.
+
+    `in_slices` also makes parts of the slices of a variable that was saved under one name: joined, they have another
+    order than under "mod".
+    """
     from ..checkpoint import Checkpoint  # imported lazily
     from ..checkpoint.tables import shard_names
 
@@ -173,8 +177,10 @@ def _read_checkpoint(path: Path, tensors: Renaming | None) -> Source:
         raise make_error("parts_which", file=checkpoint.prefix, argument="tensors", value=listed)
     found: dict[str, list[Stored]] = {}
     for new, old in tensors.items():
-        shards = [old] if old in checkpoint else shard_names(checkpoint, old)
-        found[new] = [_in_checkpoint(checkpoint, shard) for shard in shards]
+        if old in checkpoint:
+            found[new] = _slices_of(checkpoint, old) if in_slices else [_in_checkpoint(checkpoint, old)]
+        else:
+            found[new] = [_in_checkpoint(checkpoint, shard) for shard in shard_names(checkpoint, old)]
     count = max(map(len, found.values()), default=0)
     for new, shards_ in found.items():
         if len(shards_) != count and shards_[0].shape:
@@ -185,7 +191,17 @@ def _read_checkpoint(path: Path, tensors: Renaming | None) -> Source:
     return Source(checkpoint.prefix, parts, "safetensors")
 
 
-def _in_checkpoint(checkpoint: Checkpoint, name: str) -> Stored:
+def _slices_of(checkpoint: Checkpoint, name: str) -> list[Stored]:
+    """Return the shards of a partitioned variable that was saved in slices under one name, or the whole tensor."""
+    from ..checkpoint.reader import row_ranges  # imported lazily
+
+    whole, ranges = _in_checkpoint(checkpoint, name), row_ranges(checkpoint, name)
+    if len(ranges) == 1:
+        return [whole]
+    return [replace(whole, shape=(rows.stop - rows.start, *whole.shape[1:]), first=rows.start) for rows in ranges]
+
+
+def _in_checkpoint(checkpoint: Checkpoint, name: str) -> InCheckpoint:
     dtype = next((known for known, numpy_dtype in DTYPES.items() if numpy_dtype == checkpoint.dtype(name)), "string")
     if dtype == "string":
         raise make_error("parts_dtype", file=checkpoint.prefix, what=repr(name), value=dtype, bound="shard")
