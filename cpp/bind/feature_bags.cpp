@@ -206,15 +206,32 @@ class Lookup {
       for (std::int64_t f = 0; f < features; ++f)
         rows.push_back({static_cast<char*>(view->data) + f * step, stacked ? features * columns : columns});
     }
-    return ran([&] {
-      visit(Floats{}, layout_->dtype, [&]<class T>(std::type_identity<T>) {
-        std::vector<const T*> data;
-        std::vector<StridedRows<T>> to;
-        for (void* table : tables_) data.push_back(static_cast<const T*>(table));
-        for (const auto& [memory, stride] : rows) to.push_back({reinterpret_cast<T*>(memory), stride});
-        batch_.forward<T>(data, to);
-      });
-    });
+    return write(rows);
+  }
+
+  // Returns the combined rows of the only feature, a new tensor; None if memory is not available.
+  nb::object forward_one(nb::handle table) const {
+    const std::int64_t columns = layout_->table(0).cols;
+    nb::object out = new_matrix(table, layout_->dtype, bags(), columns, false);
+    return write({{address<char>(std::int64_t(address_of_tensor(out.ptr()))), columns}}) ? out : nb::none();
+  }
+
+  // Returns the dense gradient of the only table, a new tensor, for the gradient of its output. Returns None if the
+  // kernel cannot read that, or if memory is not available.
+  nb::object dense_gradient(nb::handle y, int order, int rounding) {
+    if (layout_->features() != 1) throw std::invalid_argument("features");
+    const FeatureTable& facts = layout_->tables[0];
+    const auto by = checked<Order>(order, 2, "order");
+    const auto rounds = checked<Rounding>(rounding, 2, "rounding");
+    const auto view = read_tensor(y.ptr());
+    if (!view || view->ndim != 2 || view->dtype != layout_->dtype || view->shape[0] != bags() ||
+        view->shape[1] != facts.cols || (facts.cols > 1 && view->strides[1] != 1))
+      return nb::none();
+    GradientRows from;
+    from.at = {std::int64_t(reinterpret_cast<std::uintptr_t>(view->data)), view->strides[0]};
+    nb::object out = new_matrix(y, layout_->dtype, facts.rows, facts.cols, !batch_.writes_whole(0));
+    const std::uintptr_t at = address_of_tensor(out.ptr());
+    return write_gradient(0, from, by, rounds, reinterpret_cast<void*>(at), nullptr, -1) ? out : nb::none();
   }
 
   // Reads the gradient of the output of `forward`: a tensor [bags, features, columns], or a list with a tensor
@@ -282,22 +299,42 @@ class Lookup {
     if (!rows || rows->dtype != layout_->dtype || rows->shape[1] != facts.cols || !list || !list->wide ||
         list->size != rows->shape[0])
       throw std::invalid_argument("out and ids must fit the table");
-    bool fits = true;
-    return ran([&] {
-             const std::lock_guard lock(mutex_);
-             batch_.sort(std::array{table});
-             fits = ids.is_none() || batch_.distinct(table) == list->size;
-             if (!fits) return;
-             auto* to = ids.is_none() ? nullptr : static_cast<std::int64_t*>(const_cast<void*>(present(list->data)));
-             visit(Floats{}, layout_->dtype, [&]<class T>(std::type_identity<T>) {
-               batch_.gradient<T>(table, rows_of<T>(gradients), by, rounds, static_cast<T*>(rows->data), to);
-             });
-           }) &&
-           fits;
+    auto* to = ids.is_none() ? nullptr : static_cast<std::int64_t*>(const_cast<void*>(present(list->data)));
+    return write_gradient(table, gradients, by, rounds, rows->data, to, ids.is_none() ? -1 : list->size);
   }
 
  private:
   friend class TableSteps;
+
+  // Writes the combined rows of each feature to memory with a row stride.
+  bool write(const std::vector<std::pair<char*, std::int64_t>>& rows) const {
+    return ran([&] {
+      visit(Floats{}, layout_->dtype, [&]<class T>(std::type_identity<T>) {
+        std::vector<const T*> data;
+        std::vector<StridedRows<T>> to;
+        for (void* table : tables_) data.push_back(static_cast<const T*>(table));
+        for (const auto& [memory, stride] : rows) to.push_back({reinterpret_cast<T*>(memory), stride});
+        batch_.forward<T>(data, to);
+      });
+    });
+  }
+
+  // See `gradient`. Writes nothing and returns False if the table has another number of distinct rows than `distinct`,
+  // unless that is negative.
+  bool write_gradient(std::int64_t table, const GradientRows& gradients, Order order, Rounding rounding, void* out,
+                      std::int64_t* ids, std::int64_t distinct) {
+    bool fits = true;
+    return ran([&] {
+             const std::lock_guard lock(mutex_);
+             batch_.sort(std::array{table});
+             fits = distinct < 0 || batch_.distinct(table) == distinct;
+             if (!fits) return;
+             visit(Floats{}, layout_->dtype, [&]<class T>(std::type_identity<T>) {
+               batch_.gradient<T>(table, rows_of<T>(gradients), order, rounding, static_cast<T*>(out), ids);
+             });
+           }) &&
+           fits;
+  }
 
   void check_tables(const IntList& tables) const {
     for (const std::int64_t t : tables)
@@ -362,43 +399,65 @@ class TableSet {
     if (values.size() != features_.size() || values.size() == 0) return {};
     const bool has_list = !weights.is_none();
     if (has_list && (!PyList_Check(weights.ptr()) || PyList_Size(weights.ptr()) != PyList_Size(values.ptr()))) return {};
-    std::vector<FeatureInput> inputs;
-    inputs.reserve(features_.size());
+    std::vector<FeatureInput> inputs(features_.size());
     std::int64_t bags = -1;
     for (std::size_t f = 0; f < features_.size(); ++f) {
-      PyObject* value = item(values, f);
+      PyObject *ids = item(values, f), *offsets = Py_None;
       PyObject* own = has_list ? item(weights, f) : Py_None;
-      FeatureInput input{{}, {nullptr, 0, true}, nullptr, DType::float32};
-      std::int64_t own_bags = 0;
-      int ndim = 1;
-      if (PyTuple_CheckExact(value)) {
-        const Py_ssize_t parts = PyTuple_Size(value);
-        if (parts < 2 || parts > 3 || ends.is_none()) return {};
-        if (parts == 3 && PyTuple_GetItem(value, 2) != Py_None) {
+      if (PyTuple_CheckExact(ids)) {
+        PyObject* const parts = ids;
+        const Py_ssize_t count = PyTuple_Size(parts);
+        if (count < 2 || count > 3 || ends.is_none()) return {};
+        ids = PyTuple_GetItem(parts, 0);
+        offsets = PyTuple_GetItem(parts, 1);
+        if (offsets == Py_None) return {};
+        if (count == 3 && PyTuple_GetItem(parts, 2) != Py_None) {
           if (own != Py_None) return {};
-          own = PyTuple_GetItem(value, 2);
+          own = PyTuple_GetItem(parts, 2);
         }
-        const auto list = read_ids(PyTuple_GetItem(value, 0)), bounds = read_ids(PyTuple_GetItem(value, 1));
-        if (!list || !bounds) return {};
-        input.ids = *list;
-        input.offsets = {present(bounds->data), bounds->size, bounds->wide};
-        own_bags = bounds->size - (ends.ptr() == Py_True);
-      } else {
-        const auto view = read_contiguous(value, 2);
-        if (!view || (view->dtype != DType::int32 && view->dtype != DType::int64)) return {};
-        input.ids = {view->data, view->size(), view->dtype == DType::int64};
-        input.offsets.size = view->shape[1];
-        own_bags = view->shape[0];
-        ndim = 2;
       }
-      if (own_bags < 0 || (f > 0 && own_bags != bags) || !read_weights(own, input.ids, ndim, input)) return {};
+      const std::int64_t own_bags = read_feature(ids, offsets, own, ends.ptr() == Py_True, inputs[f]);
+      if (own_bags < 0 || (f > 0 && own_bags != bags)) return {};
       bags = own_bags;
-      inputs.push_back(input);
     }
     return read(tables, bags, inputs, false);
   }
 
+  // Looks up the bags of the only feature, which are a matrix of ids with one bag per row, or a vector with `offsets`.
+  // Returns the combined rows, a new tensor; if `keeps`, with the lookup for the backward pass. Returns None where
+  // `read_features` does.
+  nb::object look_up(nb::handle table, nb::handle ids, nb::handle offsets, nb::handle weights, bool ends, bool keeps) {
+    if (features_.size() != 1) throw std::invalid_argument("features");
+    std::vector<FeatureInput> inputs(1);
+    const std::int64_t bags = read_feature(ids.ptr(), offsets.ptr(), weights.ptr(), ends, inputs[0]);
+    if (bags < 0) return nb::none();
+    nb::list tables;
+    tables.append(table);
+    auto lookup = read(tables, bags, inputs, false);
+    if (!lookup) return nb::none();
+    nb::object out = lookup->forward_one(table);
+    if (!keeps || out.is_none()) return out;
+    return nb::make_tuple(out, nb::cast(std::move(lookup)));
+  }
+
  private:
+  // Reads the arrays of one feature; returns the number of bags, -1 if the kernel cannot read them.
+  static std::int64_t read_feature(PyObject* ids, PyObject* offsets, PyObject* weights, bool ends, FeatureInput& input) {
+    input = {{}, {nullptr, 0, true}, nullptr, DType::float32};
+    if (offsets != Py_None) {
+      const auto list = read_ids(ids), bounds = read_ids(offsets);
+      if (!list || !bounds) return -1;
+      input.ids = *list;
+      input.offsets = {present(bounds->data), bounds->size, bounds->wide};
+      return read_weights(weights, input.ids, 1, input) ? bounds->size - ends : -1;
+    }
+    const auto view = read_contiguous(ids, 2);
+    if (!view || (view->dtype != DType::int32 && view->dtype != DType::int64)) return -1;
+    input.ids = {view->data, view->size(), view->dtype == DType::int64};
+    input.offsets.size = view->shape[1];
+    return read_weights(weights, input.ids, 2, input) ? view->shape[0] : -1;
+  }
+
   static bool read_weights(PyObject* weights, const IdList& ids, int ndim, FeatureInput& input) {
     if (weights == Py_None) return true;
     const auto view = read_contiguous(weights, ndim);
@@ -582,6 +641,7 @@ void bind_feature_bags(nb::module_& m) {
       .def("forward", &Lookup::forward, nb::arg("out"))
       .def("gradients", &Lookup::gradients, nb::arg("ys"))
       .def("sort", &Lookup::sort, nb::arg("tables"))
+      .def("dense_gradient", &Lookup::dense_gradient, nb::arg("y"), nb::arg("order"), nb::arg("rounding"))
       .def("writes_whole", &Lookup::writes_whole, nb::arg("table"))
       .def("gradient", &Lookup::gradient, nb::arg("table"), nb::arg("gradients"), nb::arg("order"), nb::arg("rounding"),
            nb::arg("out"), nb::arg("ids").none());
@@ -591,7 +651,9 @@ void bind_feature_bags(nb::module_& m) {
       .def("read_vector", &TableSet::read_vector, nb::arg("tables"), nb::arg("ids"), nb::arg("offsets"),
            nb::arg("weights").none())
       .def("read_features", &TableSet::read_features, nb::arg("tables"), nb::arg("values"), nb::arg("weights").none(),
-           nb::arg("ends").none());
+           nb::arg("ends").none())
+      .def("look_up", &TableSet::look_up, nb::arg("table"), nb::arg("ids"), nb::arg("offsets").none(),
+           nb::arg("weights").none(), nb::arg("ends"), nb::arg("keeps"));
   nb::class_<TableSteps>(m, "TableSteps")
       .def(nb::init<std::int64_t, nb::tuple>(), nb::arg("rule"), nb::arg("slots"))
       .def("add", &TableSteps::add, nb::arg("params"), nb::arg("states"), nb::arg("numbers"))

@@ -22,12 +22,15 @@ struct ExchangeTable {
 };
 
 constexpr std::uint32_t kVersion = 1;
+constexpr std::int64_t kLarge = 1 << 20;  // bytes; as in rowgrad.torch.tensors
 
 // Set once, while rowgrad.torch is imported; objects are never released, since tensors may be read until the end.
 struct Torch {
   const ExchangeTable* table = nullptr;
   std::array<PyTypeObject*, 4> classes{};
-  PyObject *is_neg = nullptr, *untyped_storage = nullptr, *data_ptr = nullptr;
+  PyObject *is_neg = nullptr, *untyped_storage = nullptr, *data_ptr = nullptr, *dtype = nullptr;
+  PyObject *new_empty = nullptr, *new_zeros = nullptr;
+  PyObject* new_tensor = nullptr;  // rowgrad.torch.tensors.new_tensor
 };
 Torch torch;
 
@@ -89,7 +92,7 @@ bool is_stored(PyObject* tensor, const TensorView& view) {
   return begin && *begin != 0 && bytes > 0 && view.data && end <= *begin + std::uintptr_t(bytes);
 }
 
-void set_classes(nb::object table, nb::list classes) {
+void set_classes(nb::object table, nb::list classes, nb::object new_tensor) {
   const auto* found = static_cast<const ExchangeTable*>(PyCapsule_GetPointer(table.ptr(), "dlpack_exchange_api"));
   if (!found) throw nb::python_error();
   while (found && found->major > kVersion) found = found->previous;
@@ -100,6 +103,10 @@ void set_classes(nb::object table, nb::list classes) {
   torch.is_neg = PyUnicode_InternFromString("is_neg");
   torch.untyped_storage = PyUnicode_InternFromString("untyped_storage");
   torch.data_ptr = PyUnicode_InternFromString("data_ptr");
+  torch.dtype = PyUnicode_InternFromString("dtype");
+  torch.new_empty = PyUnicode_InternFromString("new_empty");
+  torch.new_zeros = PyUnicode_InternFromString("new_zeros");
+  torch.new_tensor = new_tensor.release().ptr();
   torch.table = found;
 }
 
@@ -136,6 +143,19 @@ std::uintptr_t address_of_tensor(PyObject* tensor) {
   return reinterpret_cast<std::uintptr_t>(found.data) + found.byte_offset;
 }
 
+nb::object new_matrix(nb::handle like, DType dtype, std::int64_t rows, std::int64_t columns, bool zeros) {
+  const nb::tuple shape = nb::make_tuple(rows, columns);
+  PyObject* made = nullptr;
+  if (columns == 0 || rows < kLarge / width_of(dtype) / columns) {
+    made = PyObject_CallMethodObjArgs(like.ptr(), zeros ? torch.new_zeros : torch.new_empty, shape.ptr(), nullptr);
+  } else {
+    const nb::object type = nb::steal(PyObject_GetAttr(like.ptr(), torch.dtype));
+    made = PyObject_CallFunctionObjArgs(torch.new_tensor, shape.ptr(), type.ptr(), zeros ? Py_True : Py_False, nullptr);
+  }
+  if (!made) throw nb::python_error();
+  return nb::steal(made);
+}
+
 std::optional<void*> current_stream(std::int32_t device) {
   void* stream = nullptr;
   if (!torch.table || !torch.table->current_stream) return {};
@@ -146,6 +166,8 @@ std::optional<void*> current_stream(std::int32_t device) {
   return stream;
 }
 
-void bind_torch_tensors(nb::module_& m) { m.def("set_torch_classes", &set_classes, nb::arg("table"), nb::arg("classes")); }
+void bind_torch_tensors(nb::module_& m) {
+  m.def("set_torch_classes", &set_classes, nb::arg("table"), nb::arg("classes"), nb::arg("new_tensor"));
+}
 
 }  // namespace rowgrad

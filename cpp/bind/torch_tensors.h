@@ -49,6 +49,10 @@ std::optional<TensorView> read_tensor(PyObject* tensor, Place place = {});
 // Returns the address of a strided tensor's first element, of any dtype and device; 0 if it has none.
 std::uintptr_t address_of_tensor(PyObject* tensor);
 
+// Allocates a matrix on the CPU with the dtype of `like`, by rowgrad's `new_tensor` if it is large. The elements are zero
+// or uninitialized. Throws torch's error if there is not enough memory.
+nanobind::object new_matrix(nanobind::handle like, DType dtype, std::int64_t rows, std::int64_t columns, bool zeros);
+
 // Returns torch's current stream of a CUDA device; nothing if this version of torch has no function for it.
 std::optional<void*> current_stream(std::int32_t device);
 

@@ -64,8 +64,10 @@ def set_xla_checker(check: Callable[[list[int], list[list[int]], list[list[int]]
 def set_xla_messages(message: Callable[[str, int, int, int, int, str], str]) -> None:
     """Set the function that returns the error text of an XLA call: op, fault, position, value, bound, arguments."""
 
-def set_torch_classes(table: Any, classes: Sequence[type]) -> None:
-    """Set DLPack's table of C functions, and the classes of tensors that kernels may read by it."""
+def set_torch_classes(
+    table: Any, classes: Sequence[type], new_tensor: Callable[[tuple[int, ...], Any, bool], Any]
+) -> None:
+    """Set DLPack's table of C functions, the classes of tensors that kernels may read by it, and the allocator."""
 
 class GradientRows:
     """The gradient of every feature's output, as addresses and strides; the tensors must be kept alive."""
@@ -88,6 +90,8 @@ class Lookup:
     def forward(self, out: Any) -> bool: ...
     def gradients(self, ys: Any) -> GradientRows | None: ...
     def sort(self, tables: Sequence[int]) -> list[int]: ...
+    def dense_gradient(self, y: Any, order: int, rounding: int) -> Any | None:
+        """Return the dense gradient of the only table; None if the kernel cannot read `y`."""
     def writes_whole(self, table: int) -> bool:
         """Whether the dense gradient of a table needs no tensor of zeros."""
     def gradient(
@@ -102,6 +106,10 @@ class TableSet:
     def read_features(
         self, tables: list[Any], values: list[Any], weights: list[Any] | None, ends: bool | None
     ) -> Lookup | None: ...
+    def look_up(
+        self, table: Any, ids: Any, offsets: Any | None, weights: Any | None, ends: bool, keeps: bool
+    ) -> Any | None:
+        """Return the combined rows of the only feature, with the lookup if `keeps`."""
 
 class TableSteps:
     """Steps of several tables of one dtype by one rule; `fit` or `add_rows` comes before `run` or `run_rows`."""

@@ -44,7 +44,7 @@ _NAME = {DTYPE[name]: name for name in ("float16", "bfloat16", "float32", "float
 _ORDER, _ROUNDING = int(Order.sequential), int(Rounding.at_end)  # what the ops do on a CPU
 _TABLE = getattr(Tensor, "__dlpack_c_exchange_api__", None)  # without it, kernels cannot read tensors: the ops do
 if _TABLE is not None:
-    _core.set_torch_classes(_TABLE, [Tensor, Parameter, FusedWeight])
+    _core.set_torch_classes(_TABLE, [Tensor, Parameter, FusedWeight], new_tensor)
 
 
 class TableFacts(NamedTuple):
@@ -233,28 +233,43 @@ def look_up_bags(
         rows: Whether the gradient of the table is row-sparse.
         fused: Whether the table is fused.
     """
-    if weights is not None:
-        if type(weights) is not Tensor or weights.dtype is not table.dtype:
-            return None
-        weights = [weights]
+    if _TABLE is None or not is_eager():
+        return None
+    if weights is not None and (type(weights) is not Tensor or weights.dtype is not table.dtype):
+        return None
     if padding is None:
         padding = -1
     elif not 0 <= padding < table.shape[0]:
         return None
-    if not fused and torch.is_grad_enabled() and _is_narrow(table, ids):
-        return None
-    batch = Batch([ids if offsets is None else (ids, offsets)], None, weights, ends)
-    found = look_up(_single_table(combiner, padding), [table], batch, rows=rows, fused=fused)
-    if found is None:
-        return None
-    if rows and not fused and table.requires_grad and torch.is_grad_enabled():
+    table_set = _single_table(combiner, padding)
+    with DisableTorchFunctionSubclass():  # faster for fused tables, which are a subclass
+        trained = recorded = False
+        if torch.is_grad_enabled():
+            trained = recorded = table.requires_grad
+            if weights is not None:
+                recorded = trained or weights.requires_grad
+        if not recorded:
+            alone: Tensor | None = table_set.kernel.look_up(table, ids, offsets, weights, ends, False)
+            return alone
+        if (trained and not fused and _is_narrow(table, ids)) or is_in_ddp() or (REPLICAS and table in REPLICAS):
+            return None  # the ops are faster, or ranks may have to exchange gradients
+        found = table_set.kernel.look_up(table, ids, offsets, weights, ends, True)
+        if found is None:
+            return None
+        batch = Batch([ids if offsets is None else (ids, offsets)], None, None if weights is None else [weights], ends)
+        call = _Call(table_set, batch, rows, fused, False)
+        out, call.kernel = found
+        call.dtype, call.outputs = out.dtype, (out,)
+        inputs = (table,) if weights is None else (table, weights)
+        output: Tensor = _Lookup.apply(call, *inputs, ANCHOR if fused else None)
+    if rows and trained and not fused:
         keep_coalesced(table)
-    return found[0]
+    return output
 
 
 def _is_narrow(table: Tensor, ids: Tensor) -> bool:
     """Return whether the ops have a faster gradient: in few columns they add many ids without sorting them."""
-    return table.shape[1] <= 4 and table.requires_grad and ids.numel() >= max(table.shape[0] // 4, 8192)
+    return table.shape[1] <= 4 and ids.numel() >= max(table.shape[0] // 4, 8192)
 
 
 @named("rowgrad::EmbeddingBags")
@@ -283,6 +298,11 @@ class _Lookup(_SingleLevelFunction):
         call: _Call = ctx.call
         count = len(call.table_set.facts)
         needs = ctx.needs_input_grad[1:-1]
+        if len(needs) == 1 == len(ys) and not (call.rows or call.fused or call.stacked or torch.is_grad_enabled()):
+            # one dense gradient, the usual case of small models
+            found = None if ys[0] is None else call.kernel.dense_gradient(ys[0], _ORDER, _ROUNDING)
+            if found is not None:
+                return None, found, None
         if True in [y is not None and y.layout is not torch.strided for y in ys]:
             ys = tuple(y if y is None else y.to_dense() for y in ys)
         tables = _table_gradients(ctx, call, needs[:count], ys)
