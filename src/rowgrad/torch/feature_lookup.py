@@ -267,6 +267,17 @@ def look_up_bags(
     return output
 
 
+def look_up_rows(table: Tensor, ids: Tensor, *, rows: bool, fused: bool) -> Tensor | None:
+    """Return the row of every id, [*ids.shape, columns]; None if the ops have to do it. Options of `look_up_bags`."""
+    if ids.ndim == 0 or ids.numel() == 0:
+        return None
+    # Each id is a bag, whose sum has the bits of the row.
+    found = look_up_bags(table, "sum", None, ids.reshape(-1, 1), None, None, True, rows=rows, fused=fused)
+    if found is None or ids.ndim == 1:
+        return found
+    return found.reshape(*ids.shape, found.shape[1])
+
+
 def _is_narrow(table: Tensor, ids: Tensor) -> bool:
     """Return whether the ops have a faster gradient: in few columns they add many ids without sorting them."""
     return table.shape[1] <= 4 and ids.numel() >= max(table.shape[0] // 4, 8192)

@@ -351,6 +351,20 @@ def look_up_rows(
     sparse_in_ddp: bool = False,
 ) -> Tensor:
     """Look up a row for every id; errors are also instances of what torch raises. Arguments as in `look_up_bags`."""
+    if (
+        not torch.compiler.is_compiling()
+        and max_norm is None
+        and not scale_grad_by_freq
+        and type(input) is Tensor
+        and isinstance(weight, Tensor)
+        and weight.is_cpu
+        and weight.ndim == 2
+        and not devices.is_on_gpu(weight)
+        and (padding_idx is None or not _may_need_gradient(weight))
+    ):
+        found = feature_lookup.look_up_rows(weight, input, rows=rows, fused=run is not None)
+        if found is not None:
+            return found
     options = padding_idx, max_norm, norm_type, scale_grad_by_freq
     if torch.compiler.is_compiling():
         return _look_up_rows(input, weight, *options, rows, run, sparse_in_ddp)
