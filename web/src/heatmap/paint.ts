@@ -1,6 +1,7 @@
 // Painting heat maps and surfaces on a canvas element.
 
 import type { Scale } from "./colours";
+import { themeColours } from "../ui/themeColours";
 import { NO_NUMBER, cssColour } from "./colours";
 import type { View } from "./surface";
 import { projectionFrom, surfaceOf } from "./surface";
@@ -14,9 +15,7 @@ export interface Palette {
 }
 
 export function paletteOf(element: Element): Palette {
-  const style = getComputedStyle(element);
-  const colour = (name: string) => style.getPropertyValue(name).trim();
-  return { text: colour("--text"), quiet: colour("--quiet"), line: colour("--line"), paper: colour("--paper"), accent: colour("--accent") };
+  return themeColours(element, ["text", "quiet", "line", "paper", "accent"]);
 }
 
 /** Size a canvas in device pixels, for drawing in CSS pixels. */

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "react";
 import type { Spy, SpyAxis } from "../transport/protocol";
+import { themeColours } from "../ui/themeColours";
 import { useRequest, useThrottled } from "../ui/useRequest";
 import { useSize } from "../ui/useSize";
 import { binText, cellText, paintSpy } from "./spy";
@@ -86,9 +87,8 @@ function Plot({ spy, report }: { spy: Spy; report: (status: string) => void }) {
 }
 
 function coloursOf(element: Element) {
-  const style = getComputedStyle(element);
-  const colour = (name: string, otherwise: string) => style.getPropertyValue(name).trim() || otherwise;
-  return { ink: colour("--accent", "#0b5cad"), hot: colour("--warning", "#7a4d00"), paper: colour("--paper", "#ffffff"), grid: colour("--line", "#c9cdd4") };
+  const { accent, warning, paper, line } = themeColours(element, ["accent", "warning", "paper", "line"]);
+  return { ink: accent, hot: warning, paper, grid: line };
 }
 
 function Hot({ axis, choose, total }: { axis: SpyAxis; choose: ((row: number) => void) | null; total: number }) {

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef } from "react";
 import { useStudio } from "../app/store";
+import { themeColours } from "../ui/themeColours";
 import { useSize } from "../ui/useSize";
 import type { Line } from "./points";
 import { columnsOf, shortNumber } from "./points";
@@ -30,12 +31,11 @@ export function Chart({ lines, log, auto }: { lines: Line[]; log: boolean; auto:
   useEffect(() => {
     const element = box.current;
     if (!element || size.width < 40 || size.height < 40) return;
-    const style = getComputedStyle(element);
-    const colour = (name: string) => style.getPropertyValue(name).trim();
+    const colours = themeColours(element, ["text", "line", "line-soft"]);
     const axis: uPlot.Axis = {
-      stroke: colour("--text"),
-      grid: { stroke: colour("--line-soft"), width: 1 },
-      ticks: { stroke: colour("--line"), width: 1 },
+      stroke: colours.text,
+      grid: { stroke: colours["line-soft"], width: 1 },
+      ticks: { stroke: colours.line, width: 1 },
       font: "11px system-ui, sans-serif",
     };
     // On a logarithmic scale powers of ten are enough: more grid lines would hide the series.
