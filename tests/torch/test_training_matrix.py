@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 import torch
 import training_matrix
-from training_matrix import FEATURES, MODES, RECORD, Failure, Feature, Trial, outcome
+from training_matrix import CUDA_RECORD, FEATURES, MODES, RECORD, Failure, Feature, Trial, outcome
 
 import rowgrad.torch as rgt
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = {row["feature"]: row for row in json.loads(RECORD.read_text(encoding="utf-8"))}
 STALE = "run `python tests/torch/training_matrix.py` and `make generate`"
-ALONE = [feature for feature in FEATURES if not feature.several]
+HERE = [feature for feature in FEATURES if feature.device == "cpu"]
+ALONE = [feature for feature in HERE if not feature.several]
 
 
 def feature_of(name: str) -> Feature:
@@ -25,7 +26,7 @@ def feature_of(name: str) -> Feature:
 
 
 def test_the_record_has_every_feature() -> None:
-    assert [(f.name, f.note) for f in FEATURES] == [(r["feature"], r["note"]) for r in RECORDED.values()], STALE
+    assert [(f.name, f.note) for f in HERE] == [(r["feature"], r["note"]) for r in RECORDED.values()], STALE
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -38,7 +39,7 @@ def test_cells_of_two_processes() -> None:
     for rank, found in enumerate(training_matrix.outcomes_of_several()):
         failures = [f"rank {rank}, {n}, {m}: {o}" for n, row in found.items() for m, o in row.items() if "failed" in o]
         assert not failures, "\n".join(failures)
-        assert found == {f.name: {m: RECORDED[f.name][m] for m in MODES} for f in FEATURES if f.several}, STALE
+        assert found == {f.name: {m: RECORDED[f.name][m] for m in MODES} for f in HERE if f.several}, STALE
 
 
 @pytest.mark.slow
@@ -55,9 +56,29 @@ def test_the_page_has_this_table(monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs/how-to/train_pytorch.md").read_text(encoding="utf-8")
     written = page.partition("<!-- generated: training matrix -->\n")[2].partition("<!-- end of training matrix -->")[0]
     assert written == docs_training_matrix.parts()["training matrix"], STALE
-    assert written.count("\n| ") == len(FEATURES) + 2  # and two rows of CUDA
+    features = FEATURES if CUDA_RECORD.exists() else HERE
+    assert written.count("\n| ") == len(features) + 1  # the header
+    cuda = json.loads(CUDA_RECORD.read_text(encoding="utf-8")) if CUDA_RECORD.exists() else None
     changed = [{**row, "fused": "works"} for row in RECORDED.values()]
-    assert docs_training_matrix.table(changed, json.loads(docs_training_matrix.GPU_RECORD.read_text())) != written
+    assert docs_training_matrix.table(changed, cuda) != written
+
+
+def test_outcomes_on_cuda_that_differ_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import docs_training_matrix
+
+    here = [{"feature": "a", "note": "", "dense": "works", "rows": "works", "fused": "rejected: x"}]
+    there = {**here[0], "fused": "works", "rows": "rejected: y"}
+    alone = {**here[0], "feature": "b"}
+    cuda = {"device": "GPU", "torch": "2.11", "processes": 1, "rows": [there, alone]}
+    written = docs_training_matrix.table(here, cuda)
+    assert "| a | works | works | rejected (1) | `rows`: rejected (2), `fused`: works | |" in written
+    assert "| b | | | | `dense`: works, `rows`: works, `fused`: rejected (1) | |" in written
+    assert "| a | works | works | rejected (1) | the same | |" in docs_training_matrix.table(
+        here, {**cuda, "rows": here}
+    )
+    with pytest.raises(KeyError):  # a feature that was not tried
+        docs_training_matrix.table(here, {**cuda, "rows": [alone]})
 
 
 # -- A cell fails if the feature does something else ------------------------------------------------------------------

@@ -1,16 +1,19 @@
 """The features of torch that training uses, each tried with every gradient mode.
 
-    python tests/torch/training_matrix.py           try every cell, and write training_matrix.json
-    python tests/torch/training_matrix.py FOLDER    try the cells of several processes, and write FOLDER/<rank>.json
+    python tests/torch/training_matrix.py                    try every cell, and write training_matrix.json
+    PYTHONPATH=src python3 tests/torch/training_matrix.py --device cuda --out cuda.json
+                                                             the same on the GPU that is here
 
 `FEATURES` is the table of docs/how-to/train_pytorch.md. A cell works if the parameters, after some steps with the
 feature, are those of training without it. A rejected cell must leave parameters and optimizer state unchanged.
-test_training_matrix.py tries every cell again and compares the outcomes with training_matrix.json;
-tools/docs_training_matrix.py writes them into the page.
+test_training_matrix.py tries every cell on the CPU again and compares the outcomes with training_matrix.json;
+training_matrix_cuda.json comes from a machine with a GPU and names it. tools/docs_training_matrix.py puts both into the
+page. A cell that neither works nor is rejected cleanly is recorded as failed, and the exit status is 1.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
 import importlib
 import io
@@ -47,6 +50,9 @@ import rowgrad as rg
 import rowgrad.torch as rgt
 
 RECORD = Path(__file__).with_suffix(".json")
+CUDA_RECORD = RECORD.with_stem("training_matrix_cuda")
+BACKEND = {"cpu": "gloo", "cuda": "nccl"}  # of processes with a group
+DEVICE = torch.device("cpu")
 MODES: dict[str, dict[str, Any]] = {"dense": {"grad": "dense"}, "rows": {"grad": "rows"}, "fused": {"fused": True}}
 WORLD, STEPS, BAGS, COLUMNS, RATE = 2, 3, 6, 4, 0.1
 FEATURES_OF = {"user": 23, "seen": 19, "bought": 19, "word": 17}  # the number of rows of each feature's table
@@ -71,6 +77,7 @@ class Recommender(nn.Module):
         self.tables = rgt.nn.Embeddings(tables, include_last_offset=False, **options)
         self.word = rgt.nn.EmbeddingBag(FEATURES_OF["word"], COLUMNS, combiner="sqrtn", **options)
         self.layers = nn.Sequential(nn.Linear(4 * COLUMNS, 8), nn.Tanh(), nn.Linear(8, 1))
+        self.to(DEVICE)
 
     def look_up(self, batch: dict[str, Any]) -> Tensor:
         ids, offsets, weights = batch["word"]
@@ -93,10 +100,11 @@ class Naive(Recommender):
 
 def naive_bags(table: Tensor, combiner: str, ids: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
     found = []
-    for own, w in zip(ids.tensor_split(offsets[1:]), weights.tensor_split(offsets[1:]), strict=True):
+    ends = offsets[1:].cpu()
+    for own, w in zip(ids.tensor_split(ends), weights.tensor_split(ends), strict=True):
         total = (table[own] * w[:, None]).sum(0)
-        size = {"sum": torch.ones(()), "mean": w.sum(), "sqrtn": w.square().sum().sqrt()}[combiner]
-        found.append(total / size if len(own) else torch.zeros(COLUMNS))
+        size = {"sum": w.new_ones(()), "mean": w.sum(), "sqrtn": w.square().sum().sqrt()}[combiner]
+        found.append(total / size if len(own) else table.new_zeros(COLUMNS))
     return torch.stack(found)
 
 
@@ -111,8 +119,9 @@ def new_batch(step: int, rank: int = 0) -> tuple[dict[str, Any], Tensor]:
     for feature, rows in FEATURES_OF.items():
         lengths = torch.randint(0, 4, (BAGS,), generator=g)
         ids = torch.randint(0, rows - 5, (int(lengths.sum()),), generator=g)  # the last rows are never looked up
-        batch[feature] = ids, lengths.cumsum(0) - lengths, torch.rand(len(ids), generator=g) + 0.5
-    return batch, torch.randint(0, 2, (BAGS,), generator=g).float()
+        bags = ids, lengths.cumsum(0) - lengths, torch.rand(len(ids), generator=g) + 0.5
+        batch[feature] = tuple(part.to(DEVICE) for part in bags)
+    return batch, torch.randint(0, 2, (BAGS,), generator=g).float().to(DEVICE)
 
 
 def joined(batches: Iterable[tuple[dict[str, Any], Tensor]]) -> tuple[dict[str, Any], Tensor]:
@@ -229,7 +238,8 @@ def step_of_all(model: Any, optimizer: Any, number: int, ranks: int) -> None:
 
 
 def same(found: dict[str, Tensor], expected: dict[str, Tensor], exact: bool = True) -> None:
-    """Raise unless the parameters have the same bits, or differ by rounding only."""
+    """Raise unless the parameters have the same bits, or differ by rounding only, as layers of torch do on a GPU."""
+    exact = exact and DEVICE.type == "cpu"
     assert found.keys() == expected.keys(), (list(found), list(expected))
     start = values_of(Recommender("dense"))
     for name, value in found.items():
@@ -263,7 +273,7 @@ def per_sample_weights(trial: Trial) -> None:
     """Weights are parameters too: their gradients are those of the naive model, and they train."""
 
     def trained(model: Any, make: Any) -> tuple[dict[str, Tensor], Tensor]:
-        model.scale = nn.Parameter(torch.ones(20))  # of each position in a bag
+        model.scale = nn.Parameter(torch.ones(20, device=DEVICE))  # of each position in a bag
         optimizer = make(model)
 
         def loss(model: Any, number: int) -> Tensor:
@@ -279,7 +289,7 @@ def per_sample_weights(trial: Trial) -> None:
     found, learned = trained(Recommender(trial.mode), new_optimizer)
     same(found, expected, exact=False)
     torch.testing.assert_close(learned, scale, rtol=1e-5, atol=1e-6)
-    assert not torch.equal(learned, torch.ones(20))
+    assert not torch.equal(learned, torch.ones_like(learned))
 
 
 def parameter_groups(trial: Trial) -> None:
@@ -348,13 +358,13 @@ def autocast(trial: Trial) -> None:
 
     def whole_model(model: Any, number: int) -> Tensor:
         batch, labels = new_batch(number)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE.type, torch.bfloat16):
             return binary_cross_entropy_with_logits(model(batch).float(), labels)
 
     def layers_only(model: Any, number: int) -> Tensor:
         batch, labels = new_batch(number)
         rows = model.look_up(batch)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE.type, torch.bfloat16):
             odds = model.layers(rows)
         return binary_cross_entropy_with_logits(odds.squeeze(1).float(), labels)
 
@@ -367,7 +377,7 @@ def autocast(trial: Trial) -> None:
 def grad_scaler(trial: Trial) -> None:
     """A scale that is a power of two changes no bit; a step whose gradients overflow is skipped."""
     model, optimizer = trial.new()
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=2.0**8)
     factor = [1.0]
 
     def backward(loss: Tensor) -> None:
@@ -548,6 +558,41 @@ def sparse_adam() -> dict[str, Tensor]:
     return values_of(model)
 
 
+def cuda_graph(trial: Trial) -> None:
+    """Replays of a captured step go on as eager steps do."""
+    batch, labels = new_batch(0)
+
+    def step_of(model: Any, optimizer: Any) -> Callable[[], None]:
+        def step() -> None:
+            optimizer.zero_grad()
+            loss_of(model, batch, labels).backward()
+            optimizer.step()
+
+        return step
+
+    for make in (rgt.optim.SGD, rgt.optim.RowWiseAdagrad):
+        model, optimizer = trial.new(make)
+        step, side = step_of(model, optimizer), torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):  # compiles the kernels and allocates the state
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        trial.watch(model, optimizer)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        for _ in range(2):
+            graph.replay()
+        torch.cuda.synchronize()
+        other, second = trial.new(make)
+        eager = step_of(other, second)
+        for _ in range(5):
+            eager()
+        same(values_of(model), values_of(other), exact=False)
+
+
 # -- the cells: two processes ------------------------------------------------------------------------------------------
 
 
@@ -608,7 +653,7 @@ def same_clipped(trial: Trial, found: dict[str, Tensor]) -> None:
 def ddp_scaled_and_clipped(trial: Trial) -> None:
     """GradScaler and clipping after the exchange: every rank measures the same norm."""
     model, optimizer = wrapped_model(trial)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=2.0**8)
 
     def before_step() -> None:
         scaler.unscale_(optimizer)
@@ -649,14 +694,14 @@ def shared_folder(trial: Trial) -> Path:
 
 
 def sharded(trial: Trial, model: Any) -> Any:
-    return fully_shard(model, mesh=DeviceMesh.from_group(trial.group, "cpu"))
+    return fully_shard(model, mesh=DeviceMesh.from_group(trial.group, DEVICE.type))
 
 
 def layers_sharded(trial: Trial, model: Any) -> Any:
     """Shard what `replicate_rows` leaves: the layers, and tables with dense gradients."""
     names = rgt.replicate_rows(model, trial.group)
     tables = {model.get_parameter(name) for name in names}
-    return fully_shard(model, mesh=DeviceMesh.from_group(trial.group, "cpu"), ignored_params=tables)
+    return fully_shard(model, mesh=DeviceMesh.from_group(trial.group, DEVICE.type), ignored_params=tables)
 
 
 Wrap = Callable[[Trial, Any], Any]
@@ -688,11 +733,11 @@ def fsdp2_scaled(trial: Trial) -> None:
     tables = tables_of(model)
     layers = list(model.layers.parameters())
     optimizer, second = rgt.optim.Adagrad(tables, lr=RATE), rgt.optim.Adagrad(layers, lr=RATE)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=2.0**8)
     overflow = []
 
     def step() -> None:
-        if overflow and trial.rank == 1:
+        if overflow and trial.rank == WORLD - 1:
             layers[0].grad.to_local().fill_(float("inf"))  # type: ignore[union-attr]
         for each in (optimizer, second):
             scaler.step(each)
@@ -722,7 +767,7 @@ def fsdp2_checkpoint(wrap: Wrap) -> Cell:
 def flattened(trial: Trial, model: Any, ignored: Iterable[Any] = ()) -> Any:
     trial.values = local_shards
     model = FullyShardedDataParallel(
-        model, trial.group, device_id=torch.device("cpu"), use_orig_params=True, ignored_states=list(ignored)
+        model, trial.group, device_id=DEVICE, use_orig_params=True, ignored_states=list(ignored)
     )
     trial.watch(model, None)
     return model
@@ -779,7 +824,8 @@ class Feature(NamedTuple):
     name: str
     cell: Cell
     note: str = ""
-    several: bool = False  # whether two processes try it
+    several: bool = False  # whether processes with a group try it
+    device: str = "cpu"  # that it is tried on; "cpu" is every device
 
 
 COMPUTED = "`fused`: the row gradient is computed when it is read, as in `rows`."
@@ -828,7 +874,13 @@ FEATURES = [
     Feature("FSDP1 of the whole model, `RowWiseAdagrad`", fsdp1_row_wise, several=True),
     Feature("FSDP1 of the layers", fsdp1_layers, REPLICATED, several=True),
     Feature("FSDP1 of the layers, `model.clip_grad_norm_`", fsdp1_clipped, several=True),
-]
+    Feature("CUDA graph of a step", cuda_graph, "`rgt.optim.SGD`, `RowWiseAdagrad`; the batch keeps its sizes.",
+            device="cuda"),
+]  # fmt: skip
+
+
+def features_here() -> list[Feature]:
+    return [feature for feature in FEATURES if feature.device in ("cpu", DEVICE.type)]
 
 
 class Failure(Exception):
@@ -851,25 +903,32 @@ def outcome(feature: Feature, trial: Trial) -> str:
         return "rejected: " + " ".join(text.split())
 
 
+def tried(feature: Feature, trial: Trial) -> str:
+    """Return the outcome of a cell, or "failed: " and the traceback."""
+    try:
+        return outcome(feature, trial)
+    except BaseException:
+        return "failed: " + traceback.format_exc()
+
+
 def try_several(rank: int, folder: str, names: list[str]) -> None:
-    """Try the cells of several processes on one rank; write their outcomes, or the traceback of the first failure."""
+    """Try the cells of several processes on one rank; write their outcomes, up to the first failure of two ranks."""
     global FOLDER
     FOLDER = Path(folder)
     signal.alarm(SECONDS)  # ends this process even if another one is lost
     torch.set_num_threads(1)
     rg.set_num_threads(1)
     warnings.simplefilter("ignore")  # torch warns about its own parts
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
+    if DEVICE.type == "cuda":
+        torch.cuda.set_device(DEVICE)
+    dist.init_process_group(BACKEND[DEVICE.type], init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
     found: dict[str, dict[str, str]] = {}
-    for feature in (f for f in FEATURES if f.several and (not names or f.name in names)):
+    for feature in (f for f in features_here() if f.several and (not names or f.name in names)):
         for mode in MODES:
-            try:
-                result = outcome(feature, Trial(mode, dist.new_group(list(range(WORLD)))))
-            except BaseException:
-                result = "failed: " + traceback.format_exc()
+            result = tried(feature, Trial(mode, dist.new_group(list(range(WORLD)))))
             found.setdefault(feature.name, {})[mode] = result
             Path(folder, f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
-            if result.startswith("failed"):
+            if result.startswith("failed") and WORLD > 1:
                 os._exit(1)  # the other rank gets an error at once instead of a timeout
     dist.barrier()
     os._exit(0)
@@ -889,23 +948,53 @@ def outcomes_of_several(names: Iterable[str] = ()) -> list[dict[str, dict[str, s
     """Return the outcomes of the cells of several processes, as each rank reports them."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, __file__, folder, *names], env=environment, check=False)
+        options = ["--device", DEVICE.type, "--ranks-in", folder, *names]
+        subprocess.run([sys.executable, __file__, *options], env=environment, check=False)
         files = [Path(folder, f"{rank}.json") for rank in range(WORLD)]
         return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
-def main() -> None:
-    if len(sys.argv) > 1:
-        fork_ranks(sys.argv[1], sys.argv[2:])
-        return
-    found = {f.name: {mode: outcome(f, Trial(mode)) for mode in MODES} for f in FEATURES if not f.several}
-    ranks = outcomes_of_several()
-    if any(other != ranks[0] for other in ranks):
-        raise Failure(f"ranks differ: {ranks}")
-    found |= ranks[0]
-    rows = [{"feature": f.name, "note": f.note, **found[f.name]} for f in FEATURES]
-    RECORD.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+def use(device: str) -> None:
+    """Try cells on this device. NCCL has one process for each GPU, and one GPU is used."""
+    global DEVICE, WORLD
+    if device == "cuda":
+        DEVICE, WORLD = torch.device("cuda:0"), 1
+
+
+def main() -> int:
+    """Return the exit status: 1 if a cell failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=tuple(BACKEND), default="cpu")
+    parser.add_argument(
+        "--out", type=Path, help="the record; by default training_matrix.json or training_matrix_cuda.json"
+    )
+    parser.add_argument("--ranks-in", help="only the cells of several processes; writes <rank>.json into this folder")
+    parser.add_argument("names", nargs="*", help="features; by default all")
+    args = parser.parse_args()
+    use(args.device)
+    if args.ranks_in:
+        fork_ranks(args.ranks_in, args.names)
+        return 0
+    chosen = [f for f in features_here() if not args.names or f.name in args.names]
+    found: dict[str, dict[str, str]] = {}
+    for feature in (f for f in chosen if not f.several):
+        found[feature.name] = {mode: tried(feature, Trial(mode)) for mode in MODES}
+        print(feature.name, {m: o.partition(":")[0] for m, o in found[feature.name].items()}, flush=True)
+    if any(f.several for f in chosen):
+        ranks = outcomes_of_several(args.names)
+        if any(other != ranks[0] for other in ranks):
+            raise Failure(f"ranks differ: {ranks}")
+        found |= ranks[0]
+    rows = [{"feature": f.name, "note": f.note, **found[f.name]} for f in chosen if f.name in found]
+    record: Any = rows if DEVICE.type == "cpu" else {
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "processes": WORLD, "rows": rows
+    }  # fmt: skip
+    target = args.out or (RECORD if DEVICE.type == "cpu" else CUDA_RECORD)
+    target.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    failed = [f"{row['feature']}, {m}: {row.get(m)}" for row in rows for m in MODES if "failed" in row.get(m, "failed")]
+    print("\n".join(failed) or f"wrote {target.name}: no cell failed")
+    return int(bool(failed) or len(rows) < len(chosen))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
