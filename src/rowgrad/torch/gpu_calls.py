@@ -6,7 +6,7 @@ So functions return None where they cannot do the job, and do not raise for an a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -19,18 +19,16 @@ from .._catalog.rules import RULES
 from .._catalog.spec import CATALOG, Op
 from .._runtime.numpy_runner import constants_of
 from ..errors import make_error
-from ..lookup import COMBINERS
 from . import devices
 from .autograd import _PlainFunction
 from .bag_lookup import REPLICAS, is_in_ddp
 from .bags import Bags
-from .feature_lookup import TableFacts, is_eager, step_numbers
+from .feature_lookup import is_eager, step_numbers
 from .fused import (
     FusedWeight,
     Pending,
     _Fused,
     is_only_optimizer,
-    needs_fused_lookup,
     remove_pending,
     stored_grad,
 )
@@ -49,8 +47,8 @@ class _Caller(NamedTuple):
     input_names: tuple[str, ...]
 
 
-_LOOKUP = _Caller("EmbeddingBag", (*_OPS["Sum"].input_names, *CATALOG["SegmentIdsFromOffsets"].input_names))
-_STEP = _Caller("apply_bags", ("table", "grad", "indices", "segment_ids"))
+LOOKUP = _Caller("EmbeddingBag", (*_OPS["Sum"].input_names, *CATALOG["SegmentIdsFromOffsets"].input_names))
+STEP = _Caller("apply_bags", ("table", "grad", "indices", "segment_ids"))
 
 
 def run_op(op: Op, device: Any, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Tensor, ...] | None:
@@ -83,7 +81,7 @@ def look_up(
         return None  # ranks may have to exchange gradients
     form = _OFFSETS_WITH_END if has_end else _OFFSETS
     with DisableTorchFunctionSubclass():
-        found = device.calls.sum_bags(_LOOKUP, weight, ids, offsets, form, 0, _REDUCTION[kind], recorded)
+        found = device.calls.sum_bags(LOOKUP, weight, ids, offsets, form, 0, _REDUCTION[kind], recorded)
     if found is None or not recorded:
         result: Tensor | None = found
         return result
@@ -97,24 +95,6 @@ def look_up(
     arguments = {"data": weight, "indices": ids, "segment_ids": segments, "num_segments": bags.num_bags}
     attrs = {**op.attrs, "sparse_gradient": rows}
     return _Lookup.apply(op, arguments, attrs, weight, out)
-
-
-def look_up_features(
-    module: Any, tables: Sequence[Any], facts: Sequence[TableFacts], features: Mapping[str, Any], has_end: bool | None
-) -> list[Tensor] | None:
-    """Return the combined rows of the bags of one feature for each table, from (ids, offsets) by feature."""
-    if has_end is None or len(features) != len(tables) or not devices.is_on_gpu(tables[0]):
-        return None
-    rows, found = module.grad == "rows", list[Tensor]()
-    for weight, own, value in zip(tables, facts, features.values(), strict=True):
-        if own.padding >= 0 or type(value) is not tuple or len(value) != 2:
-            return None
-        inputs = (*value, None, None, None, has_end)
-        out = look_up(weight, inputs, COMBINERS[own.combiner], rows, needs_fused_lookup(module, weight), False)
-        if out is None or (found and out.shape[0] != found[0].shape[0]):
-            return None
-        found.append(out)
-    return found
 
 
 class _FusedLookup(_Fused):
@@ -172,7 +152,7 @@ def fused_step(optimizer: Any, group: Mapping[str, Any], param: FusedWeight, ind
     slots = [state[slot.name] for slot in spec.slots]
     with DisableTorchFunctionSubclass():
         step = device.calls.prepare_step(
-            _STEP, spec.number, param, slots, y, bags.indices, bags.segment_ids, numbers[4], bool(numbers[1]), random,
+            STEP, spec.number, param, slots, y, bags.indices, bags.segment_ids, numbers[4], bool(numbers[1]), random,
             seed, count + 1, _REDUCTION[kind], int(Order[devices.default_order(param)]),
         )  # fmt: skip
     return None if step is None else _run_step(device, step, param, pending, state)
