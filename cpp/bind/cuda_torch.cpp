@@ -29,9 +29,9 @@ constexpr std::int64_t kMaxBags = 0x7fffffff, kMaxRowBytes = std::int64_t(1) << 
 // How bags are described: by the bag of each id, or by where each begins.
 enum class Bounds { segments, offsets, offsets_with_end };
 
-bool is_list(const TensorView& view) {
-  return view.ndim == 1 && (view.dtype == DType::int32 || view.dtype == DType::int64) && view.is_contiguous();
-}
+bool is_id(DType dtype) { return dtype == DType::int32 || dtype == DType::int64; }
+
+bool is_list(const TensorView& view) { return view.ndim == 1 && is_id(view.dtype) && view.is_contiguous(); }
 
 IdList list_of(const TensorView& view) {
   return {reinterpret_cast<Address>(view.data), view.dtype == DType::int64};
@@ -104,17 +104,28 @@ struct PreparedStep {
   nb::object caller;
 };
 
+// One validated step of a table with a row-sparse gradient.
+struct PreparedRows {
+  RowUpdate update;
+  Address grad;
+  IdList ids;
+  std::int64_t size;
+  Address count;
+  nb::object caller;
+};
+
 class TorchCalls {
  public:
   // `kind` and `index`: where tensors are, as in DLPack. `empty` is torch.empty, `place` its device.
   TorchCalls(Device& device, Ledger& ledger, int kind, int index, nb::object empty, nb::object place, nb::object int32,
-             nb::object uint8)
+             nb::object int64, nb::object uint8)
       : device_(device),
         ledger_(ledger),
         place_{kind, index},
         empty_(std::move(empty)),
         torch_device_(std::move(place)),
         int32_(std::move(int32)),
+        int64_(std::move(int64)),
         uint8_(std::move(uint8)),
         dtype_name_(nb::steal(PyUnicode_InternFromString("dtype"))),
         device_name_(nb::steal(PyUnicode_InternFromString("device"))) {}
@@ -158,6 +169,73 @@ class TorchCalls {
             reduce, report, kept_at);
     }
     return keeps ? nb::object(nb::make_tuple(out, kept)) : out;
+  }
+
+  // Returns the row-sparse gradient of bags of a table with `num_rows` rows: as many values and ids as there may be, of
+  // which the first are distinct, and their number, all on the device.
+  nb::object row_gradient(nb::object caller, nb::handle grad, nb::handle ids, nb::handle segments, std::int64_t num_rows,
+                          std::int64_t reduce, int order) {
+    Stream stream;
+    if (!begin(stream)) return nb::none();
+    const auto grad_view = read(grad), id_view = read(ids), segment_view = read(segments);
+    const auto y = rows_of(grad_view);
+    if (!y || !id_view || !segment_view || !is_list(*id_view) || !is_list(*segment_view) || num_rows <= 0 ||
+        id_view->size() == 0 || segment_view->size() != id_view->size())
+      return nb::none();
+    const std::int64_t size = id_view->size(), capacity = std::min(size, num_rows);
+    std::vector<std::int64_t> shape(grad_view->shape, grad_view->shape + grad_view->ndim);
+    shape[0] = capacity;
+    Address values_at = 0, rows_at = 0, count_at = 0, memory = 0;
+    const nb::object dtype = nb::steal(PyObject_GetAttr(grad.ptr(), dtype_name_.ptr()));
+    const nb::object values = empty(shape, dtype, values_at), rows = empty({1, capacity}, int64_, rows_at),
+                     count = empty({1}, int64_, count_at);
+    const Gradient gradient(device_, *y, values_at, size, num_rows, reduce, Order(order), true);
+    const nb::object workspace = empty({gradient.bytes()}, uint8_, memory);
+    Report report;
+    if (!values.is_valid() || !rows.is_valid() || !count.is_valid() || !workspace.is_valid() ||
+        !take(std::move(caller), stream, report))
+      return nb::none();
+    {
+      const WithoutGil unlocked;
+      gradient.run_padded(device_, stream, memory, list_of(*id_view), list_of(*segment_view), rows_at, capacity,
+                          count_at, report);
+    }
+    return nb::make_tuple(values, rows, count);
+  }
+
+  // Validates a step with a row-sparse gradient: `ids`, a matrix with one row, and the values for each. `count`: how many
+  // of them there are, or None for all.
+  nb::object prepare_rows(nb::object caller, int rule, nb::handle table, const std::vector<nb::object>& slots,
+                          nb::handle values, nb::handle ids, nb::handle count, std::uintptr_t numbers, bool lazy,
+                          bool random, std::int64_t seed, std::int64_t step) {
+    Stream stream;
+    if (!begin(stream)) return nb::none();
+    const auto table_view = read(table), value_view = read(values), id_view = read(ids);
+    const auto rows = rows_of(table_view), grad = rows_of(value_view);
+    if (!rows || !grad || !id_view || id_view->ndim != 2 || id_view->shape[0] != 1 || !id_view->is_contiguous() ||
+        !is_id(id_view->dtype) || id_view->size() != grad->rows || grad->dtype != rows->dtype ||
+        grad->columns != rows->columns || grad->rows == 0)
+      return nb::none();
+    std::vector<Range> written, read_only{range_of(*value_view), range_of(*id_view)};
+    PreparedRows found{{}, grad->data, list_of(*id_view), grad->rows, 0, std::move(caller)};
+    if (!count.is_none()) {
+      const auto count_view = read(count);
+      if (!count_view || count_view->dtype != DType::int64 || count_view->size() != 1) return nb::none();
+      found.count = reinterpret_cast<Address>(count_view->data);
+      read_only.push_back(range_of(*count_view));
+    }
+    const auto update = read_update(rule, *table_view, *rows, slots, numbers, lazy, random, seed, step, written);
+    if (!update || conflicts(std::move(written), read_only)) return nb::none();
+    found.update = *update;
+    return nb::cast(std::move(found));
+  }
+
+  // Queues a prepared step with rows; returns whether that was possible.
+  bool run_rows(PreparedRows& step) {
+    const UpdateFromRows update(step.update);
+    return run(update, step.caller, [&](Stream stream, Address memory, const Report& report) {
+      update.run(device_, stream, memory, step.grad, step.ids, step.size, step.count, report);
+    });
   }
 
   // Validates a step fused with the gradient of bags. `numbers` is the address of the step's numbers.
@@ -416,7 +494,7 @@ class TorchCalls {
   Device& device_;
   Ledger& ledger_;
   const Place place_;
-  const nb::object empty_, torch_device_, int32_, uint8_, dtype_name_, device_name_;
+  const nb::object empty_, torch_device_, int32_, int64_, uint8_, dtype_name_, device_name_;
 };
 
 }  // namespace
@@ -426,6 +504,7 @@ void bind_cuda_torch(nb::module_& m) {
   using namespace rowgrad::cuda;
   nb::class_<PreparedStep>(m, "CudaPreparedStep");
   nb::class_<PreparedTables>(m, "CudaPreparedTables");
+  nb::class_<PreparedRows>(m, "CudaPreparedRows");
   nb::class_<RecordedLookup>(m, "CudaRecordedLookup")
       .def_prop_ro("memory", [](const RecordedLookup& r) { return r.memory; })
       .def_prop_ro("bags", [](const RecordedLookup& r) { return r.lookup.bags(); })
@@ -439,7 +518,7 @@ void bind_cuda_torch(nb::module_& m) {
         return nb::make_tuple(group.rows_at, group.segments_at, group.size, group.row_firsts, sizes);
       });
   nb::class_<TorchCalls>(m, "CudaTorchCalls")
-      .def(nb::init<Device&, Ledger&, int, int, nb::object, nb::object, nb::object, nb::object>(),
+      .def(nb::init<Device&, Ledger&, int, int, nb::object, nb::object, nb::object, nb::object, nb::object>(),
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
       .def("sum_bags", &TorchCalls::sum_bags)
       .def("prepare_step", &TorchCalls::prepare_step)
@@ -447,5 +526,10 @@ void bind_cuda_torch(nb::module_& m) {
       .def("look_up_features", &TorchCalls::look_up_features, nb::arg("caller"), nb::arg("tables"), nb::arg("reduce"),
            nb::arg("ids"), nb::arg("offsets").none(), nb::arg("has_end"), nb::arg("stacked"), nb::arg("keeps"))
       .def("prepare_tables", &TorchCalls::prepare_tables)
-      .def("run_tables", &TorchCalls::run_tables);
+      .def("run_tables", &TorchCalls::run_tables)
+      .def("row_gradient", &TorchCalls::row_gradient)
+      .def("prepare_rows", &TorchCalls::prepare_rows, nb::arg("caller"), nb::arg("rule"), nb::arg("table"),
+           nb::arg("slots"), nb::arg("values"), nb::arg("ids"), nb::arg("count").none(), nb::arg("numbers"),
+           nb::arg("lazy"), nb::arg("random"), nb::arg("seed"), nb::arg("step"))
+      .def("run_rows", &TorchCalls::run_rows);
 }

@@ -427,6 +427,16 @@ struct PadRows {
   Address alarm = 0;
 };
 
+struct PadRowGradient {
+  static constexpr const char* kernel = "pad_row_gradient";
+  Address values = 0;
+  std::int64_t units = 0;
+  Address ids = 0;
+  Address total = 0;
+  Address count = 0;
+  std::int64_t size = 0;
+};
+
 struct WritePlan {
   static constexpr const char* kernel = "write_plan";
   Address sorted_positions = 0;
@@ -932,6 +942,7 @@ struct CheckRowIds {
   Address ids = 0;
   std::int64_t wide = 0;
   std::int64_t size = 0;
+  Address count = 0;
   std::int64_t bound = 0;
   std::int64_t code = 0;
   Address checks = 0;

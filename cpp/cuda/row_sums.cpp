@@ -300,4 +300,22 @@ Address Gradient::run(Device& device, Stream stream, Address memory, const IdLis
   return entries.total;
 }
 
+void Gradient::run_padded(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+                          Address rows, std::int64_t capacity, Address count, const Report& report) const {
+  constexpr std::int64_t kBlocks = 4;  // per multiprocessor
+  PadRowGradient pad;
+  pad.total = run(device, stream, memory, ids, segments, {rows, true}, report);
+  const int bytes = itemsize(grad_.dtype);
+  const bool is_wide = (grad_.columns * bytes) % 16 == 0 && out_ % 16 == 0;
+  const std::string unit = is_wide ? "Block16" : "uint" + std::to_string(8 * bytes) + "_t";
+  pad.values = out_;
+  pad.units = is_wide ? grad_.columns * bytes / 16 : grad_.columns;
+  pad.ids = rows;
+  pad.count = count;
+  pad.size = capacity;
+  const int threads = device.threads_of<PadRowGradient>(unit);
+  const std::int64_t items = capacity * std::max<std::int64_t>(pad.units, 1);
+  device.launch(stream, unit, {std::min(ceil_div(items, threads), kBlocks * device.processors)}, 0, pad);
+}
+
 }  // namespace rowgrad::cuda

@@ -110,6 +110,10 @@ class Gradient {
   // `rows`: memory for the distinct rows, if unique. Returns the address of their number.
   Address run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
               const IdList& rows, const Report& report) const;
+  // Does this for `capacity` unique rows with 64-bit ids, at least as many as there can be. Rows after the last distinct
+  // one are zeros for the same id. Writes their number to `count`.
+  void run_padded(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments, Address rows,
+                  std::int64_t capacity, Address count, const Report& report) const;
 
  private:
   Gradient(const Device& device, const Matrix& grad, Address out, std::int64_t size, std::int64_t num_rows,

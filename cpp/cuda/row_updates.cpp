@@ -161,20 +161,21 @@ void fade_other_rows(Device& device, Stream stream, const RowUpdate& update, Add
 }
 
 void UpdateFromRows::run(Device& device, Stream stream, Address memory, Address grad, const IdList& ids,
-                         std::int64_t size, const Report& report) const {
+                         std::int64_t size, Address count, const Report& report) const {
   device.zero(stream, memory, 8);
   CheckRowIds check;
   check.ids = ids.data;
   check.wide = ids.wide;
   check.size = size;
+  check.count = count;
   check.bound = update_.table.rows;
   check.code = static_cast<std::int64_t>(Fault::row_ids);
   check.checks = memory;
   check.fault = report.fault;
   check.alarm = report.alarm;
   device.launch(stream, "", {std::min<std::int64_t>(ceil_div(size, kThreads), device.processors * 8)}, 0, check);
-  step_rows(device, stream, update_, grad, ids, size, memory);
-  fade_other_rows(device, stream, update_, memory + 256, ids, size, memory);
+  step_rows(device, stream, update_, grad, ids, size, memory, count);
+  fade_other_rows(device, stream, update_, memory + 256, ids, size, memory, count);
 }
 
 UpdateFromEntries::UpdateFromEntries(const RowUpdate& update, const Matrix& grad, std::int64_t entries,

@@ -44,8 +44,9 @@ class UpdateFromRows {
  public:
   explicit UpdateFromRows(const RowUpdate& update) : update_(update) {}
   std::int64_t bytes() const { return 256 + update_.mark_bytes(); }
+  // `count`: the address of the number of rows, at most `size`, or 0 for `size`.
   void run(Device& device, Stream stream, Address memory, Address grad, const IdList& ids, std::int64_t size,
-           const Report& report) const;
+           Address count, const Report& report) const;
 
  private:
   const RowUpdate update_;

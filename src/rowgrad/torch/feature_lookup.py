@@ -15,16 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch._C import (
-    DisableTorchFunctionSubclass,
-    _are_functorch_transforms_active,
-    _get_tracing_state,
-    _len_torch_dispatch_stack,
-)
-from torch.autograd import forward_ad
+from torch._C import DisableTorchFunctionSubclass
 from torch.autograd.function import _SingleLevelFunction
 from torch.autograd.graph import increment_version
-from torch.compiler import is_compiling
 from torch.nn import Parameter
 
 from .. import _core
@@ -38,7 +31,7 @@ from .bag_lookup import REPLICAS, is_in_ddp
 from .bags import Bags, drop_padding
 from .fused import ANCHOR, FusedWeight, add_pending, bag_gradients, destinations, remove_pending, stored_grad
 from .row_gradient import keep_coalesced, new_unique_rows
-from .tensors import DTYPE, check_storage, new_tensor
+from .tensors import DTYPE, check_storage, is_eager, new_tensor
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _NAME = {DTYPE[name]: name for name in ("float16", "bfloat16", "float32", "float64")}
@@ -119,17 +112,6 @@ class Batch(NamedTuple):
             else:
                 found.append(FeatureIds(value, None, own, True))
         return found
-
-
-def is_eager() -> bool:
-    """Return whether a call runs now, on the tensors themselves: torch neither traces nor transforms it."""
-    return not (
-        is_compiling()
-        or _are_functorch_transforms_active()
-        or _len_torch_dispatch_stack()
-        or forward_ad._current_level >= 0
-        or _get_tracing_state() is not None
-    )
 
 
 class _Call:

@@ -22,10 +22,11 @@ from . import devices
 from .autograd import named
 from .bag_lookup import REPLICAS, is_in_ddp
 from .bags import Bags
-from .feature_lookup import JointPending, JointStep, TableSet, by_feature, is_eager, split_tables
+from .feature_lookup import JointPending, JointStep, TableSet, by_feature, split_tables
 from .fused import ANCHOR, FusedWeight, add_pending, bag_gradients, remove_pending, wait_for_stream
 from .gpu_calls import LOOKUP, STEP
 from .row_gradient import keep_coalesced
+from .tensors import is_eager
 
 _STACK_BAGS = CATALOG["StackBags"]  # which validates a vector of all features' ids in other lookups
 _NOTHING, _FEATURES, _STACK = range(
