@@ -18,7 +18,7 @@ from ..errors import OpError, make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from . import devices, functional, gpu_features
-from .bags import Bags, as_weights, check_storages, check_vector, drop_padding, read_bags
+from .bags import Bags, as_weights, check_storages, check_vector, drop_padding, in_feature, read_bags
 from .feature_lookup import Batch, TableFacts, TableSet, look_up
 from .fused import FusedWeight, TableModule, fused_lookup, needs_fused_lookup
 from .row_gradient import keep_coalesced
@@ -197,6 +197,8 @@ class Embeddings(torch.nn.Module):
                 raise make_error("bags_unfit", argument="name of a table", value=repr(table.name), bound=bound)
             self.add_module(table.name, TableParameter(table, grad, fused, device, dtype))
         facts = [self._modules[t.name].facts for t in self.tables]  # type: ignore[union-attr]
+        owners = [(f, table.name) for table in self.tables for f in table.read_by]
+        self._names_in_errors = gpu_features.NamesInErrors(owners)
         self._table_set = TableSet(facts, [i for i, t in enumerate(self.tables) for _ in t.read_by])
 
     @property
@@ -262,7 +264,7 @@ class Embeddings(torch.nn.Module):
             ids = [ids.get(f) for f in self._features]
         elif type(ids) is not Tensor or type(offsets) is not Tensor:
             return None
-        found = gpu_features.look_up(self, self._table_set, tables, ids, offsets, bool(has_end))
+        found = gpu_features.look_up(self, self._names_in_errors, self._table_set, tables, ids, offsets, bool(has_end))
         if found is None:
             return None
         return found[0] if self.output == "stacked" else dict(zip(self._features, found, strict=True))
@@ -607,16 +609,7 @@ def _feature_vector(feature: str, ids: Any, weights: Any, include_last_offset: b
         bags = bags._replace(weights=_check_weights(bags.weights, bags.indices))
         check_storages(bags)
     except OpError as error:
-        facts: dict[str, Any] = {
-            "argument": error.argument,
-            "position": error.position,
-            "value": error.value,
-            "bound": error.bound,
-        }
-        advice = error.advice
-        if error.key == "offsets_end" and include_last_offset:
-            advice = "If your offsets have no end, construct the module with include_last_offset=False."
-        raise make_error("in_feature", feature=feature, text=error.explanation, advice=advice, **facts) from error
+        raise in_feature(feature, error, bool(include_last_offset)) from error
     except TypeError as error:
         raise TypeError(f"feature {feature}: {error}") from error
     if offsets is not None:

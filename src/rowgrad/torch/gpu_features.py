@@ -17,21 +17,52 @@ from torch.autograd.function import _SingleLevelFunction
 from .._catalog.enums import COMBINERS, Order
 from .._catalog.rules import RULES
 from .._catalog.spec import CATALOG
-from ..errors import make_error
+from ..errors import OpError, make_error
 from . import devices
 from .autograd import named
 from .bag_lookup import REPLICAS, is_in_ddp
-from .bags import Bags
+from .bags import Bags, in_feature
 from .feature_lookup import JointPending, JointStep, TableSet, by_feature, split_tables
 from .fused import ANCHOR, FusedWeight, add_pending, bag_gradients, remove_pending, wait_for_stream
 from .gpu_calls import LOOKUP, STEP
 from .row_gradient import keep_coalesced
 from .tensors import is_eager
 
-_STACK_BAGS = CATALOG["StackBags"]  # which validates a vector of all features' ids in other lookups
+_FEATURE_SHIFT = 40  # in the position of a fault, as in source/feature_bags.cuh
 _NOTHING, _FEATURES, _STACK = range(
     3
 )  # what a lookup keeps for its backward pass; see FeatureLookup in cpp/cuda/bags.h
+
+
+class NamesInErrors:
+    """The features and tables that errors of a module's lookups name."""
+
+    def __init__(self, owners: Sequence[tuple[str, str]]) -> None:
+        self.owners = tuple(owners)  # (feature, table) of each feature
+        self.of_vectors = _Caller("StackBags", CATALOG["StackBags"].input_names, self.owners, True, True)
+        self.of_features = tuple(
+            _Caller(LOOKUP.name, LOOKUP.input_names, self.owners, False, ends) for ends in (False, True)
+        )
+
+
+class _Caller(NamedTuple):
+    """What faults of one kind of lookup name."""
+
+    name: str
+    input_names: tuple[str, ...]
+    owners: tuple[tuple[str, str], ...]
+    joined: bool
+    ends: bool
+
+    def error_of(self, key: str, position: int, value: int, bound: int) -> OpError:
+        """Return the error of a fault, as the ops raise it."""
+        feature, table = self.owners[position >> _FEATURE_SHIFT]
+        position &= (1 << _FEATURE_SHIFT) - 1
+        if key == "id_not_in_feature":
+            facts: dict[str, Any] = {"position": position, "value": value, "bound": bound}
+            return make_error("id_not_in_table", feature=feature, table=repr(table), **facts)
+        error = make_error(key, has=self.input_names, position=position, value=value, bound=bound)
+        return error if self.joined else in_feature(feature, error, self.ends)
 
 
 class _Call(NamedTuple):
@@ -73,12 +104,19 @@ class _Call(NamedTuple):
 
 
 def look_up(
-    module: Any, table_set: TableSet, tables: list[Tensor], ids: Any, offsets: Tensor | None, has_end: bool
+    module: Any,
+    names: NamesInErrors,
+    table_set: TableSet,
+    tables: list[Tensor],
+    ids: Any,
+    offsets: Tensor | None,
+    has_end: bool,
 ) -> list[Tensor] | None:
     """Return the combined rows of every feature's bags, or if the module's output is stacked one tensor of all.
 
     Args:
         module: The module, for its options.
+        names: What errors name.
         table_set: The set that `tables` belong to; each table has one feature.
         tables: The tables.
         ids: A tuple (ids, offsets) for each feature, or a vector with the ids of all.
@@ -101,7 +139,7 @@ def look_up(
             if joined and not module.fused:
                 return None  # the host does not know where the ids of a table are
             keeps = _STACK if module.fused else _FEATURES
-        caller = _STACK_BAGS if joined else LOOKUP
+        caller = names.of_vectors if joined else names.of_features[has_end]
         found = device.calls.look_up_features(
             caller, tables, table_set.reductions, ids, offsets, has_end, stacked, keeps
         )  # fmt: skip

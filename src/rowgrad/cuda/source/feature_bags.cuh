@@ -67,6 +67,8 @@ struct BagsOfFeature {
 };
 DEVICE int64_t out_stride(const BagsOfFeature& p) { return p.stride; }
 
+constexpr int kFeatureShift = 40;  // a fault's position has the number of the feature above this bit
+
 // Reports the first fault of all features, also of those that other launches look up. Features that share a vector of ids
 // are validated as StackBags does: all offsets, then the ids of every feature. Others are separate lookups.
 DEVICE void report_bad_feature(const SumFeatureBags& p) {
@@ -78,17 +80,18 @@ DEVICE void report_bad_feature(const SumFeatureBags& p) {
   for (int64_t f = 0; f < p.count; ++f) {
     const FeatureEntry& x = p.features[f];
     const Ids ids{x.ids, x.ids_wide != 0}, offsets{x.offsets, x.offsets_wide != 0};
+    const int64_t base = f << kFeatureShift;
     int64_t begin = 0, end = x.size;
     if (p.joined) {
       begin = offsets[f * p.bags];
       end = offsets[(f + 1) * p.bags];
     } else {
-      const OffsetChecks offset_checks{offsets, p.bags + (p.has_end != 0), x.size, p.has_end != 0};
+      const OffsetChecks offset_checks{offsets, p.bags + (p.has_end != 0), x.size, p.has_end != 0, base};
       if (offset_checks.report_first(p.fault, p.alarm)) return;
     }
     for (int64_t i = begin; i < end; ++i)
       if (!is_below(ids[i], x.rows))
-        return report(p.fault, p.alarm, p.joined ? fault_id_not_in_feature : fault_index_not_in_data, i, ids[i], x.rows);
+        return report(p.fault, p.alarm, fault_id_not_in_feature, base + i, ids[i], x.rows);
   }
 }
 
