@@ -42,7 +42,9 @@ Stream stream_of(std::uintptr_t stream) { return reinterpret_cast<Stream>(stream
 
 // -- The device -------------------------------------------------------------------------------------------------------
 
-Loader python_loader(nb::object load) {
+}  // namespace
+
+Loader cuda::python_loader(nb::object load) {
   // Shared, so that copies of the loader need no GIL; released with it.
   const std::shared_ptr<nb::object> function(new nb::object(std::move(load)), [](nb::object* held) {
     if (!nb::is_alive()) return;  // the interpreter is gone, and so is the object
@@ -58,11 +60,16 @@ Loader python_loader(nb::object load) {
   };
 }
 
+Driver cuda::python_driver(nb::object functions) {
+  return functions.is_none() ? Driver::installed()
+                             : Driver::of(nb::cast<std::map<std::string, std::uintptr_t>>(functions));
+}
+
+namespace {
+
 std::unique_ptr<Device> new_device(int index, int processors, std::uintptr_t side, nb::object load, nb::object functions) {
-  const Driver driver = functions.is_none()
-                            ? Driver::installed()
-                            : Driver::of(nb::cast<std::map<std::string, std::uintptr_t>>(functions));
-  return std::make_unique<Device>(driver, index, processors, stream_of(side), python_loader(std::move(load)));
+  return std::make_unique<Device>(python_driver(std::move(functions)), index, processors, stream_of(side),
+                                  python_loader(std::move(load)));
 }
 
 void launch(Device& device, const std::string& kernel, const std::string& variant, std::int64_t x, std::int64_t y,
@@ -188,7 +195,12 @@ void bind_cuda(nb::module_& m) {
       .def_prop_ro("captured", &Ledger::captured)
       .def("take", &Ledger::take)
       .def("checks_of", &Ledger::checks_of)
-      .def("reported", &Ledger::reported);
+      .def("reported", [](Ledger& ledger) {
+        nb::list found;
+        for (const Ledger::Reported& r : ledger.reported())
+          found.append(nb::make_tuple(r.slot, r.caller, r.code, r.position, r.value, r.bound));
+        return found;
+      });
   nb::class_<Device>(m, "CudaDevice")
       .def_prop_ro("processors", [](const Device& d) { return d.processors; })
       .def("launch", &launch)
@@ -209,6 +221,7 @@ void bind_cuda(nb::module_& m) {
   m.def("cuda_device", &new_device, nb::arg("index"), nb::arg("processors"), nb::arg("side"), nb::arg("load"),
         nb::arg("functions").none());
   bind_cuda_torch(m);
+  bind_xla_cuda(m);
   m.def("cuda_join_bytes", &join_bytes);
   m.def("cuda_padded", &padded);
   m.def("cuda_check_limits", &check_limits);
@@ -241,7 +254,20 @@ void bind_cuda(nb::module_& m) {
                      const ReportArgument& report) {
         const WithoutGil unlocked;
         return gradient.run(device, stream_of(stream), memory, ids_of(ids), ids_of(segments), ids_of(rows),
-                            report_of(report));
+                            report_of(report)).total;
+      });
+  nb::class_<PaddedGradient>(m, "CudaPaddedGradient")
+      .def("__init__", [](PaddedGradient* self, const Device& device, const MatrixArgument& grad, Address out,
+                          std::int64_t ids, std::int64_t num_rows, std::int64_t size, std::int64_t reduce, int order) {
+        new (self) PaddedGradient(device, matrix_of(grad), out, ids, num_rows, size, reduce, Order(order));
+      })
+      .def_prop_ro("bytes", &PaddedGradient::bytes)
+      .def("run", [](const PaddedGradient& gradient, Device& device, std::uintptr_t stream, Address memory,
+                     const IdsArgument& ids, const IdsArgument& segments, const IdsArgument& rows,
+                     std::int64_t fill_id, const ReportArgument& report) {
+        const WithoutGil unlocked;
+        gradient.run(device, stream_of(stream), memory, ids_of(ids), ids_of(segments), ids_of(rows), fill_id,
+                     report_of(report), false);
       });
   // Steps of tables: the workspace in bytes, and the launches.
   nb::class_<UpdateFromRows>(m, "CudaUpdateFromRows")

@@ -327,6 +327,14 @@ struct CheckPlanCounts {
   Address alarm = 0;
 };
 
+struct PoisonResults {
+  static constexpr const char* kernel = "poison_results";
+  Address out = 0;
+  std::int64_t size = 0;
+  std::int64_t poison = 0;
+  Address checks = 0;
+};
+
 struct CheckPairs {
   static constexpr const char* kernel = "check_pairs";
   Address indices = 0;
@@ -378,8 +386,10 @@ struct PadRows {
   std::int64_t size = 0;
   std::int64_t cols = 0;
   std::int64_t fill_id = 0;
-  Address fault = 0;
-  Address alarm = 0;
+  std::int64_t poisons = 0;
+  std::int64_t row_poison = 0;
+  std::int64_t id_poison = 0;
+  Address checks = 0;
 };
 
 struct WritePlan {
@@ -475,6 +485,8 @@ struct SumBags {
   std::int64_t block_bags = 0;
   std::int64_t capacity = 0;
   std::int64_t reduce = 0;
+  std::int64_t poison = 0;
+  std::int64_t poisons = 0;
   Address earlier = 0;
   Address checks = 0;
   Address fault = 0;
@@ -641,7 +653,10 @@ struct FindRows {
   Address segments = 0;
   Address segment_scales = 0;
   Address scales = 0;
+  std::int64_t most_rows = 0;
   Address checks = 0;
+  Address fault = 0;
+  Address alarm = 0;
 };
 
 struct CheckOrder {

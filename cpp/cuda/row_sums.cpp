@@ -90,7 +90,7 @@ SortedEntries IdSort::entries(Address memory) const {
 
 SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
                           bool by_segment, const IdFaults& faults, std::int64_t reduce, const Report& report,
-                          const IdList& rows_out, Address starts_out) const {
+                          const IdList& rows_out, Address starts_out, std::int64_t most_rows) const {
   constexpr std::int64_t kCheckBlocks = 2;  // per processor
   const auto at = [&](std::int64_t offset) { return offset < 0 ? Address(0) : memory + static_cast<Address>(offset); };
   const SortedEntries found = entries(memory);
@@ -162,6 +162,9 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const I
   find.segment_scales = at(segment_scales_);
   find.scales = found.scales;
   find.checks = found.checks;
+  find.most_rows = most_rows;
+  find.fault = report.fault;
+  find.alarm = report.alarm;
   device.launch(stream, scale_type, {row_tiles_}, 9 * 8, find);
   return found;
 }
@@ -246,8 +249,8 @@ IdSort::Options Gradient::options_of(const Matrix& grad, std::int64_t size, std:
           joins.workspace};
 }
 
-Address Gradient::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
-                      const IdList& rows, const Report& report) const {
+SortedEntries Gradient::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+                            const IdList& rows, const Report& report, std::int64_t most_rows) const {
   const std::int64_t out_bytes = num_rows_ * grad_.columns * itemsize(grad_.dtype);
   const bool is_large = !unique_ && out_bytes > kSideStreamBytes;
   // Joins also if a launch fails: the output must not be released while it is being zeroed.
@@ -272,11 +275,40 @@ Address Gradient::run(Device& device, Stream stream, Address memory, const IdLis
   const SortedEntries entries = [&] {
     const SideStream side{device, stream, is_large};
     return sort_.run(device, stream, memory, ids, segments, true, {segments_first ? 2 : 1}, reduce_, report,
-                     unique_ ? rows : IdList{});
+                     unique_ ? rows : IdList{}, 0, most_rows);
   }();
   sum_sorted(device, stream, entries, grad_.data, grad_.dtype, out_, shape_, has_divisor(reduce_) ? kScale : 0,
              run_shift_, unique_);
-  return entries.total;
+  return entries;
+}
+
+PaddedGradient::PaddedGradient(const Device& device, const Matrix& grad, Address out, std::int64_t ids,
+                               std::int64_t num_rows, std::int64_t size, std::int64_t reduce, Order order)
+    : grad_(grad), out_(out), size_(size) {
+  if (ids && num_rows) gradient_.emplace(device, grad, out, ids, num_rows, reduce, order, true);
+}
+
+void PaddedGradient::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+                         const IdList& rows, std::int64_t fill_id, const Report& report, bool poisons) const {
+  constexpr std::int64_t kThreads = 256;
+  PadRows pad;
+  if (gradient_) {
+    const SortedEntries entries = gradient_->run(device, stream, memory, ids, segments, rows, report, size_);
+    pad.total = entries.total;
+    pad.checks = entries.checks;
+  }
+  pad.rows = out_;
+  pad.ids = rows.data;
+  pad.wide_ids = rows.wide;
+  pad.size = size_;
+  pad.cols = grad_.columns;
+  pad.fill_id = fill_id;
+  pad.poisons = poisons;
+  pad.row_poison = poison_of(grad_.dtype);
+  pad.id_poison = poison_of(rows.wide ? DType::int64 : DType::int32);
+  const std::int64_t blocks = ceil_div(size_ * std::max<std::int64_t>(grad_.columns, 1), kThreads);
+  device.launch(stream, unit_name(itemsize(grad_.dtype)), {std::min<std::int64_t>(blocks, 4 * device.processors)}, 0,
+                pad);
 }
 
 }  // namespace rowgrad::cuda

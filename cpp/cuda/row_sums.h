@@ -1,8 +1,10 @@
 // Ids sorted by row, and sums of gradient rows by table row.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "layout.h"
+#include "poison.h"
 
 namespace rowgrad::cuda {
 
@@ -15,6 +17,8 @@ std::int64_t padded(std::int64_t size);
 
 // Throws TooLarge if row ids or source ids do not fit the 32 bits that entries have for each.
 void check_limits(std::int64_t size, std::int64_t rows, std::int64_t sources);
+
+constexpr std::int64_t kAnyRows = std::int64_t(1) << 62;
 
 // Which order a fault is searched in, and how it is named; see report_bad_id in sorting.cuh.
 struct IdFaults {
@@ -46,10 +50,10 @@ class IdSort {
   int bits() const { return bits_; }  // of a digit
 
   // Queues validation and sort. `values`: what entries carry, or none for positions. `rows_out`, `starts_out`: memory
-  // for the distinct rows and their first entries, or none.
+  // for the distinct rows and their first entries, or none. More distinct rows than `most_rows` are a fault.
   SortedEntries run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
                     bool by_segment, const IdFaults& faults, std::int64_t reduce, const Report& report,
-                    const IdList& rows_out = {}, Address starts_out = 0) const;
+                    const IdList& rows_out = {}, Address starts_out = 0, std::int64_t most_rows = kAnyRows) const;
   // The addresses without a launch.
   SortedEntries entries(Address memory) const;
 
@@ -90,9 +94,9 @@ class Gradient {
            std::int64_t reduce, Order order, bool unique);
 
   std::int64_t bytes() const { return sort_.bytes(); }
-  // `rows`: memory for the distinct rows, if unique. Returns the address of their number.
-  Address run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
-              const IdList& rows, const Report& report) const;
+  // `rows`: memory for the distinct rows, if unique; more than `most_rows` are a fault.
+  SortedEntries run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+                    const IdList& rows, const Report& report, std::int64_t most_rows = kAnyRows) const;
 
  private:
   Gradient(const Device& device, const Matrix& grad, Address out, std::int64_t size, std::int64_t num_rows,
@@ -107,6 +111,23 @@ class Gradient {
   const int run_shift_;
   const ColumnShape shape_;
   const IdSort sort_;
+};
+
+// A gradient by distinct rows in memory of `size` rows, padded with zeros and a fill id; more distinct rows are a fault.
+class PaddedGradient {
+ public:
+  PaddedGradient(const Device& device, const Matrix& grad, Address out, std::int64_t ids, std::int64_t num_rows,
+                 std::int64_t size, std::int64_t reduce, Order order);
+  std::int64_t bytes() const { return gradient_ ? gradient_->bytes() : 0; }
+  // `rows`: memory for `size` ids. `poisons`: a rejected call fills its results; else they are undefined.
+  void run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments, const IdList& rows,
+           std::int64_t fill_id, const Report& report, bool poisons) const;
+
+ private:
+  const Matrix grad_;
+  const Address out_;
+  const std::int64_t size_;
+  std::optional<Gradient> gradient_;  // none without ids or table rows: nothing is validated then, as in TensorFlow
 };
 
 // Larger outputs are zeroed concurrently with the sort.

@@ -61,7 +61,26 @@ def xla_handler() -> Any:
 def set_xla_checker(check: Callable[[list[int], list[list[int]], list[list[int]]], str]) -> None:
     """Set the function that checks XLA calls against the catalogue: script, argument and result shapes; "" is valid."""
 
-def set_xla_messages(message: Callable[[str, int, int, int, int, str], str]) -> None:
+def xla_cuda_handler() -> Any:
+    """Return the handler of XLA's custom calls on CUDA devices as a capsule."""
+
+def xla_cuda_kernels() -> list[str]:
+    """Return the kernels that the handler can call."""
+
+def xla_cuda_open(load: Callable[[str, str, str], tuple[bytes, str, int]], functions: dict[str, int] | None) -> None:
+    """Set what the handler needs, and forget its devices.
+
+    `load(architecture, kernel, variant)` returns machine code, the name of its entry and the block size. `functions`:
+    the addresses of a driver's functions; None: the installed driver, opened by the first call.
+    """
+
+def xla_cuda_synchronize() -> None:
+    """Wait for all work on the devices that the handler has used."""
+
+def xla_cuda_reported() -> list[tuple[str, str, int, int, int, int]]:
+    """Return the reported faults as (op, arguments, code, position, value, bound), oldest first, and clear them."""
+
+def set_xla_messages(message: Callable[[str, int, int, int, int, str, bool], str]) -> None:
     """Set the function that returns the error text of an XLA call: op, fault, position, value, bound, arguments."""
 
 def set_torch_classes(
@@ -264,6 +283,36 @@ class CudaGradient:
         /,
     ) -> int:
         """Queue it; return the address of the number of rows."""
+
+class CudaPaddedGradient:
+    """A gradient by distinct rows, padded to a number of rows."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        grad: tuple[int, int, int, int],
+        out: int,
+        ids: int,
+        num_rows: int,
+        size: int,
+        reduce: int,
+        order: int,
+        /,
+    ) -> None: ...
+    @property
+    def bytes(self) -> int: ...
+    def run(
+        self,
+        device: CudaDevice,
+        stream: int,
+        memory: int,
+        ids: tuple[int, bool],
+        segments: tuple[int, bool],
+        rows: tuple[int, bool],
+        fill_id: int,
+        report: tuple[int, int, int],
+        /,
+    ) -> None: ...
 
 class CudaUpdateFromRows:
     """A step with gradient rows of distinct ids."""

@@ -8,11 +8,10 @@ from torch import Tensor
 from ..errors import make_error
 from .call import Call, blocks_for, is_wide, runs
 from .kernel import Kernel
+from .launcher_kernels import CHECK_OFFSETS, SEGMENTS_OF_OFFSETS
 
 _TILE = 1024  # items per block and iteration
 _EXAMPLES = 32  # examples per block of `stacked_starts` and iteration
-_CHECK_OFFSETS = Kernel("bag_ids.cuh", "check_offsets", 256)
-_SEGMENTS = Kernel("bag_ids.cuh", "segment_ids_of_offsets", 256)
 _CHECK_BAGS = Kernel("bag_ids.cuh", "check_bags", 256)
 _STARTS = Kernel("bag_ids.cuh", "stacked_starts", 512)
 _STACK = Kernel("bag_ids.cuh", "stack_bags", 256)
@@ -29,10 +28,10 @@ def segment_ids_from_offsets(call: Call) -> tuple[Tensor, ...]:
         return (out,)
     checks = call.checks()
     fields = {"offsets": offsets.data_ptr(), "wide": is_wide(offsets), "ids": ids, "checks": checks.data_ptr()}
-    _CHECK_OFFSETS.launch(
+    CHECK_OFFSETS.launch(
         call.device, min(blocks_for(size, 256), most), size=size, has_end=has_end, **fields, **call.report_fields()
     )
-    _SEGMENTS.launch(
+    SEGMENTS_OF_OFFSETS.launch(
         call.device, min(blocks_for(ids, _TILE), most), bags=size - has_end, segments=out.data_ptr(), **fields
     )
     return (out,)

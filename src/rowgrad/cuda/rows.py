@@ -9,6 +9,7 @@ from torch import Tensor
 from .._catalog.enums import Fault, Order
 from .call import TYPE, Call, blocks_for, is_wide, row_size, runs
 from .kernel import FLOATS, Kernel
+from .launcher_kernels import CHECK_GATHER, GATHER, UNITS
 from .sorting import SortedIds
 from .sparse_segment import sum_sorted, zero_output
 
@@ -69,10 +70,6 @@ def row_positions(call: Call) -> tuple[Tensor, ...]:
 
 # -- GatherRows -------------------------------------------------------------------------------------------------------
 
-_UNITS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "Block16"}
-_CHECK_GATHER = Kernel("gather_rows.cuh", "check_gather", 256)
-_GATHER = Kernel("gather_rows.cuh", "gather_rows", 256, [(unit,) for unit in _UNITS.values()])
-
 
 @runs("gather_rows")
 def gather_rows(call: Call) -> tuple[Tensor, ...]:
@@ -82,7 +79,7 @@ def gather_rows(call: Call) -> tuple[Tensor, ...]:
     size, most = ids.numel(), call.device.processors * 8
     checks = call.checks()
     fields = {"ids": ids.data_ptr(), "wide": is_wide(ids), "size": size, "checks": checks.data_ptr()}
-    _CHECK_GATHER.launch(
+    CHECK_GATHER.launch(
         call.device, min(blocks_for(size, 256), most), bound=params.shape[0],
         code=Fault.index_not_in_params, **fields, **call.report_fields(),
     )  # fmt: skip
@@ -90,8 +87,8 @@ def gather_rows(call: Call) -> tuple[Tensor, ...]:
     unit = gcd(row_bytes, params.data_ptr(), out.data_ptr(), 16)
     if row_bytes:
         units = row_bytes // unit
-        _GATHER.launch(
-            call.device, min(blocks_for(size * units, 256), most * 16), (_UNITS[unit],),
+        GATHER.launch(
+            call.device, min(blocks_for(size * units, 256), most * 16), (UNITS[unit],),
             source=params.data_ptr(), to=out.data_ptr(), row_units=units, **fields,
         )  # fmt: skip
     return (out,)
