@@ -158,18 +158,31 @@ class ScratchMemory {
     }
   }
 
+  // Small pieces share blocks, because XLA's allocator takes a lock.
   Address allocate(std::int64_t bytes) {
     constexpr std::size_t kAlignment = 16;  // XLA rejects larger ones
-    const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
-    XLA_FFI_DeviceMemory_Allocate_Args args{
-        XLA_FFI_DeviceMemory_Allocate_Args_STRUCT_SIZE, nullptr, frame_->ctx, size, kAlignment, nullptr};
-    check(frame_, frame_->api->XLA_FFI_DeviceMemory_Allocate(&args), "scratch memory is not available");
-    blocks_.emplace_back(args.data, size);
-    return reinterpret_cast<Address>(args.data);
+    constexpr std::size_t kPiece = 256, kBlock = std::size_t(256) << 10;
+    const std::size_t size = (static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)) + kPiece - 1) / kPiece * kPiece;
+    if (size > left_) {
+      const std::size_t block = std::max(size, kBlock);
+      XLA_FFI_DeviceMemory_Allocate_Args args{
+          XLA_FFI_DeviceMemory_Allocate_Args_STRUCT_SIZE, nullptr, frame_->ctx, block, kAlignment, nullptr};
+      check(frame_, frame_->api->XLA_FFI_DeviceMemory_Allocate(&args), "scratch memory is not available");
+      blocks_.emplace_back(args.data, block);
+      if (block == size) return reinterpret_cast<Address>(args.data);
+      next_ = reinterpret_cast<Address>(args.data);
+      left_ = block;
+    }
+    const Address found = next_;
+    next_ += size;
+    left_ -= size;
+    return found;
   }
 
  private:
   const XLA_FFI_CallFrame* const frame_;
+  Address next_ = 0;
+  std::size_t left_ = 0;
   std::vector<std::pair<void*, std::size_t>> blocks_;
 };
 
@@ -219,8 +232,9 @@ void run(const XLA_FFI_CallFrame* frame) {
     }
   const Address slot = state.ledger.take({text(frame, "op"), text(frame, "got")}, false);
   ScratchMemory scratch(frame);
-  run_op({state.device, stream, state.ledger.report_of_slot(slot), constants, in, out,
-          [&](std::int64_t bytes) { return scratch.allocate(bytes); }, true});
+  run_op({{state.device, stream, state.ledger.report_of_slot(slot),
+           [&](std::int64_t bytes) { return scratch.allocate(bytes); }},
+          constants, in, out, true});
 }
 
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) noexcept {
@@ -248,11 +262,6 @@ void bind_xla_cuda(nb::module_& m) {
   using namespace rowgrad;
   using namespace rowgrad::xla;
   m.def("xla_cuda_handler", [] { return nb::capsule(reinterpret_cast<void*>(&handle)); });
-  m.def("xla_cuda_kernels", [] {
-    std::vector<std::string> names;
-    for (const std::string_view name : cuda::op_names()) names.emplace_back(name);
-    return names;
-  });
   m.def("xla_cuda_open", [](nb::object load, nb::object functions) {
     const bool is_own = !functions.is_none();  // of tests; never destroyed: a thread may be using it
     Devices::all().open(is_own ? new cuda::Driver(cuda::python_driver(std::move(functions))) : nullptr, std::move(load));

@@ -372,6 +372,7 @@ struct RowPositions {
   std::int64_t wide_ids = 0;
   std::int64_t size = 0;
   Address positions = 0;
+  std::int64_t wide_positions = 0;
   Address checks = 0;
   Address fault = 0;
   Address alarm = 0;
@@ -554,6 +555,8 @@ struct MarkSegments {
   static constexpr const char* kernel = "mark_segments";
   Address segments = 0;
   std::int64_t wide = 0;
+  Address sorted = 0;
+  Address falls = 0;
   std::int64_t size = 0;
   Address bounds = 0;
   Address checks = 0;
@@ -611,6 +614,7 @@ struct ScanIds {
   std::int64_t order = 0;
   std::int64_t id_code = 0;
   std::int64_t segment_code = 0;
+  Address needed = 0;
   Address checks = 0;
   Address fault = 0;
   Address alarm = 0;
@@ -938,6 +942,7 @@ struct ConvertWeights {
   Address indices = 0;
   std::int64_t wide_indices = 0;
   Address positions = 0;
+  Address falls = 0;
   std::int64_t size = 0;
   Address brought = 0;
   Address brought_indices = 0;

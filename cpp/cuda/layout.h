@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
@@ -30,6 +31,21 @@ struct IdList {
 // Where a call's kernels report a fault, and the check state that they share and reset.
 struct Report {
   Address fault, alarm, checks;
+};
+
+// Where a call queues work, and its memory.
+struct Queue {
+  Device& device;
+  Stream stream;
+  Report report;
+  std::function<Address(std::int64_t bytes)> allocate;  // memory that stays until the queued work is done
+
+  // Allocates zeros.
+  Address zeros(std::int64_t bytes) const {
+    const Address memory = allocate(bytes);
+    device.zero(stream, memory, bytes);
+    return memory;
+  }
 };
 
 // Arguments that exceed what the kernels can count.

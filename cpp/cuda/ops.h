@@ -1,7 +1,6 @@
 // Kernel ops of the catalogue on a device: a whole call from its arguments, the same for every array library.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string_view>
 
@@ -28,13 +27,9 @@ struct OpArray {
 };
 
 // One call. Shapes, dtypes and host numbers are validated; integers that the op declares as int64 may have 32 bits.
-struct OpCall {
-  Device& device;
-  Stream stream;
-  Report report;
+struct OpCall : Queue {
   std::span<const std::int64_t> constants;  // the kernel's parameters, as on the CPU
   std::span<const OpArray> in, out;
-  std::function<Address(std::int64_t bytes)> allocate;  // memory that stays until the queued work is done
   bool poisons;  // results of a rejected call are marked (poison.h); else they are undefined
 };
 

@@ -90,7 +90,8 @@ SortedEntries IdSort::entries(Address memory) const {
 
 SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
                           bool by_segment, const IdFaults& faults, std::int64_t reduce, const Report& report,
-                          const IdList& rows_out, Address starts_out, std::int64_t most_rows) const {
+                          const IdList& rows_out, Address starts_out, std::int64_t most_rows,
+                          Address needed) const {
   constexpr std::int64_t kCheckBlocks = 2;  // per processor
   const auto at = [&](std::int64_t offset) { return offset < 0 ? Address(0) : memory + static_cast<Address>(offset); };
   const SortedEntries found = entries(memory);
@@ -115,6 +116,7 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const I
   scan.checks = found.checks;
   scan.fault = report.fault;
   scan.alarm = report.alarm;
+  scan.needed = needed;
   device.launch(stream, "", {std::min(ceil_div(size_, 2048), device.processors * kCheckBlocks)}, passes_ * bins * 16,
                 scan);
 
@@ -226,6 +228,23 @@ void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, Add
                 {std::min<std::int64_t>(ceil_div(joins.slots, workers), 2 * device.processors), shape.tiles}, 0, join);
 }
 
+ZeroedOutput::ZeroedOutput(Device& device, Stream stream, Address out, std::int64_t bytes)
+    : device_(device), stream_(stream), is_large_(bytes > kSideStreamBytes) {
+  if (is_large_)
+    device.zero_on_side_stream(stream, out, bytes);
+  else
+    device.zero(stream, out, bytes);
+}
+
+ZeroedOutput::~ZeroedOutput() noexcept(false) {
+  if (!is_large_) return;
+  try {
+    device_.join(stream_);
+  } catch (const DriverError&) {
+    if (std::uncaught_exceptions() == 0) throw;
+  }
+}
+
 Gradient::Gradient(const Device& device, const Matrix& grad, Address out, std::int64_t size, std::int64_t num_rows,
                    std::int64_t reduce, Order order, bool unique)
     : Gradient(device, grad, out, size, num_rows, reduce, order, unique,
@@ -251,29 +270,9 @@ IdSort::Options Gradient::options_of(const Matrix& grad, std::int64_t size, std:
 
 SortedEntries Gradient::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
                             const IdList& rows, const Report& report, std::int64_t most_rows) const {
-  const std::int64_t out_bytes = num_rows_ * grad_.columns * itemsize(grad_.dtype);
-  const bool is_large = !unique_ && out_bytes > kSideStreamBytes;
-  // Joins also if a launch fails: the output must not be released while it is being zeroed.
-  struct SideStream {
-    Device& device;
-    Stream stream;
-    bool is_used;
-    ~SideStream() noexcept(false) {
-      if (!is_used) return;
-      try {
-        device.join(stream);
-      } catch (const DriverError&) {
-        if (std::uncaught_exceptions() == 0) throw;
-      }
-    }
-  };
-  if (is_large)
-    device.zero_on_side_stream(stream, out_, out_bytes);
-  else if (!unique_)
-    device.zero(stream, out_, out_bytes);
   const bool segments_first = !unique_ && has_divisor(reduce_);
   const SortedEntries entries = [&] {
-    const SideStream side{device, stream, is_large};
+    const ZeroedOutput zeroed(device, stream, out_, unique_ ? 0 : num_rows_ * grad_.columns * itemsize(grad_.dtype));
     return sort_.run(device, stream, memory, ids, segments, true, {segments_first ? 2 : 1}, reduce_, report,
                      unique_ ? rows : IdList{}, 0, most_rows);
   }();

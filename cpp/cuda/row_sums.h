@@ -50,10 +50,12 @@ class IdSort {
   int bits() const { return bits_; }  // of a digit
 
   // Queues validation and sort. `values`: what entries carry, or none for positions. `rows_out`, `starts_out`: memory
-  // for the distinct rows and their first entries, or none. More distinct rows than `most_rows` are a fault.
+  // for the distinct rows and their first entries, or none. More distinct rows than `most_rows` are a fault. `needed`: the
+  // address of a number that is 0 if the ids are in order, so that nothing need be done; or 0.
   SortedEntries run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
                     bool by_segment, const IdFaults& faults, std::int64_t reduce, const Report& report,
-                    const IdList& rows_out = {}, Address starts_out = 0, std::int64_t most_rows = kAnyRows) const;
+                    const IdList& rows_out = {}, Address starts_out = 0, std::int64_t most_rows = kAnyRows,
+                    Address needed = 0) const;
   // The addresses without a launch.
   SortedEntries entries(Address memory) const;
 
@@ -86,6 +88,24 @@ struct Joins {
 // Queues the sums of sorted entries: into table rows, or if `unique` into consecutive rows.
 void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, Address grad, DType dtype, Address out,
                 const ColumnShape& shape, int mode, int run_shift, bool unique);
+
+// Larger outputs are zeroed concurrently with the sort.
+constexpr std::int64_t kSideStreamBytes = std::int64_t(16) << 20;
+
+// Queues zeros; a large output is zeroed concurrently with the work that is queued while this object lives. The end
+// waits for it, also if a launch fails: the output must not be released while it is being zeroed.
+class ZeroedOutput {
+ public:
+  ZeroedOutput(Device& device, Stream stream, Address out, std::int64_t bytes);
+  ZeroedOutput(const ZeroedOutput&) = delete;
+  ZeroedOutput& operator=(const ZeroedOutput&) = delete;
+  ~ZeroedOutput() noexcept(false);
+
+ private:
+  Device& device_;
+  const Stream stream_;
+  const bool is_large_;
+};
 
 // A gradient of sum, mean or sqrtn bags: the workspace, and the launches. `unique`: consecutive distinct rows.
 class Gradient {
@@ -129,8 +149,5 @@ class PaddedGradient {
   const std::int64_t size_;
   std::optional<Gradient> gradient_;  // none without ids or table rows: nothing is validated then, as in TensorFlow
 };
-
-// Larger outputs are zeroed concurrently with the sort.
-constexpr std::int64_t kSideStreamBytes = std::int64_t(16) << 20;
 
 }  // namespace rowgrad::cuda

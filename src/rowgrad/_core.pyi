@@ -64,9 +64,6 @@ def set_xla_checker(check: Callable[[list[int], list[list[int]], list[list[int]]
 def xla_cuda_handler() -> Any:
     """Return the handler of XLA's custom calls on CUDA devices as a capsule."""
 
-def xla_cuda_kernels() -> list[str]:
-    """Return the kernels that the handler can call."""
-
 def xla_cuda_open(load: Callable[[str, str, str], tuple[bytes, str, int]], functions: dict[str, int] | None) -> None:
     """Set what the handler needs, and forget its devices.
 
@@ -197,6 +194,36 @@ class CudaDevice:
         unique: bool,
         /,
     ) -> None: ...
+    def run_op(
+        self,
+        kernel: str,
+        stream: int,
+        report: tuple[int, int, int],
+        constants: list[int],
+        inputs: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]],
+        outputs: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]],
+        allocate: Callable[[int], int],
+        /,
+    ) -> tuple[int, int, int, int] | None:
+        """Queue a kernel of `cuda_ops()`; return the fault that the host found.
+
+        Arrays are (address, dtype, shape, ()), host inputs (0, 0, (), numbers).
+        """
+
+    def weigh(
+        self,
+        stream: int,
+        at: dict[str, int],
+        size: int,
+        grad: tuple[int, int, int, int],
+        segments: tuple[int, bool],
+        weights: int,
+        weight_dtype: int,
+        reduce: int,
+        allocate: Callable[[int], int],
+        /,
+    ) -> dict[str, int]:
+        """Queue the weights and divisors of sorted entries; return the addresses of all their lists."""
 
 def cuda_device(
     index: int,
@@ -206,6 +233,9 @@ def cuda_device(
     functions: dict[str, int] | None,
 ) -> CudaDevice:
     """Open a device. `load` returns a kernel's code, entry and block size; `functions` replace the driver."""
+
+def cuda_ops() -> list[str]:
+    """Return the kernels of the catalogue whose calls `CudaDevice.run_op` puts together."""
 
 def cuda_join_bytes(size: int, grad: tuple[int, int, int, int], out: int, order: int, /) -> tuple[int, int]:
     """Return the workspace of partial sums in bytes: those that start as zeros, and others."""
@@ -283,36 +313,6 @@ class CudaGradient:
         /,
     ) -> int:
         """Queue it; return the address of the number of rows."""
-
-class CudaPaddedGradient:
-    """A gradient by distinct rows, padded to a number of rows."""
-
-    def __init__(
-        self,
-        device: CudaDevice,
-        grad: tuple[int, int, int, int],
-        out: int,
-        ids: int,
-        num_rows: int,
-        size: int,
-        reduce: int,
-        order: int,
-        /,
-    ) -> None: ...
-    @property
-    def bytes(self) -> int: ...
-    def run(
-        self,
-        device: CudaDevice,
-        stream: int,
-        memory: int,
-        ids: tuple[int, bool],
-        segments: tuple[int, bool],
-        rows: tuple[int, bool],
-        fill_id: int,
-        report: tuple[int, int, int],
-        /,
-    ) -> None: ...
 
 class CudaUpdateFromRows:
     """A step with gradient rows of distinct ids."""

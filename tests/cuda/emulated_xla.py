@@ -7,8 +7,8 @@ call frames on to the handler of CUDA devices, with a stream and scratch memory 
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from ctypes import CFUNCTYPE, c_char, c_void_p, py_object, pythonapi
 from typing import Any
@@ -28,6 +28,7 @@ from rowgrad.jax import cuda_call, primitive
 # Offsets in XLA's structs (cpp/third_party/xla/ffi/api/c_api.h): of the API in a call frame, and of its functions.
 _API, _STREAM_GET, _ALLOCATE, _FREE = 16, 80, 120, 128
 _STREAM = 0x57BEA
+_ONE_THREAD = ThreadPoolExecutor(1)  # of all of XLA's threads: the emulator keeps the stacks of a block for each
 
 pythonapi.PyCapsule_New.restype = py_object
 pythonapi.PyCapsule_New.argtypes = (c_void_p, c_void_p, c_void_p)
@@ -94,12 +95,10 @@ class EmulatedXla:
         self.seed = seed
         self.launched: list[str] = []
         self.driver = StandinDriver(self._run)
-        self._lock = threading.Lock()  # XLA may run independent calls in several threads
 
     def _run(self, file: str, name: str, *launch: Any) -> None:
-        with self._lock:
-            self.launched.append(name)
-            run_kernel(file, name, *launch, self.seed)
+        self.launched.append(name)
+        _ONE_THREAD.submit(run_kernel, file, name, *launch, self.seed).result()
 
     def load(self, architecture: str, name: str, variant: str) -> tuple[bytes, str, int]:
         from rowgrad.cuda import launcher_kernels  # noqa: F401

@@ -225,11 +225,12 @@ def test_sizes_that_data_decide() -> None:
         assert [x.shape for x in empty] == [(0, 2), (0,)]
         empty = rg.raw_ops.SparseSegmentSumGradV2(jnp.zeros((1, 2)), jnp.array([7]), jnp.array([0]), 0)
         assert [x.shape for x in empty] == [(0, 2), (0,)]
-        for last in (-1, 2**31 - 1, 2**40):  # the host words these errors
+        for last in (np.array([-1]), np.array([2**31 - 1], np.int32), np.array([2**63 - 1])):  # raised by the host
+            ids = np.zeros(1, last.dtype)
             with pytest.raises(OpError) as raised:
-                rg.raw_ops.SparseSegmentSum(table, jnp.array([1]), jnp.array([last]))
+                rg.raw_ops.SparseSegmentSum(table, jnp.asarray(ids), jnp.asarray(last))
             with pytest.raises(OpError) as expected:
-                rg.raw_ops.SparseSegmentSum(np.asarray(table), [1], np.array([last]))
+                rg.raw_ops.SparseSegmentSum(np.asarray(table), ids, last)
             assert raised.value.message == expected.value.message
         with pytest.raises(InvalidArgumentError, match="9 out of range"):  # it waits, so it raises its own fault
             rg.raw_ops.SparseSegmentSumGradV2(jnp.ones((1, 2)), jnp.array([9]), jnp.array([0]), 4)

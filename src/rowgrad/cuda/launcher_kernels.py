@@ -57,8 +57,36 @@ Kernel("segment_forward.cuh", "sum_offset_bags", 128, _FORWARD, _RESIDENT)
 
 # -- Bags by offsets, rows, rejected calls ----------------------------------------------------------------------------
 
-CHECK_OFFSETS = Kernel("bag_ids.cuh", "check_offsets", 256)
-SEGMENTS_OF_OFFSETS = Kernel("bag_ids.cuh", "segment_ids_of_offsets", 256)
-CHECK_GATHER = Kernel("gather_rows.cuh", "check_gather", 256)
-GATHER = Kernel("gather_rows.cuh", "gather_rows", 256, [(unit,) for unit in UNITS.values()])
+Kernel("bag_ids.cuh", "check_offsets", 256)
+Kernel("bag_ids.cuh", "segment_ids_of_offsets", 256)
+Kernel("gather_rows.cuh", "check_gather", 256)
+Kernel("gather_rows.cuh", "gather_rows", 256, [(unit,) for unit in UNITS.values()])
 Kernel("poison.cuh", "poison_results", 256, [(UNITS[n],) for n in (1, 2, 4, 8)])
+Kernel("row_ops.cuh", "check_pairs", 256)
+Kernel("row_ops.cuh", "row_dots", 256, [(t,) for t in FLOATS])
+Kernel("row_ops.cuh", "row_positions", 256)
+Kernel("elementwise.cuh", "roots", 256, [(t,) for t in FLOATS])
+
+# -- Weighted bags ----------------------------------------------------------------------------------------------------
+
+# Columns per thread and iteration if rows and addresses are aligned: sixteen bytes, fewer for small integers.
+WIDTH = {
+    "half": 8, "bfloat16": 8, "float": 4, "double": 2, "complex<float>": 2, "complex<double>": 1,
+    "uint8_t": 4, "uint16_t": 4, "uint32_t": 4, "uint64_t": 2,
+}  # fmt: skip
+
+
+def column_variants(types: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return the kernel variants of these types: one column at a time, and several."""
+    return [(t, str(v)) for t in types for v in sorted({1, WIDTH[t]})]
+
+
+_CONVERSIONS = [(w, a) for w in FLOATS for a in ("float", "double")]
+Kernel("segment_sum.cuh", "mark_segments", 256)
+CHECK_WEIGHTED = Kernel("weighted_segment.cuh", "check_weighted", 256)
+Kernel("weighted_segment.cuh", "convert_weights", 256, _CONVERSIONS)
+Kernel("weighted_segment.cuh", "total_weights", 256, [("float",), ("double",)])
+Kernel("weighted_segment.cuh", "weighted_bags", 256, column_variants(FLOATS))
+Kernel("weighted_segment.cuh", "weighted_long_bags", 512, [(t,) for t in FLOATS])
+Kernel("weighted_segment.cuh", "weighted_rows", 256, column_variants(FLOATS))
+Kernel("weighted_grad.cuh", "weigh_entries", 256, _CONVERSIONS)

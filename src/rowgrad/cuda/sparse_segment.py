@@ -1,4 +1,4 @@
-"""SparseSegment{Sum,Mean,SqrtN} on CUDA: bag sums, their gradients, and the transposes of the gradients.
+"""SparseSegment{Sum,Mean,SqrtN} on CUDA: bag sums and their gradients.
 
 A gradient sorts ids by row, then sums the gradient rows of each table row.
 """
@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from .._catalog.enums import Reduction
-from .._core import CudaGradient, CudaPaddedGradient, cuda_join_bytes
+from .._core import CudaGradient, cuda_join_bytes
 from ..errors import make_error
 from .call import Call, is_wide, runs
 from .device import Device, id_list, matrix
-from .sorting import SortedIds
 
 # -- Gradients --------------------------------------------------------------------------------------------------------
 
@@ -142,24 +141,7 @@ def sparse_segment_grad(call: Call) -> tuple[Tensor, ...]:
     return gradient.out[:total].clone(), gradient.rows[:total].clone()
 
 
-@runs("sparse_segment_grad_padded")
-def sparse_segment_grad_padded(call: Call) -> tuple[Tensor, ...]:
-    """Run PaddedSparseSegment{Sum,Mean,SqrtN}GradV2 without synchronization: the number of rows stays on the device."""
-    grad, indices, segment_ids, num_rows, size, fill_id = call.inputs
-    reduce, _, order = call.attrs
-    device, out, rows = call.device, call.output(0), call.output(1)
-    gradient = CudaPaddedGradient(
-        device.launcher, matrix(grad), out.data_ptr(), indices.numel(), num_rows, size, reduce, order
-    )  # fmt: skip
-    memory = device.workspace(gradient.bytes)
-    gradient.run(
-        device.launcher, device.stream(), memory.data_ptr(), id_list(indices), id_list(segment_ids), id_list(rows),
-        fill_id, call.report(),
-    )  # fmt: skip
-    return out, rows
-
-
-# -- Forward ops and transposes of gradients --------------------------------------------------------------------------
+# -- Forward ops -------------------------------------------------------------------------------------------------------
 
 _INT32, _INT64 = (1 << 31) - 1, (1 << 63) - 1
 
@@ -223,24 +205,4 @@ def sparse_segment(call: Call) -> tuple[Tensor, ...]:
         call.device, data, indices, segment_ids, bags, reduce=reduce, out=out, report=call.report()
     )  # fmt: skip
     forward.run()
-    return (out,)
-
-
-@runs("sparse_segment_grad_grad")
-def sparse_segment_grad_grad(call: Call) -> tuple[Tensor, ...]:
-    """Run the transpose of a gradient: a forward sum of segments in any order."""
-    data, indices, segment_ids, bags = call.inputs
-    (reduce,) = call.attrs
-    out = call.output(0)
-    size, rows = indices.numel(), data.shape[0]
-    if size == 0 or rows == 0:  # the gradient does not validate ids either
-        call.device.zero(out)
-        return (out,)
-    entries = SortedIds(call.device, size, bags, rows)
-    entries.run(segment_ids, indices, call.report(), order=3, codes=("segment_not_in_grad", "index_not_in_data"))
-    at = entries.at
-    call.device.launcher.sum_segments(
-        call.device.stream(), matrix(data), (at["values"], False), (at["ids"], False), size, bags, out.data_ptr(),
-        reduce, call.report(), at["checks"],
-    )  # fmt: skip
     return (out,)

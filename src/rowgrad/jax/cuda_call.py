@@ -15,14 +15,14 @@ import numpy as np
 
 from .._catalog.enums import Fault
 from .._catalog.spec import CATALOG, Op
-from .._core import xla_cuda_handler, xla_cuda_kernels, xla_cuda_open, xla_cuda_reported, xla_cuda_synchronize
+from .._core import cuda_ops, xla_cuda_handler, xla_cuda_open, xla_cuda_reported, xla_cuda_synchronize
 from .._runtime.validation import infer
 from ..errors import make_error
 from .arrays import Host, admit_arrays
 
 TARGET = "rowgrad_cuda_kernel"
 EARLIER = "in an earlier call on a CUDA device"
-KERNELS = frozenset(xla_cuda_kernels())
+KERNELS = frozenset(cuda_ops())
 _INT32_MAX = (1 << 31) - 1
 
 

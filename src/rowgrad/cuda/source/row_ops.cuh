@@ -99,7 +99,8 @@ struct RowPositions {
   const void* ids;
   int64_t wide_ids;
   int64_t size;
-  int64_t* positions;
+  void* positions;
+  int64_t wide_positions;
   Checks* checks;
   Fault* fault;
   int64_t* alarm;
@@ -108,13 +109,14 @@ struct RowPositions {
 // Writes the position of each id in the list; a missing id is a fault.
 DEVICE void row_positions(const RowPositions& p) {
   const Ids list{p.list, p.wide_list != 0}, ids{p.ids, p.wide_ids != 0};
+  const IdsOut positions{p.positions, p.wide_positions != 0};
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   auto is_at = [&](int64_t place, int64_t id) { return place < p.listed && list[place] == id; };
   bool bad = false;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride) {
     const int64_t id = ids[i], place = place_of(list, p.listed, id);
     bad |= !is_at(place, id);
-    p.positions[i] = place;
+    positions.put(i, place);
   }
   if (!must_report(p.checks, bad)) return;
   int64_t i = 0;
