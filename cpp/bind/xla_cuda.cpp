@@ -125,12 +125,12 @@ class Devices {
 };
 
 // Throws the error that an interface of XLA returned.
-void check(const XLA_FFI_CallFrame* frame, XLA_FFI_Error* error, const char* action) {
+void check(const XLA_FFI_CallFrame* frame, XLA_FFI_Error* error, const char* action, XLA_FFI_Error_Code code) {
   if (!error) return;
   XLA_FFI_Error_GetMessage_Args got{XLA_FFI_Error_GetMessage_Args_STRUCT_SIZE, nullptr, error, nullptr};
   frame->api->XLA_FFI_Error_GetMessage(&got);
   CallError failure{std::string("rowgrad: ") + action + ": " + (got.message ? got.message : "unknown error"),
-                    XLA_FFI_Error_Code_INTERNAL};
+                    code};
   XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, error};
   frame->api->XLA_FFI_Error_Destroy(&destroy);
   throw failure;
@@ -138,7 +138,8 @@ void check(const XLA_FFI_CallFrame* frame, XLA_FFI_Error* error, const char* act
 
 Stream stream_of(const XLA_FFI_CallFrame* frame) {
   XLA_FFI_Stream_Get_Args args{XLA_FFI_Stream_Get_Args_STRUCT_SIZE, nullptr, frame->ctx, nullptr};
-  check(frame, frame->api->XLA_FFI_Stream_Get(&args), "XLA has no stream for this call");
+  check(frame, frame->api->XLA_FFI_Stream_Get(&args), "XLA has no stream for this call",
+        XLA_FFI_Error_Code_INTERNAL);
   return args.stream;
 }
 
@@ -167,7 +168,8 @@ class ScratchMemory {
       const std::size_t block = std::max(size, kBlock);
       XLA_FFI_DeviceMemory_Allocate_Args args{
           XLA_FFI_DeviceMemory_Allocate_Args_STRUCT_SIZE, nullptr, frame_->ctx, block, kAlignment, nullptr};
-      check(frame_, frame_->api->XLA_FFI_DeviceMemory_Allocate(&args), "scratch memory is not available");
+      check(frame_, frame_->api->XLA_FFI_DeviceMemory_Allocate(&args), "scratch memory is not available",
+            XLA_FFI_Error_Code_RESOURCE_EXHAUSTED);
       blocks_.emplace_back(args.data, block);
       if (block == size) return reinterpret_cast<Address>(args.data);
       next_ = reinterpret_cast<Address>(args.data);

@@ -232,6 +232,13 @@ def test_sizes_that_data_decide() -> None:
             with pytest.raises(OpError) as expected:
                 rg.raw_ops.SparseSegmentSum(np.asarray(table), ids, last)
             assert raised.value.message == expected.value.message
+        for name in ("SparseSegmentSum", "WeightedSparseSegmentSum"):
+            weights = (np.ones(2, np.float32),) if name.startswith("W") else ()
+            with pytest.raises(OpError) as raised:
+                OPS[name](table, jnp.array([1, 2]), jnp.array([1, 0]), *weights)
+            with pytest.raises(OpError) as expected:
+                OPS[name](np.asarray(table), [1, 2], np.array([1, 0]), *weights)
+            assert raised.value.message == expected.value.message
         with pytest.raises(InvalidArgumentError, match="9 out of range"):  # it waits, so it raises its own fault
             rg.raw_ops.SparseSegmentSumGradV2(jnp.ones((1, 2)), jnp.array([9]), jnp.array([0]), 4)
 

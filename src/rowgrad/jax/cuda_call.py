@@ -77,7 +77,7 @@ def _next(x: Any) -> Any:
 
 def is_on_device(values: Iterable[Any]) -> bool:
     """Return whether known arrays are on a CUDA device, so that a call on them stays there."""
-    return any(isinstance(x, jax.Array) and all(map(_is_cuda, x.devices())) for x in values)
+    return any(isinstance(x, jax.Array) and all(map(_is_cuda, x.sharding.device_set)) for x in values)
 
 
 @cache
@@ -116,13 +116,21 @@ def _compiled(*operands: Any, op: str, host: Any, attrs: Any) -> Any:
 
 
 def _all_segments(op: Op, arrays: Mapping[str, Any], host: Mapping[str, Host], attrs: Mapping[str, Any]) -> Any:
-    """Run the op with as many rows as the last segment says."""
-    segments = arrays["segment_ids"]
-    last = int(np.asarray(segments[-1])) if segments.shape[0] else -1
-    if not -1 <= last < _INT32_MAX or (last == -1 and segments.shape[0]):
+    """Run the op with as many rows as the last segment says; None if the host will reject the segments."""
+    last, last_is_valid = -1, True
+    if arrays["segment_ids"].shape[0]:
+        last, is_ascending = map(int, _last_segment(arrays["segment_ids"]))
+        last_is_valid = 0 <= last < _INT32_MAX and is_ascending == 1
+    if not last_is_valid:
         return None
     sized = {**host, "num_segments": Host(last + 1, "int32", ())}
     return _run(CATALOG[op.sized], arrays, sized, {k: v for k, v in attrs.items() if k in CATALOG[op.sized].attrs})
+
+
+@jax.jit
+def _last_segment(segments: Any) -> tuple[Any, Any]:
+    """Return the last segment, and whether segments ascend from 0: some ops need it only without `num_segments`."""
+    return segments[-1], jnp.all(segments[1:] >= segments[:-1]) & (segments[0] >= 0)
 
 
 def _unique_rows(op: Op, arrays: Mapping[str, Any], host: Mapping[str, Host], attrs: Mapping[str, Any]) -> Any:
