@@ -153,8 +153,8 @@ std::tuple<std::int64_t, std::int64_t> join_bytes(std::int64_t size, const Matri
 }
 
 // Memory that Python allocates: `allocate(bytes)` returns an address.
-std::function<Address(std::int64_t)> python_memory(nb::object allocate) {
-  return [allocate = std::move(allocate)](std::int64_t bytes) { return nb::cast<Address>(allocate(bytes)); };
+Pieces python_memory(nb::object allocate) {
+  return Pieces([allocate = std::move(allocate)](std::int64_t bytes) { return nb::cast<Address>(allocate(bytes)); });
 }
 
 // (address, dtype, shape, numbers); the numbers of a host input, whose address is 0.

@@ -159,32 +159,19 @@ class ScratchMemory {
     }
   }
 
-  // Small pieces share blocks, because XLA's allocator takes a lock.
   Address allocate(std::int64_t bytes) {
-    constexpr std::size_t kAlignment = 16;  // XLA rejects larger ones
-    constexpr std::size_t kPiece = 256, kBlock = std::size_t(256) << 10;
-    const std::size_t size = (static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)) + kPiece - 1) / kPiece * kPiece;
-    if (size > left_) {
-      const std::size_t block = std::max(size, kBlock);
-      XLA_FFI_DeviceMemory_Allocate_Args args{
-          XLA_FFI_DeviceMemory_Allocate_Args_STRUCT_SIZE, nullptr, frame_->ctx, block, kAlignment, nullptr};
-      check(frame_, frame_->api->XLA_FFI_DeviceMemory_Allocate(&args), "scratch memory is not available",
-            XLA_FFI_Error_Code_RESOURCE_EXHAUSTED);
-      blocks_.emplace_back(args.data, block);
-      if (block == size) return reinterpret_cast<Address>(args.data);
-      next_ = reinterpret_cast<Address>(args.data);
-      left_ = block;
-    }
-    const Address found = next_;
-    next_ += size;
-    left_ -= size;
-    return found;
+    constexpr std::size_t kAlignment = 16;  // XLA rejects larger numbers; its blocks are aligned to 256 and more
+    const auto size = static_cast<std::size_t>(bytes);
+    XLA_FFI_DeviceMemory_Allocate_Args args{
+        XLA_FFI_DeviceMemory_Allocate_Args_STRUCT_SIZE, nullptr, frame_->ctx, size, kAlignment, nullptr};
+    check(frame_, frame_->api->XLA_FFI_DeviceMemory_Allocate(&args), "scratch memory is not available",
+          XLA_FFI_Error_Code_RESOURCE_EXHAUSTED);
+    blocks_.emplace_back(args.data, size);
+    return reinterpret_cast<Address>(args.data);
   }
 
  private:
   const XLA_FFI_CallFrame* const frame_;
-  Address next_ = 0;
-  std::size_t left_ = 0;
   std::vector<std::pair<void*, std::size_t>> blocks_;
 };
 
@@ -235,7 +222,7 @@ void run(const XLA_FFI_CallFrame* frame) {
   const Address slot = state.ledger.take({text(frame, "op"), text(frame, "got")}, false);
   ScratchMemory scratch(frame);
   run_op({{state.device, stream, state.ledger.report_of_slot(slot),
-           [&](std::int64_t bytes) { return scratch.allocate(bytes); }},
+           Pieces([&](std::int64_t bytes) { return scratch.allocate(bytes); })},
           constants, in, out, true});
 }
 

@@ -33,6 +33,32 @@ struct Report {
   Address fault, alarm, checks;
 };
 
+// Memory of one call. Small pieces share blocks, because allocators take locks.
+class Pieces {
+ public:
+  // `allocate` returns a block of this many bytes, aligned to 256.
+  explicit Pieces(std::function<Address(std::int64_t)> allocate) : allocate_(std::move(allocate)) {}
+
+  Address operator()(std::int64_t bytes) {
+    constexpr std::int64_t kAlignment = 256, kBlock = std::int64_t(256) << 10;
+    const std::int64_t size = ceil_div(std::max<std::int64_t>(bytes, 1), kAlignment) * kAlignment;
+    if (size > left_) {
+      if (size >= kBlock) return allocate_(size);
+      next_ = allocate_(kBlock);
+      left_ = kBlock;
+    }
+    const Address found = next_;
+    next_ += static_cast<Address>(size);
+    left_ -= size;
+    return found;
+  }
+
+ private:
+  std::function<Address(std::int64_t)> allocate_;
+  Address next_ = 0;
+  std::int64_t left_ = 0;
+};
+
 // Where a call queues work, and its memory.
 struct Queue {
   Device& device;

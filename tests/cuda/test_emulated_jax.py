@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-jax = pytest.importorskip("jax.numpy", reason="the extra `jax` is not installed") and __import__("jax")
+pytest.importorskip("jax.numpy", reason="the extra `jax` is not installed")
 
-import jax.numpy as jnp  # noqa: E402
-import ml_dtypes  # noqa: E402
-import numpy as np  # noqa: E402
-from emulated_xla import on_cuda  # noqa: E402
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+from emulated_xla import on_cuda
 
-import rowgrad as rg  # noqa: E402
-import rowgrad.jax as rgj  # noqa: E402
-from conformance.test_golden import by_op, run  # noqa: E402
-from golden_cases import Case, same_bits  # noqa: E402
-from jax_arrays import split, to_jax, x64  # noqa: E402
-from rowgrad._catalog.spec import CATALOG, Op  # noqa: E402
-from rowgrad._runtime import numpy_runner  # noqa: E402
-from rowgrad.errors import InvalidArgumentError, OpError  # noqa: E402
-from rowgrad.jax import cuda_call  # noqa: E402
-from rowgrad.raw_ops import OPS  # noqa: E402
+import rowgrad as rg
+import rowgrad.jax as rgj
+from conformance.test_golden import by_op
+from golden_cases import Case, same_bits
+from jax_arrays import split, to_jax, x64
+from rowgrad._catalog.spec import CATALOG, Op
+from rowgrad._runtime import numpy_runner
+from rowgrad.errors import InvalidArgumentError, OpError
+from rowgrad.jax import cuda_call
+from rowgrad.raw_ops import OPS
 
 RAISED = (jax.errors.JaxRuntimeError, ValueError)  # how JAX raises an error of XLA
 DTYPES = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)
@@ -173,6 +173,26 @@ def test_derivatives_and_transforms() -> None:
             value, tangent = jax.jit(lambda t: jax.jvp(loss, (t,), (t,)))(placed)
             assert np.allclose(value, tangent, rtol=1e-5)  # the loss is linear
             assert any("join_runs" in name for name in device.launched)
+
+
+def test_weighted_gradients_have_the_order_of_the_platform() -> None:
+    """The adjoint passes another attribute, and no order."""
+    table, ids, segments = many_ids()
+    weights = np.linspace(0.5, 1.5, len(ids), dtype=np.float32)
+
+    def loss(table: Any) -> Any:
+        return rg.raw_ops.WeightedSparseSegmentSumWithNumSegments(table, ids, segments, weights, 5).sum()
+
+    ones = np.ones((5, 4), np.float32)
+    expected = [
+        rg.raw_ops.WeightedSparseSegmentSumGrad(ones, ids, segments, weights, 6, order=order)
+        for order in ("blocked", "sequential")
+    ]
+    assert not same_bits(*expected)
+    for gradient in (jax.grad(loss), jax.jit(jax.grad(loss))):
+        with on_cuda():
+            assert same_bits(np.asarray(gradient(jnp.asarray(table))), expected[0])
+        assert same_bits(np.asarray(gradient(jnp.asarray(table))), expected[1])
 
 
 def sharded_over_one(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -350,6 +370,29 @@ def test_a_driver_that_fails_is_an_error_of_the_program() -> None:
         assert same_bits(np.asarray(look_up(ids)), np.asarray(first))
 
 
+def test_calls_from_many_threads() -> None:
+    """Each thread gets its own result."""
+    table, segments = jnp.arange(40.0).reshape(10, 4), jnp.zeros(2, jnp.int32)
+    look_up = jax.jit(lambda ids: rg.raw_ops.SparseSegmentSumWithNumSegments(table, ids, segments, 1))
+    rows = jax.jit(lambda ids: rg.raw_ops.SparseSegmentSumGradV2(jnp.ones((1, 4)), ids, segments, 10, size=2)[1])
+    wrong: list[Any] = []
+
+    def work(number: int) -> None:
+        for turn in range(6):
+            ids = np.array([number, turn + 4], np.int32)
+            found = np.asarray(look_up(ids)), np.asarray(rows(ids))
+            if found[0][0, 0] != 4 * ids.sum() or found[1].tolist() != sorted(ids.tolist()):
+                wrong.append((number, turn, found))
+
+    with on_cuda():
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
 def test_synchronize_without_a_device() -> None:
     rgj.synchronize()
 
@@ -398,6 +441,3 @@ def test_every_kernel_of_the_handler_is_declared_without_torch() -> None:
         used = {name.split("<")[0] for name in device.launched}
     assert used <= declared, done.stderr
     assert len(used) > 8
-
-
-_ = os, Path, run
