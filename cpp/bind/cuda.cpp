@@ -16,8 +16,10 @@
 #include <vector>
 
 #include "../cuda/bags.h"
+#include "../cuda/ops.h"
 #include "../cuda/row_sums.h"
 #include "../cuda/row_updates.h"
+#include "../cuda/weighted.h"
 #include "cuda_ledger.h"
 #include "without_gil.h"
 
@@ -42,7 +44,9 @@ Stream stream_of(std::uintptr_t stream) { return reinterpret_cast<Stream>(stream
 
 // -- The device -------------------------------------------------------------------------------------------------------
 
-Loader python_loader(nb::object load) {
+}  // namespace
+
+Loader cuda::python_loader(nb::object load) {
   // Shared, so that copies of the loader need no GIL; released with it.
   const std::shared_ptr<nb::object> function(new nb::object(std::move(load)), [](nb::object* held) {
     if (!nb::is_alive()) return;  // the interpreter is gone, and so is the object
@@ -58,11 +62,16 @@ Loader python_loader(nb::object load) {
   };
 }
 
+Driver cuda::python_driver(nb::object functions) {
+  return functions.is_none() ? Driver::installed()
+                             : Driver::of(nb::cast<std::map<std::string, std::uintptr_t>>(functions));
+}
+
+namespace {
+
 std::unique_ptr<Device> new_device(int index, int processors, std::uintptr_t side, nb::object load, nb::object functions) {
-  const Driver driver = functions.is_none()
-                            ? Driver::installed()
-                            : Driver::of(nb::cast<std::map<std::string, std::uintptr_t>>(functions));
-  return std::make_unique<Device>(driver, index, processors, stream_of(side), python_loader(std::move(load)));
+  return std::make_unique<Device>(python_driver(std::move(functions)), index, processors, stream_of(side),
+                                  python_loader(std::move(load)));
 }
 
 void launch(Device& device, const std::string& kernel, const std::string& variant, std::int64_t x, std::int64_t y,
@@ -143,6 +152,49 @@ std::tuple<std::int64_t, std::int64_t> join_bytes(std::int64_t size, const Matri
   return {joins.zeroed, joins.workspace};
 }
 
+// Memory that Python allocates: `allocate(bytes)` returns an address.
+Pieces python_memory(nb::object allocate) {
+  return Pieces([allocate = std::move(allocate)](std::int64_t bytes) { return nb::cast<Address>(allocate(bytes)); });
+}
+
+// (address, dtype, shape, numbers); the numbers of a host input, whose address is 0.
+using ArrayArgument = std::tuple<Address, int, std::vector<std::int64_t>, std::vector<std::int64_t>>;
+
+std::vector<OpArray> arrays_of(const std::vector<ArrayArgument>& arguments) {
+  std::vector<OpArray> found;
+  for (const auto& [address, dtype, shape, numbers] : arguments) found.push_back({address, DType(dtype), shape, numbers});
+  return found;
+}
+
+// Queues an op. Returns the fault that the host found as (code, position, value, bound), or None. The GIL is held: the
+// memory is Python's.
+nb::object run_op(Device& device, const std::string& kernel, std::uintptr_t stream, const ReportArgument& report,
+                  const std::vector<std::int64_t>& constants, const std::vector<ArrayArgument>& in,
+                  const std::vector<ArrayArgument>& out, nb::object allocate) {
+  const RunOp run = find_op(kernel);
+  if (!run) throw std::invalid_argument(kernel);
+  const std::vector<OpArray> inputs = arrays_of(in), outputs = arrays_of(out);
+  try {
+    run({{device, stream_of(stream), report_of(report), python_memory(std::move(allocate))},
+         constants, inputs, outputs, false});
+  } catch (const Rejected& rejected) {
+    const Status& s = rejected.status;
+    return nb::make_tuple(int(s.fault), s.position, s.value, s.bound);
+  }
+  return nb::none();
+}
+
+nb::dict weigh(Device& device, std::uintptr_t stream, const std::map<std::string, Address>& at, std::int64_t size,
+               const MatrixArgument& grad, const IdsArgument& segments, Address weights, int weight_dtype,
+               std::int64_t reduce, nb::object allocate) {
+  const Queue queue{device, stream_of(stream), {}, python_memory(std::move(allocate))};
+  SortedEntries entries = weigh_entries(queue, entries_of(at, size), matrix_of(grad), ids_of(segments),
+                                        {weights, DType(weight_dtype)}, reduce);
+  nb::dict found = as_dict(entries);
+  found["divisors"] = entries.divisors;
+  return found;
+}
+
 // (rule, table, slots, numbers, lazy, random, seed, step)
 using UpdateArgument = std::tuple<int, MatrixArgument, std::vector<Address>, std::array<double, 12>, bool, bool,
                                   std::int64_t, std::int64_t>;
@@ -188,7 +240,12 @@ void bind_cuda(nb::module_& m) {
       .def_prop_ro("captured", &Ledger::captured)
       .def("take", &Ledger::take)
       .def("checks_of", &Ledger::checks_of)
-      .def("reported", &Ledger::reported);
+      .def("reported", [](Ledger& ledger) {
+        nb::list found;
+        for (const Ledger::Reported& r : ledger.reported())
+          found.append(nb::make_tuple(r.slot, r.caller, r.code, r.position, r.value, r.bound));
+        return found;
+      });
   nb::class_<Device>(m, "CudaDevice")
       .def_prop_ro("processors", [](const Device& d) { return d.processors; })
       .def("launch", &launch)
@@ -205,10 +262,18 @@ void bind_cuda(nb::module_& m) {
         d.join(stream_of(stream));
       })
       .def("sum_segments", &sum_segments)
-      .def("sum_entries", &sum_entries);
+      .def("sum_entries", &sum_entries)
+      .def("run_op", &run_op)
+      .def("weigh", &weigh);
+  m.def("cuda_ops", [] {
+    std::vector<std::string> names;
+    for (const std::string_view name : op_names()) names.emplace_back(name);
+    return names;
+  });
   m.def("cuda_device", &new_device, nb::arg("index"), nb::arg("processors"), nb::arg("side"), nb::arg("load"),
         nb::arg("functions").none());
   bind_cuda_torch(m);
+  bind_xla_cuda(m);
   m.def("cuda_join_bytes", &join_bytes);
   m.def("cuda_padded", &padded);
   m.def("cuda_check_limits", &check_limits);
@@ -241,7 +306,7 @@ void bind_cuda(nb::module_& m) {
                      const ReportArgument& report) {
         const WithoutGil unlocked;
         return gradient.run(device, stream_of(stream), memory, ids_of(ids), ids_of(segments), ids_of(rows),
-                            report_of(report));
+                            report_of(report)).total;
       });
   // Steps of tables: the workspace in bytes, and the launches.
   nb::class_<UpdateFromRows>(m, "CudaUpdateFromRows")

@@ -13,19 +13,25 @@
 
 namespace rowgrad::cuda {
 
-namespace nb = nanobind;
-
-// Host memory for the fault reports of a device: one slot per call, and one word that is set if any slot is.
-class Ledger {
+// Host memory for the fault reports of a device: one slot per call, and one word that is set if any slot is. Of each
+// call it has the caller, which errors name.
+template <class Caller>
+class LedgerOf {
  public:
+  struct Reported {
+    Address slot;
+    Caller caller;
+    std::int64_t code, position, value, bound;
+  };
+
   // `memory`: (slots + 1) · 4 words that the device can write, zeroed; the first is the alarm. `checks`: slots + 1 words
   // on the device, zeroed, for the check states of kernels that reset them.
-  Ledger(Address memory, int slots, Address checks) : slots_(slots), memory_(memory), checks_(checks), calls_(slots) {
+  LedgerOf(Address memory, int slots, Address checks) : slots_(slots), memory_(memory), checks_(checks), calls_(slots) {
     ++alive;
   }
-  ~Ledger() { --alive; }
-  Ledger(const Ledger&) = delete;
-  Ledger& operator=(const Ledger&) = delete;
+  ~LedgerOf() { --alive; }
+  LedgerOf(const LedgerOf&) = delete;
+  LedgerOf& operator=(const LedgerOf&) = delete;
 
   static inline std::atomic<int> alive = 0;  // one for each device that was used
 
@@ -34,7 +40,7 @@ class Ledger {
   int captured() const { return captured_; }
 
   // Returns the slot of a call. A captured call keeps it, because its graph may run at any time. 0 if there is none.
-  Address take(nb::object caller, bool captured) {
+  Address take(Caller caller, bool captured) {
     std::unique_lock guard(lock_);
     if (captured && captured_ >= slots_ / 2) return 0;
     while (calls_[taken_ % slots_].captured) ++taken_;
@@ -54,9 +60,9 @@ class Ledger {
 
   Report report_of_slot(Address slot) const { return {slot, alarm(), checks_of(slot)}; }
 
-  // Returns the reported faults, oldest first, as (slot, caller, code, position, value, bound); clears them.
-  nb::list reported() {
-    nb::list found;
+  // Returns the reported faults, oldest first; clears them.
+  std::vector<Reported> reported() {
+    std::vector<Reported> found;
     const std::lock_guard guard(lock_);
     if (!is_raised()) return found;
     *word(0) = 0;
@@ -66,8 +72,7 @@ class Ledger {
     std::sort(slots.begin(), slots.end(), [&](int a, int b) { return calls_[a].order < calls_[b].order; });
     for (const int slot : slots) {
       volatile std::int64_t* const report = word(address_of(slot));
-      found.append(nb::make_tuple(address_of(slot), calls_[slot].caller, std::int64_t(report[0]), std::int64_t(report[1]),
-                                  std::int64_t(report[2]), std::int64_t(report[3])));
+      found.push_back({address_of(slot), calls_[slot].caller, report[0], report[1], report[2], report[3]});
       report[0] = 0;
     }
     return found;
@@ -76,7 +81,7 @@ class Ledger {
  private:
   static constexpr Address kSlotBytes = 4 * 8;
   struct Call {
-    nb::object caller;
+    Caller caller;
     std::int64_t order = 0;
     bool captured = false;
   };
@@ -94,5 +99,7 @@ class Ledger {
   std::int64_t taken_ = 0;
   int captured_ = 0;
 };
+
+using Ledger = LedgerOf<nanobind::object>;  // whose calls need the GIL
 
 }  // namespace rowgrad::cuda

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "poison.h"
+
 namespace rowgrad::cuda {
 namespace {
 
@@ -60,8 +62,10 @@ struct BlocksOfBags {
 }  // namespace
 
 void sum_bags(Device& device, Stream stream, const Matrix& data, const SegmentBags& bags, Address out,
-              std::int64_t reduce, const Report& report, Address earlier) {
+              std::int64_t reduce, const Report& report, Address earlier, bool poisons) {
   SumBags params;
+  params.poisons = poisons;
+  params.poison = poison_of(data.dtype);
   params.segments = bags.segments.data;
   params.segments_wide = bags.segments.wide;
   params.earlier = earlier;

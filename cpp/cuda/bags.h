@@ -20,8 +20,9 @@ struct OffsetBags {
 };
 
 // Queues validation and sums. `out` has a row per bag. `earlier`: the state of checks that have to pass first, or 0.
+// `poisons`: if ids are bad, the whole output gets `poison_of` its dtype; else it is undefined.
 void sum_bags(Device& device, Stream stream, const Matrix& data, const SegmentBags& bags, Address out,
-              std::int64_t reduce, const Report& report, Address earlier = 0);
+              std::int64_t reduce, const Report& report, Address earlier = 0, bool poisons = false);
 
 // Does this for offsets, at least one. `segments`: memory for the bag of each id as int32, or 0.
 void sum_bags(Device& device, Stream stream, const Matrix& data, const OffsetBags& bags, Address out,

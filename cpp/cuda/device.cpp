@@ -95,6 +95,11 @@ void Device::join(Stream stream) {
   driver_.check(driver_.cuStreamWaitEvent(stream, done, 0));
 }
 
+void Device::synchronize() {
+  enter();
+  driver_.check(driver_.cuCtxSynchronize());
+}
+
 bool Device::is_capturing(Stream stream) const {
   int status = 0;
   driver_.check(driver_.cuStreamIsCapturing(stream, &status));

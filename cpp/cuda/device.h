@@ -67,6 +67,9 @@ class Device {
   void zero_on_side_stream(Stream stream, Address memory, std::int64_t bytes);
   void join(Stream stream);
 
+  // Waits for all work queued on this device.
+  void synchronize();
+
   bool is_capturing(Stream stream) const;
   // Whether this device is the calling thread's current one.
   bool is_current();

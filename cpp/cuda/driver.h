@@ -18,9 +18,18 @@ using Stream = void*;
 #define ROWGRAD_DRIVER_FUNCTIONS(X)                                                                                   \
   X(cuGetErrorString, int, const char**)                                                                              \
   X(cuDeviceGet, int*, int)                                                                                           \
+  X(cuDeviceGetCount, int*)                                                                                           \
+  X(cuDeviceGetAttribute, int*, int, int)                                                                             \
   X(cuDevicePrimaryCtxRetain, void**, int)                                                                            \
   X(cuCtxGetCurrent, void**)                                                                                          \
   X(cuCtxSetCurrent, void*)                                                                                           \
+  X(cuCtxGetDevice, int*)                                                                                             \
+  X(cuCtxSynchronize)                                                                                                 \
+  X(cuStreamGetCtx, void*, void**)                                                                                    \
+  X(cuStreamCreate, void**, unsigned)                                                                                 \
+  X(cuStreamSynchronize, void*)                                                                                       \
+  X(cuMemAlloc_v2, Address*, std::size_t)                                                                             \
+  X(cuMemHostAlloc, void**, std::size_t, unsigned)                                                                    \
   X(cuModuleLoadData, void**, const void*)                                                                            \
   X(cuModuleGetFunction, void**, void*, const char*)                                                                  \
   X(cuFuncSetAttribute, void*, int, int)                                                                              \

@@ -372,6 +372,14 @@ struct CheckPlanCounts {
   Address alarm = 0;
 };
 
+struct PoisonResults {
+  static constexpr const char* kernel = "poison_results";
+  Address out = 0;
+  std::int64_t size = 0;
+  std::int64_t poison = 0;
+  Address checks = 0;
+};
+
 struct CheckPairs {
   static constexpr const char* kernel = "check_pairs";
   Address indices = 0;
@@ -409,6 +417,7 @@ struct RowPositions {
   std::int64_t wide_ids = 0;
   std::int64_t size = 0;
   Address positions = 0;
+  std::int64_t wide_positions = 0;
   Address checks = 0;
   Address fault = 0;
   Address alarm = 0;
@@ -423,8 +432,10 @@ struct PadRows {
   std::int64_t size = 0;
   std::int64_t cols = 0;
   std::int64_t fill_id = 0;
-  Address fault = 0;
-  Address alarm = 0;
+  std::int64_t poisons = 0;
+  std::int64_t row_poison = 0;
+  std::int64_t id_poison = 0;
+  Address checks = 0;
 };
 
 struct PadRowGradient {
@@ -530,6 +541,8 @@ struct SumBags {
   std::int64_t block_bags = 0;
   std::int64_t capacity = 0;
   std::int64_t reduce = 0;
+  std::int64_t poison = 0;
+  std::int64_t poisons = 0;
   Address earlier = 0;
   Address checks = 0;
   Address fault = 0;
@@ -597,6 +610,8 @@ struct MarkSegments {
   static constexpr const char* kernel = "mark_segments";
   Address segments = 0;
   std::int64_t wide = 0;
+  Address sorted = 0;
+  Address falls = 0;
   std::int64_t size = 0;
   Address bounds = 0;
   Address checks = 0;
@@ -655,6 +670,7 @@ struct ScanIds {
   std::int64_t id_code = 0;
   std::int64_t segment_code = 0;
   Address earlier = 0;
+  Address needed = 0;
   Address checks = 0;
   Address fault = 0;
   Address alarm = 0;
@@ -697,7 +713,10 @@ struct FindRows {
   Address segments = 0;
   Address segment_scales = 0;
   Address scales = 0;
+  std::int64_t most_rows = 0;
   Address checks = 0;
+  Address fault = 0;
+  Address alarm = 0;
 };
 
 struct CheckOrder {
@@ -1051,6 +1070,7 @@ struct ConvertWeights {
   Address indices = 0;
   std::int64_t wide_indices = 0;
   Address positions = 0;
+  Address falls = 0;
   std::int64_t size = 0;
   Address brought = 0;
   Address brought_indices = 0;

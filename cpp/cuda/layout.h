@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
@@ -31,6 +32,47 @@ struct IdList {
 // Where a call's kernels report a fault, and the check state that they share and reset.
 struct Report {
   Address fault, alarm, checks;
+};
+
+// Memory of one call. Small pieces share blocks, because allocators take locks.
+class Pieces {
+ public:
+  // `allocate` returns a block of this many bytes, aligned to 256.
+  explicit Pieces(std::function<Address(std::int64_t)> allocate) : allocate_(std::move(allocate)) {}
+
+  Address operator()(std::int64_t bytes) {
+    constexpr std::int64_t kAlignment = 256, kBlock = std::int64_t(256) << 10;
+    const std::int64_t size = ceil_div(std::max<std::int64_t>(bytes, 1), kAlignment) * kAlignment;
+    if (size > left_) {
+      if (size >= kBlock) return allocate_(size);
+      next_ = allocate_(kBlock);
+      left_ = kBlock;
+    }
+    const Address found = next_;
+    next_ += static_cast<Address>(size);
+    left_ -= size;
+    return found;
+  }
+
+ private:
+  std::function<Address(std::int64_t)> allocate_;
+  Address next_ = 0;
+  std::int64_t left_ = 0;
+};
+
+// Where a call queues work, and its memory.
+struct Queue {
+  Device& device;
+  Stream stream;
+  Report report;
+  std::function<Address(std::int64_t bytes)> allocate;  // memory that stays until the queued work is done
+
+  // Allocates zeros.
+  Address zeros(std::int64_t bytes) const {
+    const Address memory = allocate(bytes);
+    device.zero(stream, memory, bytes);
+    return memory;
+  }
 };
 
 // Arguments that exceed what the kernels can count.

@@ -90,7 +90,8 @@ SortedEntries IdSort::entries(Address memory) const {
 
 SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
                           bool by_segment, const IdFaults& faults, std::int64_t reduce, const Report& report,
-                          const IdList& rows_out, Address starts_out, const LookupState& lookup) const {
+                          const IdList& rows_out, Address starts_out, const LookupState& lookup,
+                          std::int64_t most_rows, Address needed) const {
   constexpr std::int64_t kCheckBlocks = 2;  // per processor
   const auto at = [&](std::int64_t offset) { return offset < 0 ? Address(0) : memory + static_cast<Address>(offset); };
   const SortedEntries found = entries(memory);
@@ -116,6 +117,7 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const I
   scan.checks = found.checks;
   scan.fault = report.fault;
   scan.alarm = report.alarm;
+  scan.needed = needed;
   device.launch(stream, "", {std::min(ceil_div(size_, 2048), device.processors * kCheckBlocks)}, passes_ * bins * 16,
                 scan);
 
@@ -163,6 +165,9 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const I
   find.segment_scales = lookup.scales ? lookup.scales : at(segment_scales_);
   find.scales = found.scales;
   find.checks = found.checks;
+  find.most_rows = most_rows;
+  find.fault = report.fault;
+  find.alarm = report.alarm;
   device.launch(stream, scale_type, {row_tiles_}, 9 * 8, find);
   return found;
 }
@@ -244,6 +249,23 @@ void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, con
   launch_sums(device, stream, sum, entries, dtype, out, shape, mode, run_shift, true);
 }
 
+ZeroedOutput::ZeroedOutput(Device& device, Stream stream, Address out, std::int64_t bytes)
+    : device_(device), stream_(stream), is_large_(bytes > kSideStreamBytes) {
+  if (is_large_)
+    device.zero_on_side_stream(stream, out, bytes);
+  else
+    device.zero(stream, out, bytes);
+}
+
+ZeroedOutput::~ZeroedOutput() noexcept(false) {
+  if (!is_large_) return;
+  try {
+    device_.join(stream_);
+  } catch (const DriverError&) {
+    if (std::uncaught_exceptions() == 0) throw;
+  }
+}
+
 Gradient::Gradient(const Device& device, const Matrix& grad, Address out, std::int64_t size, std::int64_t num_rows,
                    std::int64_t reduce, Order order, bool unique)
     : Gradient(device, grad, out, size, num_rows, reduce, order, unique,
@@ -267,44 +289,53 @@ IdSort::Options Gradient::options_of(const Matrix& grad, std::int64_t size, std:
           joins.workspace};
 }
 
-Address Gradient::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
-                      const IdList& rows, const Report& report) const {
-  const std::int64_t out_bytes = num_rows_ * grad_.columns * itemsize(grad_.dtype);
-  const bool is_large = !unique_ && out_bytes > kSideStreamBytes;
-  // Joins also if a launch fails: the output must not be released while it is being zeroed.
-  struct SideStream {
-    Device& device;
-    Stream stream;
-    bool is_used;
-    ~SideStream() noexcept(false) {
-      if (!is_used) return;
-      try {
-        device.join(stream);
-      } catch (const DriverError&) {
-        if (std::uncaught_exceptions() == 0) throw;
-      }
-    }
-  };
-  if (is_large)
-    device.zero_on_side_stream(stream, out_, out_bytes);
-  else if (!unique_)
-    device.zero(stream, out_, out_bytes);
+SortedEntries Gradient::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+                            const IdList& rows, const Report& report, std::int64_t most_rows) const {
   const bool segments_first = !unique_ && has_divisor(reduce_);
   const SortedEntries entries = [&] {
-    const SideStream side{device, stream, is_large};
+    const ZeroedOutput zeroed(device, stream, out_, unique_ ? 0 : num_rows_ * grad_.columns * itemsize(grad_.dtype));
     return sort_.run(device, stream, memory, ids, segments, true, {segments_first ? 2 : 1}, reduce_, report,
-                     unique_ ? rows : IdList{});
+                     unique_ ? rows : IdList{}, 0, {}, most_rows);
   }();
   sum_sorted(device, stream, entries, grad_.data, grad_.dtype, out_, shape_, has_divisor(reduce_) ? kScale : 0,
              run_shift_, unique_);
-  return entries.total;
+  return entries;
+}
+
+PaddedGradient::PaddedGradient(const Device& device, const Matrix& grad, Address out, std::int64_t ids,
+                               std::int64_t num_rows, std::int64_t size, std::int64_t reduce, Order order)
+    : grad_(grad), out_(out), size_(size) {
+  if (ids && num_rows) gradient_.emplace(device, grad, out, ids, num_rows, reduce, order, true);
+}
+
+void PaddedGradient::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+                         const IdList& rows, std::int64_t fill_id, const Report& report, bool poisons) const {
+  constexpr std::int64_t kThreads = 256;
+  PadRows pad;
+  if (gradient_) {
+    const SortedEntries entries = gradient_->run(device, stream, memory, ids, segments, rows, report, size_);
+    pad.total = entries.total;
+    pad.checks = entries.checks;
+  }
+  pad.rows = out_;
+  pad.ids = rows.data;
+  pad.wide_ids = rows.wide;
+  pad.size = size_;
+  pad.cols = grad_.columns;
+  pad.fill_id = fill_id;
+  pad.poisons = poisons;
+  pad.row_poison = poison_of(grad_.dtype);
+  pad.id_poison = poison_of(rows.wide ? DType::int64 : DType::int32);
+  const std::int64_t blocks = ceil_div(size_ * std::max<std::int64_t>(grad_.columns, 1), kThreads);
+  device.launch(stream, unit_name(itemsize(grad_.dtype)), {std::min<std::int64_t>(blocks, 4 * device.processors)}, 0,
+                pad);
 }
 
 void Gradient::run_padded(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
                           Address rows, std::int64_t capacity, Address count, const Report& report) const {
   constexpr std::int64_t kBlocks = 4;  // per multiprocessor
   PadRowGradient pad;
-  pad.total = run(device, stream, memory, ids, segments, {rows, true}, report);
+  pad.total = run(device, stream, memory, ids, segments, {rows, true}, report).total;
   const int bytes = itemsize(grad_.dtype);
   const bool is_wide = (grad_.columns * bytes) % 16 == 0 && out_ % 16 == 0;
   const std::string unit = is_wide ? "Block16" : "uint" + std::to_string(8 * bytes) + "_t";

@@ -1,8 +1,10 @@
 // Ids sorted by row, and sums of gradient rows by table row.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "layout.h"
+#include "poison.h"
 
 namespace rowgrad::cuda {
 
@@ -15,6 +17,8 @@ std::int64_t padded(std::int64_t size);
 
 // Throws TooLarge if row ids or source ids do not fit the 32 bits that entries have for each.
 void check_limits(std::int64_t size, std::int64_t rows, std::int64_t sources);
+
+constexpr std::int64_t kAnyRows = std::int64_t(1) << 62;
 
 // Which order a fault is searched in, and how it is named; see report_bad_id in sorting.cuh.
 struct IdFaults {
@@ -53,10 +57,12 @@ class IdSort {
   int bits() const { return bits_; }  // of a digit
 
   // Queues validation and sort. `values`: what entries carry, or none for positions. `rows_out`, `starts_out`: memory
-  // for the distinct rows and their first entries, or none.
+  // for the distinct rows and their first entries, or none. More distinct rows than `most_rows` are a fault. `needed`: the
+  // address of a number that is 0 if the ids are in order, so that nothing need be done; or 0.
   SortedEntries run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
                     bool by_segment, const IdFaults& faults, std::int64_t reduce, const Report& report,
-                    const IdList& rows_out = {}, Address starts_out = 0, const LookupState& lookup = {}) const;
+                    const IdList& rows_out = {}, Address starts_out = 0, const LookupState& lookup = {},
+                    std::int64_t most_rows = kAnyRows, Address needed = 0) const;
   // The addresses without a launch.
   SortedEntries entries(Address memory) const;
 
@@ -100,6 +106,24 @@ void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, Add
 void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, const FeatureGradients& grads, DType dtype,
                 Address out, const ColumnShape& shape, int mode, int run_shift);
 
+// Larger outputs are zeroed concurrently with the sort.
+constexpr std::int64_t kSideStreamBytes = std::int64_t(16) << 20;
+
+// Queues zeros; a large output is zeroed concurrently with the work that is queued while this object lives. The end
+// waits for it, also if a launch fails: the output must not be released while it is being zeroed.
+class ZeroedOutput {
+ public:
+  ZeroedOutput(Device& device, Stream stream, Address out, std::int64_t bytes);
+  ZeroedOutput(const ZeroedOutput&) = delete;
+  ZeroedOutput& operator=(const ZeroedOutput&) = delete;
+  ~ZeroedOutput() noexcept(false);
+
+ private:
+  Device& device_;
+  const Stream stream_;
+  const bool is_large_;
+};
+
 // A gradient of sum, mean or sqrtn bags: the workspace, and the launches. `unique`: consecutive distinct rows.
 class Gradient {
  public:
@@ -107,9 +131,9 @@ class Gradient {
            std::int64_t reduce, Order order, bool unique);
 
   std::int64_t bytes() const { return sort_.bytes(); }
-  // `rows`: memory for the distinct rows, if unique. Returns the address of their number.
-  Address run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
-              const IdList& rows, const Report& report) const;
+  // `rows`: memory for the distinct rows, if unique; more than `most_rows` are a fault.
+  SortedEntries run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+                    const IdList& rows, const Report& report, std::int64_t most_rows = kAnyRows) const;
   // Does this for `capacity` unique rows with 64-bit ids, at least as many as there can be. Rows after the last distinct
   // one are zeros for the same id. Writes their number to `count`.
   void run_padded(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments, Address rows,
@@ -130,7 +154,21 @@ class Gradient {
   const IdSort sort_;
 };
 
-// Larger outputs are zeroed concurrently with the sort.
-constexpr std::int64_t kSideStreamBytes = std::int64_t(16) << 20;
+// A gradient by distinct rows in memory of `size` rows, padded with zeros and a fill id; more distinct rows are a fault.
+class PaddedGradient {
+ public:
+  PaddedGradient(const Device& device, const Matrix& grad, Address out, std::int64_t ids, std::int64_t num_rows,
+                 std::int64_t size, std::int64_t reduce, Order order);
+  std::int64_t bytes() const { return gradient_ ? gradient_->bytes() : 0; }
+  // `rows`: memory for `size` ids. `poisons`: a rejected call fills its results; else they are undefined.
+  void run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments, const IdList& rows,
+           std::int64_t fill_id, const Report& report, bool poisons) const;
+
+ private:
+  const Matrix grad_;
+  const Address out_;
+  const std::int64_t size_;
+  std::optional<Gradient> gradient_;  // none without ids or table rows: nothing is validated then, as in TensorFlow
+};
 
 }  // namespace rowgrad::cuda

@@ -61,7 +61,23 @@ def xla_handler() -> Any:
 def set_xla_checker(check: Callable[[list[int], list[list[int]], list[list[int]]], str]) -> None:
     """Set the function that checks XLA calls against the catalogue: script, argument and result shapes; "" is valid."""
 
-def set_xla_messages(message: Callable[[str, int, int, int, int, str], str]) -> None:
+def xla_cuda_handler() -> Any:
+    """Return the handler of XLA's custom calls on CUDA devices as a capsule."""
+
+def xla_cuda_open(load: Callable[[str, str, str], tuple[bytes, str, int]], functions: dict[str, int] | None) -> None:
+    """Set what the handler needs, and forget its devices.
+
+    `load(architecture, kernel, variant)` returns machine code, the name of its entry and the block size. `functions`:
+    the addresses of a driver's functions; None: the installed driver, opened by the first call.
+    """
+
+def xla_cuda_synchronize() -> None:
+    """Wait for all work on the devices that the handler has used."""
+
+def xla_cuda_reported() -> list[tuple[str, str, int, int, int, int]]:
+    """Return the reported faults as (op, arguments, code, position, value, bound), oldest first, and clear them."""
+
+def set_xla_messages(message: Callable[[str, int, int, int, int, str, bool], str]) -> None:
     """Set the function that returns the error text of an XLA call: op, fault, position, value, bound, arguments."""
 
 def set_torch_classes(
@@ -178,6 +194,36 @@ class CudaDevice:
         unique: bool,
         /,
     ) -> None: ...
+    def run_op(
+        self,
+        kernel: str,
+        stream: int,
+        report: tuple[int, int, int],
+        constants: list[int],
+        inputs: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]],
+        outputs: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]],
+        allocate: Callable[[int], int],
+        /,
+    ) -> tuple[int, int, int, int] | None:
+        """Queue a kernel of `cuda_ops()`; return the fault that the host found.
+
+        Arrays are (address, dtype, shape, ()), host inputs (0, 0, (), numbers).
+        """
+
+    def weigh(
+        self,
+        stream: int,
+        at: dict[str, int],
+        size: int,
+        grad: tuple[int, int, int, int],
+        segments: tuple[int, bool],
+        weights: int,
+        weight_dtype: int,
+        reduce: int,
+        allocate: Callable[[int], int],
+        /,
+    ) -> dict[str, int]:
+        """Queue the weights and divisors of sorted entries; return the addresses of all their lists."""
 
 def cuda_device(
     index: int,
@@ -187,6 +233,9 @@ def cuda_device(
     functions: dict[str, int] | None,
 ) -> CudaDevice:
     """Open a device. `load` returns a kernel's code, entry and block size; `functions` replace the driver."""
+
+def cuda_ops() -> list[str]:
+    """Return the kernels of the catalogue whose calls `CudaDevice.run_op` puts together."""
 
 def cuda_join_bytes(size: int, grad: tuple[int, int, int, int], out: int, order: int, /) -> tuple[int, int]:
     """Return the workspace of partial sums in bytes: those that start as zeros, and others."""

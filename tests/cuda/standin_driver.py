@@ -17,9 +17,18 @@ Run = Callable[[str, str, tuple[int, int], int, int, int], None]
 _TYPES: dict[str, tuple[Any, ...]] = {
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
     "cuDeviceGet": (POINTER(c_int), c_int),
+    "cuDeviceGetCount": (POINTER(c_int),),
+    "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
     "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
     "cuCtxGetCurrent": (POINTER(c_void_p),),
     "cuCtxSetCurrent": (c_void_p,),
+    "cuCtxGetDevice": (POINTER(c_int),),
+    "cuCtxSynchronize": (),
+    "cuStreamGetCtx": (c_void_p, POINTER(c_void_p)),
+    "cuStreamCreate": (POINTER(c_void_p), c_uint),
+    "cuStreamSynchronize": (c_void_p,),
+    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
+    "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
     "cuModuleLoadData": (POINTER(c_void_p), c_void_p),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, POINTER(c_char)),
     "cuFuncSetAttribute": (c_void_p, c_int, c_int),
@@ -33,6 +42,7 @@ _TYPES: dict[str, tuple[Any, ...]] = {
 }
 _MAX_SHARED = 8  # the attribute that allows more shared memory
 _PLAIN_SHARED = 48 * 1024
+_ATTRIBUTES = {16: 3, 75: 9, 76: 0}  # multiprocessors, compute capability
 
 
 class StandinDriver:
@@ -45,6 +55,7 @@ class StandinDriver:
         self.capturing = False
         self._kernels: list[str] = []
         self._shared: dict[int, int] = {}
+        self._allocated: list[Any] = []
         self._text = ctypes.create_string_buffer(b"a message of the driver")
         self._callbacks = {name: self._callback(name, types) for name, types in _TYPES.items()}
 
@@ -76,6 +87,37 @@ class StandinDriver:
 
     def _cuCtxGetCurrent(self, context: Any) -> None:
         context[0] = 1
+
+    def _cuDeviceGet(self, handle: Any, index: int) -> None:
+        handle[0] = index
+
+    def _cuDeviceGetCount(self, count: Any) -> None:
+        count[0] = 1
+
+    def _cuDeviceGetAttribute(self, value: Any, attribute: int, _: int) -> None:
+        value[0] = _ATTRIBUTES[attribute]
+
+    def _cuCtxGetDevice(self, handle: Any) -> None:
+        handle[0] = 0
+
+    def _cuCtxSynchronize(self) -> None:
+        self.log.append("synchronize")
+
+    def _cuStreamGetCtx(self, _: int, context: Any) -> None:
+        context[0] = 1
+
+    def _cuStreamCreate(self, stream: Any, _: int) -> None:
+        stream[0] = 0x51DE
+
+    def _cuMemAlloc_v2(self, address: Any, size: int) -> None:
+        address[0] = self._allocate(size)
+
+    def _cuMemHostAlloc(self, address: Any, size: int, _: int) -> None:
+        address[0] = self._allocate(size)
+
+    def _allocate(self, size: int) -> int:
+        self._allocated.append(ctypes.create_string_buffer(b"\xa5" * size, size))
+        return ctypes.addressof(self._allocated[-1])
 
     def _cuModuleLoadData(self, module: Any, code: int) -> None:
         self._kernels.append(ctypes.string_at(code).decode())

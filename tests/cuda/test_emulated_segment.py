@@ -10,7 +10,10 @@ from cpu_comparison import agree
 from emulated_call import emulate, on_cpu, same_bits
 from emulated_device import HostDevice
 
+from rowgrad._catalog.spec import CATALOG
 from rowgrad._core import CudaIdSort
+from rowgrad.cuda.call import Workspaces
+from rowgrad.cuda.device import CODE
 from rowgrad.cuda.sparse_segment import Gradient
 from rowgrad.errors import OpError
 
@@ -80,6 +83,32 @@ def test_padded_gradients(shape: tuple[Any, ...]) -> None:
     bad = {**inputs, "indices": inputs["indices"].clone()}
     bad["indices"][-1] = total
     agree(op, **bad, dense_output_dim0=total, size=size, fill_id=total)
+
+
+def test_a_padded_gradient_stays_in_its_memory() -> None:
+    """Also if ids name more rows than there is memory for: the call is rejected."""
+    device, size = HostDevice(), 3
+    grad, ids, segments = torch.ones(1, 4), torch.arange(3000), torch.zeros(3000, dtype=torch.int64)
+    rows, listed = torch.full((10, 4), 7.0), torch.full((10,), 7)
+    arrays = [
+        (x.data_ptr(), CODE[x.dtype], shape, ())
+        for x, shape in (
+            (grad, (1, 4)),
+            (ids, (3000,)),
+            (segments, (3000,)),
+            (rows, (size, 4)),
+            (listed, (size,)),
+        )
+    ]
+    numbers = [(0, 0, (), (n,)) for n in (5000, size, 5000)]
+    slot = device.ledger.take(CATALOG["PaddedSparseSegmentSumGradV2"], False)
+    report, memory = (slot, device.ledger.alarm, device.ledger.checks_of(slot)), Workspaces(device)
+    arguments = "sparse_segment_grad_padded", 0, report, [0, 1, 1], [*arrays[:3], *numbers], arrays[3:], memory.allocate
+    assert device.launcher.run_op(*arguments) is None
+    assert (rows[size:] == 7).all()
+    assert (listed[size:] == 7).all()
+    with pytest.raises(OpError, match="3000"):
+        device.ledger.raise_reported()
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 17, 300, 5000])

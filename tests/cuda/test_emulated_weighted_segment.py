@@ -7,7 +7,7 @@ import torch
 from cpu_comparison import agree
 from torch import Tensor
 
-from rowgrad.cuda import weighted_segment
+from rowgrad.cuda.call import Call
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WIDTHS = (torch.int32, torch.int64)
@@ -157,9 +157,9 @@ def test_unsorted_segments(kind: str, dtype: torch.dtype, weights: torch.dtype) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_graph_capture(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Capture cannot synchronize, so segments are always sorted."""
-    monkeypatch.setattr(weighted_segment, "_may_wait", lambda _: False)
+def test_no_call_with_known_sizes_synchronizes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA graphs capture them. Whether segments have to be sorted is decided on the device."""
+    monkeypatch.setattr(Call, "number", None)
     draw = torch.Generator().manual_seed(10)
     ids = batch(draw, 40, COUNTS, torch.float32)
     data = numbers(draw, (40, 8), torch.float32)

@@ -19,6 +19,7 @@ import rowgrad as rg
 from golden_cases import same_bits
 from jax_arrays import split
 from rowgrad._catalog.spec import CATALOG
+from rowgrad.jax import cuda_call
 from rowgrad.raw_ops import OPS
 
 SIZED = [op for op in CATALOG.values() if op.kernel is not None and not op.is_data_sized]
@@ -48,7 +49,9 @@ def test_programs_for_other_platforms_do_not_call_cpu_kernels() -> None:
     here = traced.lower().as_text()
     assert here.count("@rowgrad_kernel") == len(SIZED) > 40
     for platform in ("cuda", "tpu"):
-        assert "rowgrad_kernel" not in traced.lower(lowering_platforms=(platform,)).as_text()
+        assert "@rowgrad_kernel" not in traced.lower(lowering_platforms=(platform,)).as_text()
+    on_cuda = [op for op in SIZED if cuda_call.has_kernel(op)]
+    assert traced.lower(lowering_platforms=("cuda",)).as_text().count(f"@{cuda_call.TARGET}") == len(on_cuda) > 25
 
 
 def test_concurrent_calls_from_many_threads() -> None:

@@ -1,41 +1,18 @@
-"""SegmentIdsFromOffsets and StackBags on CUDA."""
+"""StackBags on CUDA."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from ..errors import make_error
 from .call import Call, blocks_for, is_wide, runs
 from .kernel import Kernel
 
 _TILE = 1024  # items per block and iteration
 _EXAMPLES = 32  # examples per block of `stacked_starts` and iteration
-_CHECK_OFFSETS = Kernel("bag_ids.cuh", "check_offsets", 256)
-_SEGMENTS = Kernel("bag_ids.cuh", "segment_ids_of_offsets", 256)
 _CHECK_BAGS = Kernel("bag_ids.cuh", "check_bags", 256)
 _STARTS = Kernel("bag_ids.cuh", "stacked_starts", 512)
 _STACK = Kernel("bag_ids.cuh", "stack_bags", 256)
-
-
-@runs("segment_ids_from_offsets")
-def segment_ids_from_offsets(call: Call) -> tuple[Tensor, ...]:
-    """Validate the offsets, then find the bag of each id."""
-    (offsets, ids), (has_end,) = call.inputs, call.attrs
-    size, out, most = offsets.numel(), call.output(0), call.device.processors * 8
-    if size == 0:  # nothing on the device to validate
-        if ids or has_end:
-            raise make_error("offsets_end", has=call.op.input_names, position=-1, value=0, bound=ids)
-        return (out,)
-    checks = call.checks()
-    fields = {"offsets": offsets.data_ptr(), "wide": is_wide(offsets), "ids": ids, "checks": checks.data_ptr()}
-    _CHECK_OFFSETS.launch(
-        call.device, min(blocks_for(size, 256), most), size=size, has_end=has_end, **fields, **call.report_fields()
-    )
-    _SEGMENTS.launch(
-        call.device, min(blocks_for(ids, _TILE), most), bags=size - has_end, segments=out.data_ptr(), **fields
-    )
-    return (out,)
 
 
 @runs("stack_bags")

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._catalog.enums import Fault
 from .._catalog.shapes import check_elements
 from .._catalog.spec import Aval, Op
 from .._runtime.results import too_large
-from ..errors import UnimplementedError
-from .device import Device
+from ..errors import UnimplementedError, make_error
+from .device import CODE, Device
 
 # The names of dtypes in CUDA sources.
 TYPE = {
@@ -60,6 +61,28 @@ class Call:
                 raise
             raise too_large(Aval(str(dtype).removeprefix("torch."), shape)) from None
 
+    def queue(
+        self, *, inputs: Sequence[Any] | None = None, attrs: Sequence[int] | None = None, rows: int | None = None,
+        report: tuple[int, int, int] | None = None,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """Allocate the outputs and queue the op, which the launcher puts together (`cpp/cuda/ops.cpp`).
+
+        By default with the inputs, attributes and fault slot of this call; `rows` replaces a data-dependent size.
+        """
+        device, outputs = self.device, tuple(self.output(i, rows) for i in range(len(self.outputs)))
+        memory = Workspaces(device)
+        fault = device.launcher.run_op(
+            str(self.op.kernel), device.stream(), report or self.report(), list(self.attrs if attrs is None else attrs),
+            [_argument(value) for value in (self.inputs if inputs is None else inputs)], list(map(_argument, outputs)),
+            memory.allocate,
+        )  # fmt: skip
+        if fault is not None:
+            code, position, value, bound = fault
+            raise make_error(
+                Fault(code).name, has=self.op.input_names, position=position, value=value, bound=bound
+            )  # fmt: skip
+        return outputs
+
     def checks(self) -> Tensor:
         """Allocate the state of this call's checks, zeroed."""
         tensor = self.device.empty((2,), torch.int32)
@@ -82,6 +105,26 @@ class Call:
         value = int(tensor.item())
         self.device.ledger.raise_reported(self.fault)
         return value
+
+
+class Workspaces:
+    """Memory that the launcher requests piece by piece."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.tensors: list[Tensor] = []
+
+    def allocate(self, size: int) -> int:
+        """Return the address of new memory."""
+        self.tensors.append(self.device.workspace(size))
+        return int(self.tensors[-1].data_ptr())
+
+
+def _argument(value: Any) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
+    """Describe a tensor or host number for the launcher."""
+    if isinstance(value, Tensor):
+        return value.data_ptr(), CODE[value.dtype], tuple(value.shape), ()
+    return 0, 0, (), (value,)
 
 
 def runs(kernel: str) -> Callable[[Runner], Runner]:

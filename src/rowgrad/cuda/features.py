@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .._catalog.rules import RULES
 from .kernel import FLOATS, Kernel
-from .sparse_segment import WIDE
+from .launcher_kernels import WIDE
 
 _COLUMNS = [(t, w) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)]
 _SUMS = [(t, w, m) for t, w in _COLUMNS for m in ("1", "9")]

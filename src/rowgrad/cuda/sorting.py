@@ -12,11 +12,11 @@ from .._core import CudaIdSort
 from .call import Call, blocks_for
 from .device import Device, id_list
 from .kernel import Kernel
+from .launcher_kernels import UNITS
 
 # -- Prefix sums and sorts of lists of entries ------------------------------------------------------------------------
 
 THREADS = 256
-UNITS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "Block16"}
 BY_WIDTH = [(unit,) for unit in UNITS.values()]
 _BITS = 8
 _SCAN = Kernel("scan.cuh", "scan_parts", 256)
@@ -88,15 +88,6 @@ def put(call: Call, to: Tensor, numbers: Sequence[int]) -> None:
 
 
 # -- Ids sorted by row ------------------------------------------------------------------------------------------------
-
-_ITEMS_AND_BLOCKS = [(4, 1), (8, 1), (16, 1), (16, 2)]  # items per thread, blocks per multiprocessor
-_PASS_VARIANTS: dict[tuple[str, ...], int] = {
-    (str(n), a, str(b)): b for n, b in _ITEMS_AND_BLOCKS for a in ("float", "double")
-}
-# Launched by `cpp/cuda/row_sums.cpp`.
-Kernel("sorting.cuh", "scan_ids", 512)
-Kernel("sorting.cuh", "sort_pass", 512, _PASS_VARIANTS, _PASS_VARIANTS)
-Kernel("sorting.cuh", "find_rows", 256, [("float",), ("double",)], 4)
 
 
 class SortedIds:

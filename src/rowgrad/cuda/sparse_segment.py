@@ -1,4 +1,4 @@
-"""SparseSegment{Sum,Mean,SqrtN} on CUDA: bag sums, their gradients, and the transposes of the gradients.
+"""SparseSegment{Sum,Mean,SqrtN} on CUDA: bag sums and their gradients.
 
 A gradient sorts ids by row, then sums the gradient rows of each table row.
 """
@@ -15,38 +15,15 @@ from torch import Tensor
 from .._catalog.enums import Reduction
 from .._core import CudaGradient, cuda_join_bytes
 from ..errors import make_error
-from .call import Call, blocks_for, is_wide, row_size, runs
+from .call import Call, is_wide, runs
 from .device import Device, id_list, matrix
-from .kernel import COMPLEX, FLOATS, INTEGERS, Kernel
-from .sorting import SortedIds
 
 # -- Gradients --------------------------------------------------------------------------------------------------------
 
 # Bits of the mode of `sum_sorted`.
 SCALE, DIVIDE, ROUND = 1, 2, 4
-WIDE = ("4", "4", "4", "2")  # adjacent columns per lane, for the dtypes of FLOATS
 _SIDE_STREAM_BYTES = 16 << 20  # larger outputs are zeroed concurrently with the sort
 HAS_DIVISOR: dict[int, bool] = {Reduction.sum: False, Reduction.mean: True, Reduction.sqrtn: True}
-_SUMS = [
-    *((t, w, str(m)) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)
-      for m in ((0, 1, 3, 5, 7, 8, 9) if t in ("half", "bfloat16") else (0, 1, 3, 8, 9))),
-    *((t, "1", "0") for t in (*INTEGERS, *COMPLEX)),
-]  # fmt: skip
-_FEW = ("double", "complex<double>")  # fewer resident blocks, as for divisions: these need many registers
-# Launched by `cpp/cuda/row_sums.cpp`.
-Kernel(
-    "segment_grad.cuh", "sum_rows", 128, _SUMS, {(t, w, m): 4 if t in _FEW or int(m) & 6 else 5 for t, w, m in _SUMS}
-)  # fmt: skip
-Kernel(
-    "segment_grad.cuh", "join_runs", 128,
-    [(t, w, r) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)
-     for r in (("false", "true") if t in ("half", "bfloat16") else ("false",))]
-    + [(t, "1", "false") for t in (*INTEGERS, *COMPLEX)],
-)  # fmt: skip
-
-_UNSIGNED = {2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
-_PAD = Kernel("row_ops.cuh", "pad_rows", 256, [(u,) for u in _UNSIGNED.values()])
-Kernel("row_ops.cuh", "pad_row_gradient", 256, [(u,) for u in (*_UNSIGNED.values(), "Block16")])
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -102,8 +79,7 @@ def sum_sorted(
 class Gradient:
     """A gradient with its own workspace that can run repeatedly.
 
-    `unique`: compute only the distinct rows, whose number stays on the device; else the whole table. `capacity`: the
-    minimum number of distinct rows to allocate.
+    `unique`: compute only the distinct rows, whose number stays on the device; else the whole table.
     """
 
     def __init__(
@@ -118,12 +94,11 @@ class Gradient:
         order: int = 1,
         unique: bool = False,
         out: Tensor | None = None,
-        capacity: int = 0,
         report: tuple[int, int, int],
     ) -> None:
         self.device, self.report = device, report
         size = indices.numel()
-        most = max(size, capacity) if unique else 0
+        most = size if unique else 0
         self.out = device.empty((most if unique else num_rows, *grad.shape[1:]), grad.dtype) if out is None else out
         self.rows = device.empty((most,), indices.dtype)
         self._gradient = CudaGradient(
@@ -166,41 +141,8 @@ def sparse_segment_grad(call: Call) -> tuple[Tensor, ...]:
     return gradient.out[:total].clone(), gradient.rows[:total].clone()
 
 
-@runs("sparse_segment_grad_padded")
-def sparse_segment_grad_padded(call: Call) -> tuple[Tensor, ...]:
-    """Run PaddedSparseSegment{Sum,Mean,SqrtN}GradV2 without synchronization: the number of rows stays on the device."""
-    grad, indices, segment_ids, num_rows, size, fill_id = call.inputs
-    reduce, _, order = call.attrs
-    if indices.numel() == 0 or num_rows == 0:  # as TensorFlow: nothing else is validated
-        out, rows, total = call.output(0), call.output(1), call.empty(1, dtype=torch.int64)
-        call.device.zero(total)
-    else:
-        gradient = Gradient(
-            call.device, grad, indices, segment_ids, num_rows, reduce=reduce, order=order, unique=True, capacity=size,
-            report=call.report(),
-        )  # fmt: skip
-        gradient.run()
-        out, rows, total = gradient.out, gradient.rows, gradient.total()
-    columns = row_size(grad)
-    _PAD.launch(
-        call.device, max(1, min(blocks_for(size * columns, _PAD.threads), 4 * call.device.processors)),
-        (_UNSIGNED[grad.dtype.itemsize],), rows=out.data_ptr(), ids=rows.data_ptr(), wide_ids=is_wide(rows),
-        total=total.data_ptr(), size=size, cols=columns, fill_id=fill_id, **call.report_fields(),
-    )  # fmt: skip
-    call.keep_alive.append(total)
-    return out[:size], rows[:size]
+# -- Forward ops -------------------------------------------------------------------------------------------------------
 
-
-# -- Forward ops and transposes of gradients --------------------------------------------------------------------------
-
-_FORWARD = [
-    *((t, w) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)),
-    *((t, "1") for t in INTEGERS),
-]
-_RESIDENT = 7  # blocks per multiprocessor
-# Launched by `cpp/cuda/bags.cpp`.
-Kernel("segment_forward.cuh", "sum_bags", 128, _FORWARD, _RESIDENT)
-Kernel("segment_forward.cuh", "sum_offset_bags", 128, _FORWARD, _RESIDENT)
 _INT32, _INT64 = (1 << 31) - 1, (1 << 63) - 1
 
 
@@ -263,24 +205,4 @@ def sparse_segment(call: Call) -> tuple[Tensor, ...]:
         call.device, data, indices, segment_ids, bags, reduce=reduce, out=out, report=call.report()
     )  # fmt: skip
     forward.run()
-    return (out,)
-
-
-@runs("sparse_segment_grad_grad")
-def sparse_segment_grad_grad(call: Call) -> tuple[Tensor, ...]:
-    """Run the transpose of a gradient: a forward sum of segments in any order."""
-    data, indices, segment_ids, bags = call.inputs
-    (reduce,) = call.attrs
-    out = call.output(0)
-    size, rows = indices.numel(), data.shape[0]
-    if size == 0 or rows == 0:  # the gradient does not validate ids either
-        call.device.zero(out)
-        return (out,)
-    entries = SortedIds(call.device, size, bags, rows)
-    entries.run(segment_ids, indices, call.report(), order=3, codes=("segment_not_in_grad", "index_not_in_data"))
-    at = entries.at
-    call.device.launcher.sum_segments(
-        call.device.stream(), matrix(data), (at["values"], False), (at["ids"], False), size, bags, out.data_ptr(),
-        reduce, call.report(), at["checks"],
-    )  # fmt: skip
     return (out,)

@@ -17,8 +17,9 @@ from .call import Call
 from .device import id_list, matrix
 from .faults import mode
 from .kernel import FLOATS, Kernel
+from .launcher_kernels import WIDE
 from .row_plan import PlanArrays, plan_entries
-from .sparse_segment import WIDE, Entries, Joins
+from .sparse_segment import Entries, Joins
 from .weighted_segment import Weighting, weighted_entries
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from . import rows as rows
 from . import sharded as sharded
 from . import trees as _trees  # noqa: F401  Plan, IndexedRows and SparseTensor become pytrees
 from .arrays import is_traced as is_traced
+from .cuda_call import synchronize as synchronize
 from .functional import embedding_bag as embedding_bag
 from .functional import lookup_traced as lookup_traced
 from .row_gradients import value_and_rows as value_and_rows

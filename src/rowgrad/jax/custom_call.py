@@ -1,4 +1,4 @@
-"""Lower kernel calls on CPUs to XLA custom calls, which the handler in the extension runs."""
+"""Lower kernel calls to XLA custom calls, which the handlers in the extension run, and word their errors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from .._runtime.numpy_runner import CODE, CODE_NAME, KERNEL, constants_of
 from .._runtime.validation import infer
 from ..errors import OpError, make_error, with_notes
 from .arrays import Host
+from .cuda_call import EARLIER
 
-_TARGET = "rowgrad_kernel"
+TARGET = "rowgrad_kernel"
 _FAULTS = faults()
 _KERNEL_NAMES = [name for name, _ in kernels()]
 _LOWEST = {"int32": -(1 << 31), "int64": -(1 << 63)}
@@ -32,8 +33,9 @@ def lower(
     host: Mapping[str, Host],
     attrs: Mapping[str, Any],
     outputs: Sequence[Aval],
+    target: str = TARGET,
 ) -> Any:
-    """Return the custom call, with the attributes that `cpp/bind/xla.cpp` reads."""
+    """Return the custom call, with the attributes that `cpp/bind/xla_call.h` describes."""
     constants = constants_of(op, attrs)
     script = [KERNEL[str(op.kernel)], len(constants), *constants, len(op.inputs)]
     for arg in op.inputs:
@@ -46,7 +48,7 @@ def lower(
             script += [len(host_input.shape), *host_input.shape, *values]
     script += [CODE[o.dtype] for o in outputs]
     got = ", ".join(f"{name}={host[name].value if name in host else aval}" for name, aval in avals.items())
-    call = jax.ffi.ffi_lowering(_TARGET)
+    call = jax.ffi.ffi_lowering(target)
     return call(context, *operands, call=np.array(script, np.int64), got=got, op=op.name)
 
 
@@ -55,14 +57,14 @@ def register_message(call: str, message: Callable[[str, int], str]) -> None:
     _CUSTOM_MESSAGES[call] = message
 
 
-def _message(op: str, fault: int, position: int, value: int, bound: int, got: str) -> str:
+def _message(op: str, fault: int, position: int, value: int, bound: int, got: str, is_earlier: bool) -> str:
     """Return the message of a fault, the same as in a call that is not compiled."""
     call, _, rest = op.partition(" ")
     if call in _CUSTOM_MESSAGES:
         return _CUSTOM_MESSAGES[call](rest, value)
     inputs = CATALOG[op].input_names
     error: OpError = make_error(_FAULTS[fault], has=inputs, position=position, value=value, bound=bound)
-    return f"{type(error).__name__}: {with_notes(error.in_call(op, None, got))}"
+    return f"{type(error).__name__}: {with_notes(error.in_call(op, None, got, context=EARLIER if is_earlier else ''))}"
 
 
 def _check(script: list[int], operands: list[list[int]], results: list[list[int]]) -> str:
@@ -122,4 +124,4 @@ def _is_call_of(op: Op, constants: list[int], inputs: list[tuple[Aval, Any]], ou
 
 set_xla_checker(_check)
 set_xla_messages(_message)
-jax.ffi.register_ffi_target(_TARGET, xla_handler(), platform="cpu")
+jax.ffi.register_ffi_target(TARGET, xla_handler(), platform="cpu")

@@ -1,4 +1,7 @@
-"""Run an op on known arrays with NumPy's runner, on their memory and with its errors, without tracing."""
+"""Run an op on known arrays without tracing: on a CUDA device if it has the kernel, else with NumPy's runner.
+
+NumPy's runner works on the arrays' memory and raises its errors.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,17 @@ from .._catalog.spec import Op
 from .._runtime import numpy_runner
 from .._runtime.arrays import aval_of
 from ..errors import make_error
+from . import cuda_call, order
 from .arrays import NAMES, from_numpy, to_numpy
 
 
 def call(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Run an op on JAX or NumPy arrays, numbers and lists; results are on the device of the arrays."""
+    if cuda_call.is_on_device(arguments.values()):
+        found = cuda_call.call(op, arguments, order.leave_open(op, attrs))
+        if found is not None:
+            return found
+    attrs = order.choose(attrs, "cpu") if "order" in attrs and attrs is not op.attrs else attrs
     numpy_arguments = {name: to_numpy(value, name) for name, value in arguments.items()}
     outputs = numpy_runner.call(op, numpy_arguments, attrs, None)
     for spec, output in zip(op.outputs, outputs, strict=True):

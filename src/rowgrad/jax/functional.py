@@ -145,7 +145,8 @@ BAGS.multiple_results = True
 BAGS.def_impl(lambda *operands, call: call.run(*operands))
 BAGS.def_abstract_eval(_abstract)
 mlir.register_lowering(BAGS, mlir.lower_fun(lambda *operands, call: call.run(*operands), multiple_results=True))
-mlir.register_lowering(BAGS, _lower, platform="cpu")
+for _platform in ("cpu", "cuda"):
+    mlir.register_lowering(BAGS, _lower, platform=_platform)
 partition.register(BAGS)
 ad.primitive_jvps[BAGS] = _jvp
 batching.primitive_batchers[BAGS] = _batch

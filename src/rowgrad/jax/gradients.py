@@ -8,6 +8,7 @@ forward mode needs, is the transpose of the adjoint, which JAX derives. Reverse 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ from jax.interpreters import ad, batching, mlir
 from .._catalog.rows import IndexedRows
 from .._catalog.spec import CATALOG, Call, Op
 from ..raw_ops import OPS
-from . import varying
+from . import order, runner, varying
 from .arrays import Like
 from .primitive import PRIMITIVES, Params, arguments_of, array_names, bind_operands
 
@@ -64,8 +65,22 @@ class SavedCall(NamedTuple):
         remaining = iter(cotangents)
         ys = [next(remaining) if is_inexact(o) else None for o in self.outputs]
         assert op.adjoint is not None
-        gradients = dict(zip(op.differentiable, op.adjoint(OPS, call, *ys), strict=True))
+        gradients = dict(zip(op.differentiable, op.adjoint(_AdjointOps(), call, *ys), strict=True))
         return [_dense(gradients[name]) for name in self.active]
+
+
+class _AdjointOps:
+    """The ops as adjoints call them: gradients have the order of the platform, also with other attributes."""
+
+    def __getitem__(self, name: str) -> Any:
+        op = CATALOG[name]
+        return partial(_call_in_order_of_platform, op) if "order" in op.attrs else OPS[name]
+
+
+def _call_in_order_of_platform(op: Op, *args: Any, **attrs: Any) -> Any:
+    arguments = dict(zip(op.input_names, args, strict=True))
+    outputs = runner.call(op, arguments, {**order.leave_open(op, op.attrs), **attrs}, None)
+    return outputs if len(outputs) > 1 else outputs[0]
 
 
 def is_inexact(value: Any) -> bool:

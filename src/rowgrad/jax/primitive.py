@@ -16,7 +16,7 @@ from jax.interpreters import batching, mlir
 from .._catalog.spec import CATALOG, Aval, Op
 from .._runtime.validation import infer
 from ..errors import OpError
-from . import custom_call, eager, partition, portable, varying, vmap
+from . import cuda_call, custom_call, eager, order, partition, portable, varying, vmap
 from .arrays import Host, admit_arrays, canonical_aval, canonical_dtype, check_sizes
 
 Params = Mapping[str, Any]  # host: ((name, Host), …), attrs: ((name, value), …)
@@ -94,8 +94,9 @@ def _abstract(op: Op) -> Any:
     return abstract
 
 
-def _lower_to_kernel(op: Op) -> Any:
-    """Return the lowering on CPUs: a custom call of the kernel."""
+def _lower_to_kernel(op: Op, platform: str) -> Any:
+    """Return the lowering to a custom call of the kernel."""
+    target = cuda_call.TARGET if platform == "cuda" else custom_call.TARGET
 
     def lower(context: Any, *operands: Any, **params: Any) -> Any:
         avals = avals_of(op, context.avals_in, params)
@@ -104,7 +105,8 @@ def _lower_to_kernel(op: Op) -> Any:
             rule = partition.rule_for(op, array_names(op), context.avals_in, outputs)
             if rule is not None:
                 return partition.lower(context, operands, partial(_bind_local, op, params), rule, _has_bad_ids)
-        return custom_call.lower(context, operands, op, avals, dict(params["host"]), dict(params["attrs"]), outputs)
+        attrs = order.choose(dict(params["attrs"]), platform)
+        return custom_call.lower(context, operands, op, avals, dict(params["host"]), attrs, outputs, target)
 
     return lower
 
@@ -159,7 +161,9 @@ def _make(op: Op) -> Primitive:
     primitive.def_impl(_evaluate(op))
     primitive.def_abstract_eval(_abstract(op))
     mlir.register_lowering(primitive, mlir.lower_fun(_portable(op), multiple_results=True))
-    mlir.register_lowering(primitive, _lower_to_kernel(op), platform="cpu")
+    mlir.register_lowering(primitive, _lower_to_kernel(op, "cpu"), platform="cpu")
+    if cuda_call.has_kernel(op):
+        mlir.register_lowering(primitive, _lower_to_kernel(op, "cuda"), platform="cuda")
     batching.primitive_batchers[primitive] = _batch(op)
     partition.register(primitive)
     return primitive

@@ -7,7 +7,7 @@ from typing import Any
 
 from .._catalog.spec import Op
 from ..errors import make_error
-from . import dense, eager, primitive
+from . import dense, eager, order, primitive
 from .arrays import is_traced
 
 
@@ -17,4 +17,6 @@ def call(op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], out: Any) 
         raise make_error("out_unfit", argument=op.outputs[0].name, bound="absent for JAX arrays", value="an array")
     if not any(map(is_traced, arguments.values())):
         return eager.call(op, arguments, attrs)
-    return (dense.call if op.kernel is None else primitive.bind)(op, arguments, attrs)
+    if op.kernel is None:
+        return dense.call(op, arguments, attrs)
+    return primitive.bind(op, arguments, order.leave_open(op, attrs))

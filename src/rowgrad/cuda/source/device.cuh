@@ -329,6 +329,16 @@ struct IdsOut {
 
 DEVICE bool is_below(int64_t value, int64_t bound) { return uint64_t(value) < uint64_t(bound); }
 
+// Fills elements first, first + stride, … with these bits.
+template <class T>
+DEVICE_CALL void fill_with(void* out, int64_t size, uint64_t bits, int64_t first, int64_t stride) {
+  union Element {
+    uint64_t bits;
+    T value;
+  } element = {bits};
+  for (int64_t i = first; i < size; i += stride) static_cast<T*>(out)[i] = element.value;
+}
+
 // A fault report in host memory; the codes are those of Python's Fault enum, and Python has the messages.
 struct Fault {
   int64_t code;

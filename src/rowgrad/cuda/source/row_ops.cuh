@@ -99,7 +99,8 @@ struct RowPositions {
   const void* ids;
   int64_t wide_ids;
   int64_t size;
-  int64_t* positions;
+  void* positions;
+  int64_t wide_positions;
   Checks* checks;
   Fault* fault;
   int64_t* alarm;
@@ -108,13 +109,14 @@ struct RowPositions {
 // Writes the position of each id in the list; a missing id is a fault.
 DEVICE void row_positions(const RowPositions& p) {
   const Ids list{p.list, p.wide_list != 0}, ids{p.ids, p.wide_ids != 0};
+  const IdsOut positions{p.positions, p.wide_positions != 0};
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   auto is_at = [&](int64_t place, int64_t id) { return place < p.listed && list[place] == id; };
   bool bad = false;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride) {
     const int64_t id = ids[i], place = place_of(list, p.listed, id);
     bad |= !is_at(place, id);
-    p.positions[i] = place;
+    positions.put(i, place);
   }
   if (!must_report(p.checks, bad)) return;
   int64_t i = 0;
@@ -130,24 +132,26 @@ struct PadRows {
   int64_t size;
   int64_t cols;
   int64_t fill_id;
-  Fault* fault;
-  int64_t* alarm;
+  int64_t poisons;
+  uint64_t row_poison;
+  uint64_t id_poison;
+  const Checks* checks;
 };
 
-// Writes zeros and the fill id after the last unique row. U is as wide as an element.
+// Writes zeros and the fill id after the last unique row. U is as wide as an element. Without `total` and `checks` there
+// are no unique rows.
 template <class U>
 DEVICE void pad_rows(const PadRows& p) {
+  const bool is_rejected = p.checks && is_raised(p.checks);
+  if (is_rejected && !p.poisons) return;
   const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, stride = int64_t(gridDim.x) * blockDim.x;
-  const int64_t total = *p.total;
-  if (first == 0 && total > p.size) report(p.fault, p.alarm, fault_rows_exceed_size, -1, total, p.size);
-  U* rows = static_cast<U*>(p.rows);
-  for (int64_t i = total * p.cols + first; i < p.size * p.cols; i += stride) rows[i] = U(0);
-  for (int64_t i = total + first; i < p.size; i += stride) {
-    if (p.wide_ids)
-      static_cast<int64_t*>(p.ids)[i] = p.fill_id;
-    else
-      static_cast<int32_t*>(p.ids)[i] = int32_t(p.fill_id);
-  }
+  const int64_t total = is_rejected || !p.total ? 0 : *p.total;
+  const uint64_t row = is_rejected ? p.row_poison : 0, id = is_rejected ? p.id_poison : uint64_t(p.fill_id);
+  fill_with<U>(p.rows, p.size * p.cols, row, total * p.cols + first, stride);
+  if (p.wide_ids)
+    fill_with<int64_t>(p.ids, p.size, id, total + first, stride);
+  else
+    fill_with<int32_t>(p.ids, p.size, id, total + first, stride);
 }
 
 struct PadRowGradient {

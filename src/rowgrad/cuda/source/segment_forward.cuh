@@ -20,6 +20,8 @@ struct SumBags {
   int64_t block_bags;
   int64_t capacity;
   int64_t reduce;
+  uint64_t poison;
+  int64_t poisons;
   const Checks* earlier;
   Checks* checks;
   Fault* fault;
@@ -328,7 +330,10 @@ DEVICE void sum_bags(const SumBags& p) {
       return p.ids_wide ? find_bags<int64_t, int64_t>(p, first, block) : find_bags<int64_t, int32_t>(p, first, block);
     return p.ids_wide ? find_bags<int32_t, int64_t>(p, first, block) : find_bags<int32_t, int32_t>(p, first, block);
   });
-  if (must_report_and_reset(p.checks, bad)) report_bad_bag(p);
+  const bool is_rejected = must_report_and_reset(p.checks, bad);
+  if (is_rejected) report_bad_bag(p);
+  // All blocks are done: the last one marks the results.
+  if (p.poisons && any_thread(is_rejected)) fill_with<T>(p.out, p.bags * p.columns, p.poison, threadIdx.x, blockDim.x);
 }
 
 // -- Bags by offsets --------------------------------------------------------------------------------------------------

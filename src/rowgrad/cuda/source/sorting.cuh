@@ -37,6 +37,7 @@ struct ScanIds {
   int64_t id_code;
   int64_t segment_code;
   const Checks* earlier;
+  const int64_t* needed;
   Checks* checks;
   Fault* fault;
   int64_t* alarm;
@@ -112,6 +113,10 @@ DEVICE bool count_ids(const ScanIds& p, uint32_t* found) {
 DEVICE void scan_ids(const ScanIds& p) {
   if (p.earlier && is_raised(p.earlier)) {
     if (threadIdx.x == 0) atomicOr(&p.checks->raised, 1u);
+    return;
+  }
+  if (p.needed && *p.needed == 0) {  // the ids are in order: later kernels of the sort see a fault, and do nothing
+    if (blockIdx.x == 0 && threadIdx.x == 0) p.checks->raised = 1;
     return;
   }
   SHARED;
@@ -335,7 +340,10 @@ struct FindRows {
   const uint32_t* segments;
   const void* segment_scales;
   void* scales;
-  const Checks* checks;
+  int64_t most_rows;
+  Checks* checks;
+  Fault* fault;
+  int64_t* alarm;
 };
 
 // The state of a tile: two status bits, the number of rows that begin up to its end (31 bits), and one more than the
@@ -371,7 +379,8 @@ DEVICE uint64_t rows_before(const uint64_t* states, int64_t tile) {
 
 // heads: a bit per entry, set where a row begins, and everywhere past the end.
 // firsts, begins: for each chunk, the number of the row of its first entry, and where that row begins.
-// rows, starts: the distinct rows and where they begin, if requested; total: their number.
+// rows, starts: the distinct rows and where they begin, if requested; total: their number. More rows than `most_rows`
+// are a fault; those past it are not written.
 // scales: the factor of each entry's gradient row, if requested; of type A.
 template <class A>
 DEVICE void find_rows(const FindRows& p) {
@@ -425,7 +434,14 @@ DEVICE void find_rows(const FindRows& p) {
     if (lane == 0) {
       if (tile != 0) publish(&p.states[tile], kAllRows | joined(earlier, own));
       ends[kWarps] = earlier;
-      if (tile == int64_t(gridDim.x) - 1) *p.total = int64_t(joined(earlier, own) >> 31 & kPlace);
+      if (tile == int64_t(gridDim.x) - 1) {
+        const int64_t total = int64_t(joined(earlier, own) >> 31 & kPlace);
+        *p.total = total;
+        if (total > p.most_rows) {
+          atomicOr(&p.checks->raised, 1u);
+          report(p.fault, p.alarm, fault_rows_exceed_size, -1, total, p.most_rows);
+        }
+      }
     }
   }
   __syncthreads();
@@ -437,7 +453,7 @@ DEVICE void find_rows(const FindRows& p) {
     const uint32_t rows_so_far = uint32_t(at >> 31);
     if ((word[j] >> lane & 1u) && p.rows) {
       const int64_t row = rows_so_far + __popc(word[j] & lanes_before(lane));
-      rows.put(row, int64_t(id[j]));
+      if (row < p.most_rows) rows.put(row, int64_t(id[j]));
       if (p.starts) p.starts[row] = i;
     }
     if (lane == 0 && i < p.size) {

@@ -46,14 +46,15 @@ struct ConvertWeights {
   const void* indices;
   int64_t wide_indices;
   const int32_t* positions;
+  const int64_t* falls;
   int64_t size;
   void* brought;
   void* brought_indices;
   const Checks* checks;
 };
 
-// Converts weights of type W to the accumulator's type, in the order of `positions`, and copies indices, if any, in
-// that order. If `positions` is null, converts the weights only, in input order.
+// Converts weights of type W to the accumulator's type, and copies indices if `brought_indices` is not null: in the order
+// of `positions` if that is not null and `falls` is set, else in input order.
 template <class W, class A>
 DEVICE void convert_weights(const ConvertWeights& p) {
   if (is_raised(p.checks)) return;
@@ -61,9 +62,10 @@ DEVICE void convert_weights(const ConvertWeights& p) {
   const Ids indices{p.indices, p.wide_indices != 0};
   const IdsOut brought_indices{p.brought_indices, p.wide_indices != 0};
   A* to = static_cast<A*>(p.brought);
+  const bool is_moved = p.positions && (!p.falls || *p.falls != 0);
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride) {
-    const int64_t from = p.positions ? p.positions[i] : i;
+    const int64_t from = is_moved ? p.positions[i] : i;
     to[i] = convert_to(load(weights[from]), A());
     if (p.brought_indices) brought_indices.put(i, indices[from]);
   }

@@ -1,4 +1,4 @@
-"""Every kernel in jax.numpy, for platforms without our kernels (GPU, TPU).
+"""Every kernel in jax.numpy, for platforms and ops without our kernels (TPU; some ops on CUDA).
 
 Results equal those of the kernels up to the rounding of sums: 16-bit floats are summed in float32 and rounded once, or
 at every addition if the kernel does so. The order of a sum is XLA's: input order on a CPU; on a GPU the order of atomic
