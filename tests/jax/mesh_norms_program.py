@@ -5,6 +5,8 @@ It prints one line per passed check, and "done" at the end.
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -214,6 +216,38 @@ def test_gradients_outside() -> None:
     assert float(unused(table)) == 0.0
 
 
+def test_checkpoints() -> None:
+    """The functions of the guide: from four devices to two, by the other rule, with nested state."""
+    page = (Path(__file__).parents[2] / "docs/how-to/shard_jax.md").read_text(encoding="utf-8")
+    source = page.partition(">>> def is_table(x):")[2].partition(">>> file =")[0]
+    names: dict[str, Any] = {"jax": jax, "jnp": jnp, "np": np, "sharded": sharded}
+    exec("\n".join(line[4:] for line in f">>> def is_table(x):{source}".splitlines()), names)
+    table = ITEMS.astype(jnp.bfloat16)
+    labels = {"items": "tables", "layer": "layers"}
+    optimizer = optax.multi_transform({"tables": optim.adam(0.1), "layers": optax.adam(0.1)}, labels)
+
+    def trees(mesh: Any, strategy: str, factor: float) -> Any:
+        params = {"items": sharded.shard_table(factor * table, mesh, "x", strategy), "layer": factor * LAYER}
+        state = optimizer.init(params)
+        filled = jax.tree.map(lambda x: x + jnp.arange(x.size).reshape(x.shape).astype(x.dtype), state)
+        return params, filled if factor else state
+
+    before = trees(MESH, "div", 1.0)
+    slots = sharded.partition_specs(before[1]).inner_states["tables"].inner_state.slots
+    assert [slot["items"] for slot in slots.values()] == [P("x"), P("x")]
+    file = io.BytesIO()
+    names["save"](file, before)
+    file.seek(0)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
+    after = names["restore"](file, trees(mesh, "mod", 0.0), mesh)
+    pairs = zip(*(jax.tree.leaves(tree, is_leaf=names["is_table"]) for tree in (before, after)), strict=True)
+    for old, new in pairs:
+        if names["is_table"](old):
+            assert new.layout == sharded.Layout(ROWS, 2, "x", "mod")
+            old, new = sharded.gather_table(old), sharded.gather_table(new)
+        assert (np.asarray(old).dtype, np.asarray(old).tobytes()) == (np.asarray(new).dtype, np.asarray(new).tobytes())
+
+
 for check in (True, False) if TRACKED else (False,):
     for has_layer in (False, True):
         for strategy in ("div", "mod"):
@@ -227,4 +261,6 @@ print("other arrays, two axes")
 test_psum()
 print("sums over the mesh")
 test_gradients_outside()
+test_checkpoints()
+print("checkpoints")
 print("done")

@@ -18,5 +18,6 @@ def test_four_devices_clip_as_one_does() -> None:
         "optax's transformations of elements, and an error for those of norms",
         "other arrays, two axes",
         "sums over the mesh",
+        "checkpoints",
         "done",
     ]
