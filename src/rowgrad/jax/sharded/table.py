@@ -248,8 +248,9 @@ def partition_specs(tree: Any) -> Any:
     >>> from rowgrad.jax import sharded
     >>> mesh = jax.make_mesh((1,), ("x",), devices=jax.devices()[:1])
     >>> params = {"items": sharded.shard_table(np.ones((3, 2)), mesh, "x"), "scale": jnp.array(3.0)}
-    >>> sharded.partition_specs(params)
-    {'items': PartitionSpec('x',), 'scale': PartitionSpec()}
+    >>> specs = sharded.partition_specs(params)
+    >>> tuple(specs["items"]), tuple(specs["scale"])
+    (('x',), ())
     """
     return jax.tree_util.tree_map(
         lambda leaf: leaf.spec if isinstance(leaf, ShardedTable) else jax.sharding.PartitionSpec(),
