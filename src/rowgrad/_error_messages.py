@@ -702,6 +702,29 @@ OWN_MESSAGES: dict[str, Message] = {
         " cond and checkpoint, because other reads would lose their gradient. Pass what was looked up, or use"
         " jax.value_and_grad for dense gradients."
     ),
+    "rows_of_rows": Message(
+        "value_and_rows inside value_and_rows is not supported. For a derivative of row-sparse gradients use jax.grad"
+        " around value_and_rows, which returns a dense gradient of the table.",
+        ("params",),
+        "UnimplementedError",
+        states=("argument",),
+    ),
+    "parameter_is_gradient": Message(
+        "a Table in params holds a row-sparse gradient instead of an array. Pass the parameters, not their gradients.",
+        ("params",),
+    ),
+    "table_index": Message(
+        "table[ids] takes an array or a list of row numbers; got a {value}. For a range of rows pass jnp.arange; for"
+        " columns index the result, as in table[ids][..., 0].",
+        ("ids",),
+        states=("argument",),
+    ),
+    "table_as_array": Message(
+        "a {value} is not an array. Look up its rows with table[ids] or rowgrad.jax.embedding_bag, or use table.array,"
+        " or table.rows for the row-sparse gradient that it holds.",
+        ("table",),
+        states=("argument",),
+    ),
     "table_sharded": Message(
         "the {value} of a table are sharded over {bound} under jit, so every device would gather the whole table."
         " Replicate it, or use rowgrad.jax.sharded: shard_table, and embedding_bag inside shard_map.",
@@ -763,6 +786,35 @@ OWN_MESSAGES: dict[str, Message] = {
         "on_rows cannot apply {value} to row-sparse gradients: {why}. Use the optimizers of rowgrad.jax.optim for"
         " tables, and optax.multi_transform to apply it to other parameters.",
         ("transformation",),
+        states=("argument",),
+    ),
+    "transformation_mixes": Message(
+        "on_rows cannot apply {value} inside shard_map: its result depends on elements that other devices have. Use"
+        " rowgrad.jax.rows.clip_by_global_norm for global norms, which sums over the mesh, as in"
+        " optax.stateless(lambda grads, _: rows.clip_by_global_norm(grads, 1.0)).",
+        ("transformation",),
+        "UnimplementedError",
+        states=("argument",),
+    ),
+    "gradient_differs": Message(
+        "the gradient at {value} differs over mesh axis {bound}, so its norm is unknown. If it is a term of a sum, sum"
+        " it with rowgrad.jax.rows.psum first; if it is a shard, pass specs=, the PartitionSpecs of the gradients.",
+        ("tree",),
+        states=("argument",),
+    ),
+    "axes_unknown": Message(
+        "the gradient at {value} may differ over mesh axis {bound}, which JAX does not track here. Pass specs=, the"
+        " PartitionSpecs of the gradients: PartitionSpec() if arrays outside a ShardedTable are the same on all"
+        " devices.",
+        ("tree",),
+        "UnimplementedError",
+        states=("argument",),
+    ),
+    "shard_outside": Message(
+        "the gradient of a table that is sharded over {value} can be used only inside shard_map over that axis, because"
+        " its rows are those of one shard",
+        ("tree",),
+        "UnimplementedError",
         states=("argument",),
     ),
     "gradient_complex": Message(

@@ -99,7 +99,7 @@ def shards_of(params: Any, argument: str) -> list[Any]:
         raise ValueError("Length of params is currently 0. Need at least one param.")
     arrays = [s if hasattr(s, "dtype") else plain_array(s, argument) for s in shards]
     for array in arrays:
-        if not hasattr(array, "__array__"):  # rowgrad.jax.Table has a dtype but is not an array
+        if not hasattr(array, "ndim"):  # rowgrad.jax.Table has a dtype but is not an array
             raise make_error("not_an_array", argument=argument, value=type(array).__name__)
     arrays = [canonical(s, argument) if isinstance(s, np.ndarray) else s for s in arrays]
     first = arrays[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -520,3 +521,47 @@ def test_invalid_num_bags_raises(num_bags: Any, compile_: Any) -> None:
     ids = jnp.zeros(1, jnp.int32)
     with pytest.raises(rg.errors.InvalidArgumentError, match=r"num_bags: got .*, expected an int of at least 0"):
         compile_(lambda array: Table(array).bags(ids, ids, num_bags))(jnp.ones((9, 2)))
+
+
+def test_numpy_makes_no_array_of_a_table() -> None:
+    table = Table(table_of(1))
+    _, gradient = value_and_rows(lambda t: t[jnp.array([1, 2])].sum())(table)
+    for convert, value in itertools.product((np.asarray, np.array, jnp.asarray), (table, gradient)):
+        with pytest.raises(rg.errors.InvalidArgumentError, match=r"a Table is not an array\. .*use table\.array"):
+            convert(value)
+    assert np.asarray(table.array).shape == table.shape
+
+
+@pytest.mark.parametrize(
+    ("ids", "kind"), [((jnp.array([1, 2]), 0), "tuple"), (slice(1, 3), "slice"), (None, "NoneType"), (..., "ellipsis")]
+)
+def test_a_table_is_indexed_by_ids_only(ids: Any, kind: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=rf"array or a list of row numbers; got a {kind}\."):
+        Table(table_of(1))[ids]
+
+
+@pytest.mark.parametrize(("ids", "place"), [([[1, 2], [3, -1]], "1, 1"), ([0, 99], "1"), (99, r"\(\)")])
+def test_a_bad_id_is_reported_at_its_place(ids: Any, place: str) -> None:
+    with pytest.raises(rg.errors.InvalidArgumentError, match=rf"^ids\[{place}\] = .* is not in \[0, \d+\)") as raised:
+        Table(table_of(1))[jnp.array(ids)]
+    assert raised.value.argument == "ids"
+
+
+def test_row_gradients_of_row_gradients_name_the_alternative() -> None:
+    def squares(table: Any) -> Any:
+        return (table[jnp.array([1, 2, 1])] ** 2).sum()
+
+    def of_rows(table: Any) -> Any:
+        return (value_and_rows(squares)(table)[1].rows.values ** 2).sum()
+
+    table = Table(table_of(1))
+    with pytest.raises(rg.errors.UnimplementedError, match=r"jax\.grad around value_and_rows"):
+        value_and_rows(of_rows)(table)
+    assert jax.grad(of_rows)(table).array.shape == table.shape
+    with pytest.raises(rg.errors.InvalidArgumentError, match="Pass the parameters, not their gradients"):
+        value_and_rows(squares)(value_and_rows(squares)(table)[1])
+
+
+def test_the_package_lists_what_it_documents() -> None:
+    names = [name for name in dir(rgj) if not name.startswith("__")]
+    assert names == ["Table", "embedding_bag", "optim", "rows", "sharded", "value_and_rows"]

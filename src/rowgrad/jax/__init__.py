@@ -25,3 +25,9 @@ from .functional import lookup_traced as lookup_traced
 from .row_gradients import value_and_rows as value_and_rows
 from .runner import call as call
 from .table import Table as Table
+
+__all__ = ["Table", "embedding_bag", "optim", "rows", "sharded", "value_and_rows"]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]

@@ -162,8 +162,10 @@ class Parts:
     def __init__(self, params: Any) -> None:
         self.leaves, self.tree = jax.tree_util.tree_flatten(params, is_leaf=lambda x: isinstance(x, Table))
         self.arrays = [x.held for x in self.leaves if _is_table(x)]
-        if any(isinstance(a, Tap | IndexedRows) for a in self.arrays):
-            raise make_error("table_tapped")
+        if any(isinstance(a, Tap) for a in self.arrays):
+            raise make_error("rows_of_rows")
+        if any(isinstance(a, IndexedRows) for a in self.arrays):
+            raise make_error("parameter_is_gradient")
         self.trained = [x for x in self.leaves if _is_trained(x)]
 
     def joined(self, trained: Sequence[Any], held: Sequence[Any], other: Callable[[Any], Any] = lambda x: x) -> Any:

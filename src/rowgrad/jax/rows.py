@@ -18,9 +18,21 @@ import numpy as np
 from .._catalog.rows import IndexedRows
 from ..errors import OpError, make_error
 from .arrays import as_jax
+from .gradient_axes import (
+    Gradient,
+    axis_names,
+    differs,
+    gradients,
+    of_all_devices,
+    shard_axes,
+    split_axes,
+    sum_in_order,
+    varying_axes,
+)
 from .row_optimizer import RowTransformation, apply_updates, unique_rows, wider
+from .sharded.table import ShardedTable
 from .trees import is_rows
-from .varying import axes_of
+from .varying import manual_axes, unchecked_axes
 
 
 def scale(tree: Any, factor: Any) -> Any:
@@ -110,40 +122,60 @@ def accumulate(stacked: Any, *, mean: bool = False) -> Any:
 def psum(tree: Any, axis_name: Any) -> Any:
     """Sum gradients over mesh axes inside `shard_map`: every device gets the rows of all devices.
 
-    Arrays that do not vary over the axes are unchanged: JAX has already summed the gradients of shared parameters.
+    Gradients that do not vary over an axis are not summed over it: JAX has already summed the gradients of shared
+    parameters. The same holds for a `ShardedTable` and the axes over which it is sharded: its gradient is the sum over
+    their devices already.
 
     Args:
         tree: A tree of gradients.
         axis_name: The name of a mesh axis, or a tuple of names.
 
     Returns:
-        The sums, the same on all devices.
+        The sums: the same on all devices, except those of shards.
     """
-    devices = int(jax.lax.psum(1, axis_name))
-    names = frozenset(axis_name if isinstance(axis_name, tuple | list) else (axis_name,))
-    tracks = any(axes_of(x) for x in jax.tree_util.tree_leaves(tree))
+    names = axis_names(axis_name)
+    tracked = frozenset(manual_axes()) - unchecked_axes()
 
-    def gathered(x: Any) -> Any:
-        """Return [devices, …] by a sum, because JAX assumes that the result of all_gather varies over devices."""
-        whole = jnp.zeros((devices, *x.shape), x.dtype)
-        return jax.lax.psum(whole.at[jax.lax.axis_index(axis_name)].set(x), axis_name)
+    def summed(x: Any, summed_already: Sequence[Any] = ()) -> Any:
+        if isinstance(x, ShardedTable):
+            return x.with_held(_map_leaves(lambda held: summed(held, shard_axes(x, held)), x.held))
+        x = x if is_rows(x) else jnp.asarray(x)
+        known = tracked.difference(varying_axes(x)).union(summed_already)
+        over = tuple(name for name in names if name not in known)
+        if not over:
+            return x
+        if not is_rows(x):
+            return jax.lax.psum(x, over)
+        values, ids = of_all_devices(x.values, over), of_all_devices(x.indices, over)
+        return _merge([IndexedRows(v, i, x.num_rows) for v, i in zip(values, ids, strict=True)])
 
-    def dense(x: Any) -> Any:
-        return x if tracks and not axes_of(x) & names else jax.lax.psum(x, axis_name)
-
-    def of_rows(rows: IndexedRows) -> IndexedRows:
-        values, ids = gathered(rows.values), gathered(rows.indices)
-        parts = [IndexedRows(values[k], ids[k], rows.num_rows) for k in range(devices)]
-        return _merge(parts)
-
-    return _map(dense, tree, of_rows=of_rows)
+    return jax.tree_util.tree_map(summed, tree, is_leaf=lambda x: isinstance(x, ShardedTable) or is_rows(x))
 
 
-def global_norm(tree: Any) -> Any:
-    """Return √Σg² over all gradients of a tree; row-sparse ones count like dense ones."""
+def global_norm(tree: Any, *, specs: Any = None) -> Any:
+    """Return √Σg² over all gradients of a tree; row-sparse ones count like dense ones.
+
+    Inside `shard_map` every device gets the same norm, that of the gradients of all devices: squares of a
+    `ShardedTable` are summed over its shards, arrays that all devices share count once. A device adds the squares of
+    an array in XLA's order; then the sums of devices are added in the order of the mesh axes, and those of arrays in
+    the order of the tree. So the norm agrees with that of unsharded tables up to rounding.
+
+    Args:
+        tree: A tree of gradients.
+        specs: Inside `shard_map`, how arrays that are not in a `ShardedTable` are split: a PartitionSpec, or a tree of
+            them that the tree begins with, such as the `in_specs` of the parameters. Needed for arrays that differ
+            between devices, and where JAX does not track which do: `check_vma=False` and older versions.
+
+    Returns:
+        The norm.
+
+    Raises:
+        InvalidArgumentError: If a gradient differs over mesh axes that its spec does not name: the terms of a sum, or
+            a shard.
+        UnimplementedError: If JAX does not track which gradients differ, and `specs` is missing.
+    """
     total = jnp.zeros(())
-    for x in _values(tree):
-        squares = jnp.sum(jnp.square(jnp.abs(x.astype(wider(x.dtype, jnp.float32)))))
+    for squares in _sums_of_squares(gradients(_distinct(tree), specs)):
         wide = wider(total.dtype, squares.dtype)
         total = total.astype(wide) + squares.astype(wide)
     return jnp.sqrt(total)
@@ -171,21 +203,27 @@ def clip(tree: Any, max_delta: Any) -> Any:
     return _map(clipped, _distinct(tree))
 
 
-def clip_by_global_norm(tree: Any, max_norm: Any) -> Any:
+def clip_by_global_norm(tree: Any, max_norm: Any, *, specs: Any = None) -> Any:
     """Scale all gradients so that their global norm is at most `max_norm`, like `optax.clip_by_global_norm`.
 
     Args:
         tree: A tree of gradients.
         max_norm: A number of at least 0.
+        specs: Inside `shard_map`, how arrays are split, as for `global_norm`.
 
     Returns:
         The scaled gradients.
 
     Raises:
-        InvalidArgumentError: If `max_norm` is not a number of at least 0.
+        InvalidArgumentError: If `max_norm` is not a number of at least 0, or `global_norm` raises.
+
+    >>> import optax
+    >>> from rowgrad.jax import optim, rows
+    >>> clip = optax.stateless(lambda grads, _: rows.clip_by_global_norm(grads, 1.0))
+    >>> optimizer = optax.chain(clip, optim.adagrad(0.1))  # also inside shard_map
     """
     tree = _distinct(tree)
-    norm, bound = global_norm(tree), _bound(max_norm, "max_norm")
+    norm, bound = global_norm(tree, specs=specs), _bound(max_norm, "max_norm")
 
     def clipped(x: Any) -> Any:
         limit = bound.astype(x.dtype)
@@ -215,7 +253,9 @@ def on_rows(transformation: Any) -> RowTransformation:
     The transformation must map zeros to zeros, and must not depend on the number of zeros, on parameters, or on state
     for every element. Then its result equals that for dense gradients. `on_rows` checks this on small arrays.
     Transformations that select leaves (`optax.masked`, `optax.multi_transform`) are checked in `update`, once for each
-    tree structure.
+    tree structure. Inside `shard_map`, where a device has only its shard of a table, `update` also rejects those whose
+    result for a row depends on other rows, such as `optax.clip_by_global_norm`; `clip_by_global_norm` of this module
+    sums over the mesh.
 
     Args:
         transformation: An optax transformation.
@@ -246,6 +286,7 @@ def on_rows(transformation: Any) -> RowTransformation:
         if selects_leaves and (structure := (tree, *map(is_rows, leaves))) not in checked:
             _check(transformation, updates)
             checked.add(structure)
+        _check_mesh(transformation, updates, checked)
         arrays = tree.unflatten([x.values if is_rows(x) else x for x in leaves])
         arrays, state = transformation.update(arrays, state, None, **extra)
         found = zip(leaves, tree.flatten_up_to(arrays), strict=True)
@@ -261,6 +302,11 @@ def _is_gradient(x: Any) -> bool:
     return x is None or is_rows(x)
 
 
+def _map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Map a function over every array and every row-sparse gradient."""
+    return jax.tree_util.tree_map(function, tree, is_leaf=is_rows)
+
+
 def _map(dense: Callable[[Any], Any], tree: Any, of_rows: Callable[[IndexedRows], Any] | None = None) -> Any:
     """Map a function over every array and, without `of_rows`, over the values of every row-sparse gradient."""
 
@@ -269,7 +315,7 @@ def _map(dense: Callable[[Any], Any], tree: Any, of_rows: Callable[[IndexedRows]
             return dense(jnp.asarray(x))
         return _with_values(x, dense(jnp.asarray(x.values))) if of_rows is None else of_rows(x)
 
-    return jax.tree_util.tree_map(each, tree, is_leaf=is_rows)
+    return _map_leaves(each, tree)
 
 
 def _scalar(number: Any, argument: str) -> Any:
@@ -304,9 +350,19 @@ def _distinct(tree: Any) -> Any:
     return _map(lambda x: x, tree, of_rows=of_rows)
 
 
-def _values(tree: Any) -> list[Any]:
-    leaves = jax.tree_util.tree_leaves(_distinct(tree), is_leaf=is_rows)
-    return [x.values if is_rows(x) else x for x in leaves]
+def _sums_of_squares(found: Sequence[Gradient]) -> list[Any]:
+    """Return Σg² of every gradient. Those that are split over the same axes are summed by one exchange."""
+    sums: list[Any] = []
+    together: dict[tuple[Any, ...], list[int]] = {}
+    for k, gradient in enumerate(found):
+        values = jnp.asarray(gradient.values)
+        sums.append(jnp.sum(jnp.square(jnp.abs(values.astype(wider(values.dtype, jnp.float32))))))
+        if axes := split_axes(gradient):
+            together.setdefault((axes, sums[k].dtype), []).append(k)
+    for (axes, _), places in together.items():
+        for k, total in zip(places, sum_in_order(jnp.stack([sums[k] for k in places]), axes), strict=True):
+            sums[k] = total
+    return sums
 
 
 def _sum(*gradients: Any) -> Any:
@@ -400,7 +456,7 @@ def _why_unsupported(transformation: Any, gradients: Any) -> str | None:
         if states[0] != states[1]:
             return "it has state for every element of a parameter"
         try:
-            found, compact = (_run_steps(transformation, tree) for tree in trees)
+            found, compact = (_run_steps(transformation, tree)[0] for tree in trees)
         except OpError:
             raise
         except Exception as error:
@@ -417,18 +473,56 @@ def _why_unsupported(transformation: Any, gradients: Any) -> str | None:
     return None
 
 
-def _run_steps(transformation: Any, tree: Any) -> list[Any]:
-    """Return the leaves of the results of a few steps with increasing gradients."""
+def _run_steps(transformation: Any, *trees: Any, factors: Sequence[float] = (1e-3, 1.0, 1e3)) -> list[Any]:
+    """Return the leaves of the results of a few steps with increasing gradients, for each of the trees."""
 
     def run(tree: Any) -> list[Any]:
         state, updates = transformation.init(tree), []
-        for factor in (1e-3, 1.0, 1e3):
+        for factor in factors:
             gradients = jax.tree_util.tree_map(lambda x: x * factor, tree)  # noqa: B023
             update, state = transformation.update(gradients, state, None)
             updates.append(update)
         return updates
 
-    return [[np.asarray(x) for x in jax.tree_util.tree_leaves(update)] for update in jax.jit(run)(tree)]
+    compiled = jax.jit(run)
+    return [[[np.asarray(x) for x in jax.tree_util.tree_leaves(update)] for update in compiled(tree)] for tree in trees]
+
+
+def _check_mesh(transformation: Any, updates: Any, checked: set[Any]) -> None:
+    """Raise if the transformation mixes elements of a gradient of which this device has only a part."""
+    found = gradients(updates)
+    partial = tuple((differs(g), bool(g.shard_axes)) for g in found)
+    structure = (jax.tree_util.tree_structure(updates, is_leaf=is_rows), partial)
+    if not any(is_partial for is_partial, _ in partial) or structure in checked:
+        return
+    if not _mixes(transformation, updates, partial):
+        checked.add(structure)
+        return
+    while inner := next((m for m in _members(transformation) if _mixes(m, updates, partial)), None):
+        transformation = inner  # name the member of a chain
+    raise make_error("transformation_mixes", value=_name(transformation))
+
+
+def _mixes(transformation: Any, gradients: Any, partial: Sequence[tuple[bool, bool]]) -> bool:
+    """Return whether a change of a row of a shard, or of an element of another array, changes other results."""
+    leaves, tree = jax.tree_util.tree_flatten(_examples(gradients)[1])
+    changed = [x.copy() for x in leaves]
+    rest = [np.ones(x.shape, bool) for x in leaves]
+    for x, is_rest, (is_partial, is_shard) in zip(changed, rest, partial, strict=True):
+        if is_partial and x.size:
+            place = 0 if is_shard else (0,) * x.ndim
+            x[place] *= 3
+            is_rest[place] = False
+    factors = (1e-9, 1e-3, 1.0, 1e3, 1e9, 1e15)  # a norm may be clipped at any size
+    with jax.core.eval_context():
+        pairs = zip(
+            *_run_steps(transformation, tree.unflatten(leaves), tree.unflatten(changed), factors=factors), strict=True
+        )
+    return not all(
+        np.array_equal(x[is_rest], y[is_rest], equal_nan=True)
+        for before, after in pairs
+        for x, y, is_rest in zip(before, after, rest, strict=True)
+    )
 
 
 def _members(transformation: Any) -> Iterator[Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import jax
 import jax.extend.core
 import jax.numpy as jnp
+import numpy as np
 
 from .._catalog.rows import IndexedRows
-from ..errors import make_error
+from ..errors import OpError, make_error
 from ..lookup import combiner_suffix
 from ..raw_ops import OPS
 from .arrays import as_jax, register_for_export
@@ -136,11 +137,25 @@ class Table:
         """
         from .functional import embedding_bag  # which imports this module
 
+        if isinstance(ids, tuple | slice | type(None) | type(...)):
+            raise make_error("table_index", value=type(ids).__name__)
         ids = as_integers(ids, "ids")
-        rows = embedding_bag(self, ids.reshape(-1, 1), combiner="sum")
+        try:
+            rows = embedding_bag(self, ids.reshape(-1, 1), combiner="sum")
+        except OpError as error:
+            if error.argument != "indices" or error.position is None:
+                raise
+            found: dict[str, Any] = {"argument": "ids", "value": error.value, "bound": self.shape[0]}
+            places = [int(k) for k in np.unravel_index(error.position, ids.shape)]  # the op has flat ids
+            position = places[0] if len(places) == 1 else ", ".join(map(str, places)) or "()"
+            raise make_error("id_outside", position=position, **found) from None
         return rows.reshape(*ids.shape, *self.shape[1:])
 
     __iter__ = None  # `__getitem__` alone would make it iterable
+
+    def __array__(self, *_: Any, **__: Any) -> Never:
+        """Raise: NumPy would make an array of one object."""
+        raise make_error("table_as_array", value=type(self).__name__)
 
     def __repr__(self) -> str:
         if not hasattr(self._held, "shape"):

@@ -12,4 +12,5 @@ from .table import ShardedTable as ShardedTable
 from .table import gather_table as gather_table
 from .table import needed_capacity as needed_capacity
 from .table import part_rows as part_rows
+from .table import partition_specs as partition_specs
 from .table import shard_table as shard_table

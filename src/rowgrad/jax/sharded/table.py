@@ -234,6 +234,31 @@ def gather_table(table: ShardedTable) -> Array:
     return found
 
 
+def partition_specs(tree: Any) -> Any:
+    """Return a tree of PartitionSpecs for `in_specs` and `out_specs` of `shard_map`.
+
+    Args:
+        tree: A tree of parameters, or the state of an optimizer, nested as `optax.multi_transform` nests it.
+
+    Returns:
+        The same tree with `table.spec` in place of each `ShardedTable`, and `PartitionSpec()`, the same on all devices,
+        in place of each other array.
+
+    >>> import jax, jax.numpy as jnp, numpy as np
+    >>> from rowgrad.jax import sharded
+    >>> mesh = jax.make_mesh((1,), ("x",), devices=jax.devices()[:1])
+    >>> params = {"items": sharded.shard_table(np.ones((3, 2)), mesh, "x"), "scale": jnp.array(3.0)}
+    >>> specs = sharded.partition_specs(params)
+    >>> tuple(specs["items"]), tuple(specs["scale"])
+    (('x',), ())
+    """
+    return jax.tree_util.tree_map(
+        lambda leaf: leaf.spec if isinstance(leaf, ShardedTable) else jax.sharding.PartitionSpec(),
+        tree,
+        is_leaf=lambda leaf: isinstance(leaf, ShardedTable),
+    )
+
+
 def needed_capacity(
     ids: Any,
     num_rows: int,
