@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,16 @@ KINDS = {
     "dense_jit": "dense gradient, compiled",
     "rows_jit": "gradient by unique rows, compiled",
     "tiny_jit": "1,000 tiny calls in a compiled loop",
+}
+# Names in h200-steps.json: how a row is shown, and the row of torch it is compared with.
+STEPS = {
+    "forward module, ": ("`EmbeddingBag`, no gradient, ", "torch module, "),
+    "forward raw op, ": ("`SparseSegmentMeanWithNumSegments`; torch: `F.embedding_bag`, ", "torch F.embedding_bag, "),
+    "dense backward, ": ("forward and dense backward, ", "torch dense backward, "),
+    "GradV2": ("`SparseSegmentMeanGradV2`, 16384 bags", ""),
+    "step fused, ": ("step, `fused=True`, ", "torch step sparse, "),
+    "step rows, ": ('step, `grad="rows"`, ', "torch step sparse, "),
+    "26 tables fused, ": ("step, 26 tables, fused SGD, ids ", "torch 26 tables sparse SGD"),
 }
 COMPARISONS = ("six_cases", "shapes", "dtypes", "tiny", "torch_steps", "jax_jit")
 Ratios = dict[tuple[str, str], dict[str, float]]  # (kind, peer) -> case -> how many times faster
@@ -148,6 +159,28 @@ def gpu() -> Iterator[str]:
     yield f"`bench/results/h200-float32.json`: {machine['device']}, torch {machine['torch']}, {machine['date']}."
 
 
+def gpu_steps() -> Iterator[str]:
+    """Yield whole calls and steps on a GPU next to torch's in the same run, and how many were lost."""
+    data = load("h200-steps")
+    rows = {r["name"]: r for r in data["rows"]}
+    yield from ("| call | rowgrad, µs | torch, µs | times | host, µs | replayed, µs |", "|---|" + "---:|" * 5)
+    times = []
+    for name, row in rows.items():
+        if name.startswith("torch "):
+            continue
+        start, (label, peer) = next(((k, v) for k, v in STEPS.items() if name.startswith(k)), (name, (name, "")))
+        rest = name.removeprefix(start)
+        theirs = rows.get(peer) or rows.get(peer + rest) or rows.get(peer + rest.removeprefix("RowWise"), {})
+        pair = [row.get("eager"), theirs.get("eager")]
+        times += [pair[1] / pair[0]] if all(pair) else []
+        cells = [*(f"{t:,.0f}" if t else "" for t in pair), shown(times[-1]) if all(pair) else ""]
+        cells += [f"{row[k]:,.0f}" if k in row else "–" for k in ("host", "graph")]
+        yield f"| {re.sub(r'[0-9]{4,}', lambda m: f'{int(m[0]):,}', label + rest)} | " + " | ".join(cells) + " |"
+    yield ""
+    yield f"{sum(t < 1 for t in times)} of {len(times)} comparisons were lost (bold)."
+    yield f"`bench/results/h200-steps.json`: {data['device']}, torch {data['torch']}, {data['date']}."
+
+
 def threads() -> Iterator[str]:
     """Yield the speed-up of the second thread, next to plain reads of the same rows."""
     rows = load("threads")["threads"]
@@ -208,6 +241,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "jax jit": lambda: summary("jax_jit"),
     "losses": losses,
     "gpu": gpu,
+    "gpu steps": gpu_steps,
     "threads": threads,
     "growth": growth,
     "pages": pages,
