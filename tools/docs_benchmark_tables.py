@@ -264,7 +264,7 @@ def readme_numbers() -> str:
         if "rows" in kinds and all(kinds[k]["tensorflow"]["agrees"] for k in ("forward", "rows"))
     ]
     machine = f"{six['facts']['processor']}, {six['facts']['cores']} cores"
-    times = f"{short(mean(lookups))} × and {short(mean(steps.values()))} ×"
+    times = f"{short(mean(lookups))}\N{NO-BREAK SPACE}× and {short(mean(steps.values()))}\N{NO-BREAK SPACE}×"
     rows = {
         "4096, not 256": "The sum of 4,096 bfloat16 gradients of 1 for one row. `torch.nn.EmbeddingBag` stops at 256 "
         "([why](docs/explanation/sums_in_16_bits.md)).",

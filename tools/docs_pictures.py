@@ -85,41 +85,49 @@ def centre(y: float, row: int) -> float:
     return y + row * ROW + (ROW - 4) / 2
 
 
-def lookup_and_gradient() -> str:
-    """Two bags of ids: their means, and the gradient of the table, which has rows only for ids that occurred."""
+def lookup() -> str:
+    """Two bags of ids, and the means of their rows."""
     bags = rg.raw_ops.SparseSegmentMean(TABLE, IDS, BAGS)
-    upstream = np.array([[2, 0], [0, 4]], np.float32)
-    gradient = rg.vjp(rg.raw_ops.SparseSegmentMean, (TABLE, IDS, BAGS), upstream)[0]
-    dense = rg.densify(gradient)
-    touched = [k in IDS for k in range(len(TABLE))]
-    d, top, low = Drawing(880, 236, "Two bags of ids, their means, and the gradient of the table"), 62, 92
-    d.text(20, 24, "Lookup: the mean of the rows of each bag", bold=True)
-    d.text(470, 24, "Its gradient: only rows that were read", bold=True)
-
-    def side(left: float, names: tuple[str, str], table: np.ndarray, results: np.ndarray, idle: str) -> None:
-        d.text(left + 24, top - 14, names[0])
-        d.text(left + 262, low - 14, names[1])
-        colours = [INK if t else None for t in touched]
-        for row, bag in zip(IDS, BAGS, strict=True):
-            d.curve(left + 24 + 2 * CELL, centre(top, row), left + 262, centre(low, 2 * bag), COLOURS[bag])
-        for k, (row, bag) in enumerate(zip(IDS, BAGS, strict=True)):
-            t = (0.7, 0.2, 0.2, 0.7)[k]
-            x0, x1, y0, y1 = left + 24 + 2 * CELL, left + 262, centre(top, row), centre(low, 2 * bag)
-            xs, ys = bezier(x0, y0, x1, y1, t)
-            d.label(xs, ys, "×½", COLOURS[bag])
-        for k, row in enumerate(table):
-            d.text(left + 16, top + k * ROW + 18, str(k), anchor="end")
-            d.box(left + 24, top + k * ROW, row_text(row) if touched[k] or not idle else idle, colours[k])
-        for k, row in enumerate(results):
-            d.box(left + 262, low + 2 * k * ROW, row_text(row), COLOURS[k])
-
-    side(20, ("table", "bags"), TABLE, np.asarray(bags), "")
-    side(470, ("gradient of the table", "gradient of bags"), dense, upstream, "no row")
+    d = bags_of_rows("Lookup: the mean of the rows of each bag", ("table", "bags"), TABLE, np.asarray(bags))
     for bag, colour in enumerate(COLOURS[:2]):
         ids = ", ".join(str(i) for i in IDS[bag == BAGS])
-        d.text(20 + 262 + 2 * CELL, low + 2 * bag * ROW + 42, f"ids {ids}", fill=colour, anchor="end")
-    d.text(20, 220, "Row 2 is in no bag: the lookup does not read it, and the gradient does not store it.")
+        d.text(338, 92 + 2 * bag * ROW + 42, f"ids {ids}", fill=colour, anchor="end")
+    d.text(8, 214, "Row 2 is in no bag: it is not read.")
     return d.svg()
+
+
+def gradient() -> str:
+    """The gradient of the table for that lookup, which has rows only for ids that occurred."""
+    upstream = np.array([[2, 0], [0, 4]], np.float32)
+    dense = rg.densify(rg.vjp(rg.raw_ops.SparseSegmentMean, (TABLE, IDS, BAGS), upstream)[0])
+    names = "gradient of the table", "gradient of bags"
+    d = bags_of_rows("Its gradient: only rows that were read", names, dense, upstream, "no row")
+    d.text(8, 214, "Row 2 has no gradient: it is not stored.")
+    return d.svg()
+
+
+def bags_of_rows(
+    title: str, names: tuple[str, str], table: np.ndarray, results: np.ndarray, unused: str = ""
+) -> Drawing:
+    """Draw the rows of a table, the bags, and a curve with its factor for each id; narrow enough for a telephone."""
+    d, top, low, left, right = Drawing(350, 228, title), 62, 92, 32, 270
+    d.text(8, 24, title, bold=True)
+    d.text(left, top - 14, names[0])
+    d.text(right + 2 * CELL, low - 14, names[1], anchor="end")
+    ends = [
+        (left + 2 * CELL, centre(top, row), right, centre(low, 2 * bag)) for row, bag in zip(IDS, BAGS, strict=True)
+    ]
+    for (x0, y0, x1, y1), bag in zip(ends, BAGS, strict=True):
+        d.curve(x0, y0, x1, y1, COLOURS[bag])
+    for line, bag, t in zip(ends, BAGS, (0.7, 0.2, 0.2, 0.7), strict=True):
+        d.label(*bezier(*line, t), "×½", COLOURS[bag])
+    for k, row in enumerate(table):
+        used = k in IDS
+        d.text(left - 8, top + k * ROW + 18, str(k), anchor="end")
+        d.box(left, top + k * ROW, row_text(row) if used or not unused else unused, INK if used else None)
+    for k, row in enumerate(results):
+        d.box(right, low + 2 * k * ROW, row_text(row), COLOURS[k])
+    return d
 
 
 def bezier(x0: float, y0: float, x1: float, y1: float, t: float) -> tuple[float, float]:
@@ -193,7 +201,8 @@ def shards() -> str:
 
 
 PICTURES = {
-    "lookup_and_gradient": lookup_and_gradient,
+    "lookup": lookup,
+    "gradient": gradient,
     "unique_rows": unique_rows,
     "plan": plan,
     "shards": shards,
