@@ -34,7 +34,7 @@ def golden() -> str:
     return (
         f"{len(cases):,} calls of {len(kinds)} ops and lookups, and what came back:\n\n"
         f"| kind | cases | what rowgrad must do |\n|---|---|---|\n{rows}\n"
-        f"Beside them lie {steps} runs of TensorFlow's optimizers, {draws} draws of its random numbers, and "
+        f"There are also {steps} runs of TensorFlow's optimizers, {draws} draws of its random numbers, and "
         f"{len(folders('tests/golden/checkpoints'))} kinds of checkpoint files.\n"
     )
 
