@@ -130,8 +130,8 @@ def losses() -> Iterator[str]:
         if ratio < 1
     ]
     total = sum(len(by_case) for name in COMPARISONS for by_case in ratios(name).values())
-    yield f"{len(found)} of {total} comparisons on the CPU were lost. {wrong_results()} more are left out, because the other"
-    yield "library's result was different:"
+    yield f"{len(found)} of {total} comparisons on the CPU were lost. {wrong_results()} more are left out,"
+    yield "because the other library's result was different:"
     yield ""
     yield from ("| what | case | against | times as fast | file |", "|---|---|---|---|---|")
     for ratio, name, case, kind, peer in sorted(found):

@@ -93,6 +93,8 @@ def test_outcomes_on_cuda_that_differ_are_shown(monkeypatch: pytest.MonkeyPatch)
     assert "| a | works | works | rejected (1) | the same | |" in docs_training_matrix.table(
         here, {**cuda, "rows": here}
     )
+    failed = {**there, "dense": "failed: Traceback …"}
+    assert "`dense`: **failed**" in docs_training_matrix.table(here, {**cuda, "rows": [failed]})
     with pytest.raises(KeyError):  # a feature that was not tried
         docs_training_matrix.table(here, {**cuda, "rows": [alone]})
 
