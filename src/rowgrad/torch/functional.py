@@ -361,7 +361,7 @@ def look_up_rows(
         and weight.is_cpu
         and weight.ndim == 2
         and not devices.is_on_gpu(weight)
-        and (padding_idx is None or not _may_need_gradient(weight))
+        and (padding_idx is None or (_is_row(padding_idx, weight) and not _may_need_gradient(weight)))
     ):
         found = feature_lookup.look_up_rows(weight, input, rows=rows, fused=run is not None)
         if found is not None:
@@ -374,6 +374,10 @@ def look_up_rows(
     except OpError as error:
         make_also(error, _ROW_ERRORS.get(error.key or "", ValueError))
         raise
+
+
+def _is_row(number: Any, table: Tensor) -> bool:
+    return type(number) is int and -table.shape[0] <= number < table.shape[0]
 
 
 def _look_up_rows(
