@@ -16,7 +16,7 @@ from ..errors import OpError, make_error
 from . import devices, gpu_calls
 from .devices import default_order, is_captured
 from .feature_lookup import joint_steps
-from .fused import LAYOUT, FusedWeight, fused_step, is_only_optimizer, register_optimizer
+from .fused import LAYOUT, FusedWeight, consume_stored_grad, fused_step, register_optimizer
 from .row_state import (
     check_param,
     check_row_ids,
@@ -248,8 +248,8 @@ class RowOptimizer(torch.optim.Optimizer):
             self._count_step(group, param, step)
         except OpError as error:
             raise self._add_context(error, "step", param=param, grad=grad) from None
-        if fused and is_only_optimizer(param):
-            param.grad = None
+        if fused:
+            consume_stored_grad(param)
 
     @torch.no_grad()
     def update_from_bags(
