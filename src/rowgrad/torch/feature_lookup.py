@@ -701,6 +701,7 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
                 own.states.append(state)
                 own.numbers.append(found)
                 if type(own) is JointRowStep:
+                    assert grad is not None
                     own.ids.append(grad._indices())
                     own.rows.append(grad._values())
         steps = []
