@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -386,14 +387,29 @@ def read_groups(
     """Return the bags of every group."""
     if hasattr(ids, "keys") and hasattr(ids, "weights_or_none"):
         ids, offsets, weights = _read_keyed(features_of(groups), ids, offsets, weights)
-    if not isinstance(ids, Mapping):
+    by_name = isinstance(ids, Mapping)
+    if not by_name:
         parts = _split_groups(groups, ids, offsets, weights)
     elif offsets is None:
         parts = _concatenate_groups(groups, ids, weights, include_last_offset)
     else:
         bound = "None, because every feature defines its own bags"
         raise make_error("bags_unfit", argument="offsets", value="a value", bound=bound)
-    return [_stack_bags(group, *part) for group, part in zip(groups, parts, strict=True)]
+    return [_stack_bags(group, *part, by_name) for group, part in zip(groups, parts, strict=True)]
+
+
+def _name_feature(error: OpError, groups: Sequence[Group], offsets: Tensor, by_name: bool) -> OpError:
+    """Return the error of an id with its feature and table; positions are counted in the ids that the user passed."""
+    if error.key != "id_not_in_feature" or error.position is None:
+        return error
+    features = [(f, table.name) for group in groups for table in group.tables for f in table.read_by]
+    begins = offsets[: -1 : (offsets.shape[0] - 1) // len(features)].tolist()
+    number = bisect_right(begins, error.position) - 1
+    feature, table = features[number]
+    position = error.position - begins[number] if by_name else error.position
+    return make_error(
+        "id_not_in_table", feature=feature, table=repr(table), position=position, value=error.value, bound=error.bound
+    )
 
 
 def _split_groups(
@@ -411,7 +427,10 @@ def _split_groups(
     if (offsets.shape[0] - 1) % total:
         raise make_error("offsets_of_features", argument="offsets", value=offsets.shape[0], bound=total)
     rows = torch.cat([group.sizes_on(ids.device)[0] for group in groups])
-    OPS["StackBags"](ids, offsets, rows, torch.zeros_like(rows))  # validates; errors count positions in all ids
+    try:
+        OPS["StackBags"](ids, offsets, rows, torch.zeros_like(rows))  # validates; errors count positions in all ids
+    except OpError as error:
+        raise _name_feature(error, groups, offsets, by_name=False) from None
     bags, start = (offsets.shape[0] - 1) // total, 0
     cuts = offsets[::bags].tolist() if bags else [0] * (total + 1)  # where each feature begins
     parts = []
@@ -493,11 +512,7 @@ def _concatenate_groups(
     features = features_of(groups)
     for argument, value in (("ids", ids), ("per_sample_weights", weights)):
         if value is not None and (not isinstance(value, Mapping) or set(value) != set(features)):
-            got = f"features {sorted(value)}" if isinstance(value, Mapping) else type(value).__name__
-            unknown = [f for f in value if f not in features] if isinstance(value, Mapping) else []
-            advice = did_you_mean(unknown[0], features) if unknown else ""
-            bound = f"features {sorted(features)}"
-            raise make_error("bags_unfit", argument=argument, value=got, bound=bound, advice=advice)
+            raise _other_features(argument, value, features)
     read = {
         f: _feature_vector(f, ids[f], None if weights is None else weights[f], include_last_offset) for f in features
     }
@@ -515,6 +530,24 @@ def _concatenate_groups(
     return [_concatenate([read[f] for f in group.features]) for group in groups]
 
 
+def _other_features(argument: str, value: Any, features: list[str]) -> OpError:
+    """Return the error of an argument that is not a mapping with exactly these features."""
+    bound = f"features {_listed(features)}"
+    if not isinstance(value, Mapping):
+        return make_error("bags_unfit", argument=argument, value=type(value).__name__, bound=bound)
+    missing = [f for f in features if f not in value]
+    unknown = [f for f in value if f not in features]
+    found = [f"{what} {_listed(names)}" for what, names in (("no", missing), ("unknown", unknown)) if names]
+    advice = did_you_mean(unknown[0], missing or features) if unknown else ""
+    return make_error("bags_unfit", argument=argument, value=" and ".join(found), bound=bound, advice=advice)
+
+
+def _listed(names: Sequence[Any], most: int = 5) -> str:
+    """Return names for a message, the first of many."""
+    more = f", … ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
+
+
 def _concatenate(features: Sequence[tuple[Bags, Tensor]]) -> tuple[Tensor, Tensor, Tensor | None]:
     """Concatenate the bags of several features."""
     vectors, starts, weighted, start = [], [], [], 0
@@ -528,10 +561,13 @@ def _concatenate(features: Sequence[tuple[Bags, Tensor]]) -> tuple[Tensor, Tenso
     return torch.cat(vectors), torch.cat([*starts, end]), torch.cat(weighted) if weighted else None
 
 
-def _stack_bags(group: Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
+def _stack_bags(group: Group, ids: Tensor, offsets: Tensor, weights: Any, by_name: bool) -> Bags:
     """Return a group's bags, example by example, with ids of the stacked table."""
     sizes = group.sizes_on(ids.device)
-    stacked, segments, positions = OPS["StackBags"](ids, offsets, *sizes, positions=weights is not None)
+    try:
+        stacked, segments, positions = OPS["StackBags"](ids, offsets, *sizes, positions=weights is not None)
+    except OpError as error:
+        raise _name_feature(error, [group], offsets, by_name) from None
     if weights is not None:
         weights = OPS["GatherRows"](weights, positions, gradient="dense")
     return Bags(stacked, segments, offsets.shape[0] - 1, weights)
@@ -567,7 +603,16 @@ def _feature_vector(feature: str, ids: Any, weights: Any, include_last_offset: b
         bags = bags._replace(weights=_check_weights(bags.weights, bags.indices))
         check_storages(bags)
     except OpError as error:
-        raise make_error("feature_unfit", argument=feature, value=error.message) from error
+        facts: dict[str, Any] = {
+            "argument": error.argument,
+            "position": error.position,
+            "value": error.value,
+            "bound": error.bound,
+        }
+        advice = error.advice
+        if error.key == "offsets_end" and include_last_offset:
+            advice = "If your offsets have no end, construct the module with include_last_offset=False."
+        raise make_error("in_feature", feature=feature, text=error.explanation, advice=advice, **facts) from error
     except TypeError as error:
         raise TypeError(f"feature {feature}: {error}") from error
     if offsets is not None:
