@@ -142,23 +142,24 @@ def unique_rows() -> str:
     """The contributions of a batch, one per id, and the row-sparse gradient in which each row occurs once."""
     ids, upstream = np.array([7, 2, 7, 5, 7]), np.array([[1.0], [2.0], [3.0], [4.0], [5.0]], np.float32)
     values, found = rg.raw_ops.SparseSegmentSumGradV2(upstream, ids, np.arange(5), 9)
-    d = Drawing(640, 226, "Contributions of a batch, and its unique rows")
+    d = Drawing(390, 246, "Contributions of a batch, and its unique rows")
     d.text(20, 24, "One contribution per id", bold=True)
-    d.text(400, 24, "Unique rows", bold=True)
+    d.text(240, 24, "Unique rows", bold=True)
     d.text(20, 48, "id")
     d.text(70, 48, "gradient")
-    d.text(400, 48, "row")
-    d.text(450, 48, "sum, in the order of the ids")
+    d.text(240, 48, "row")
+    d.text(290, 48, "sum")
+    d.text(20, 236, "Each sum adds its terms in the order of the ids.")
     colours = dict(zip(found.tolist(), COLOURS, strict=False))
     for k, row in enumerate(ids.tolist()):
         target = found.tolist().index(row)
-        d.curve(70 + 2 * CELL, centre(58, k), 392, centre(88, target), colours[row])
+        d.curve(70 + 2 * CELL, centre(58, k), 232, centre(88, target), colours[row])
     for k, (row, value) in enumerate(zip(ids.tolist(), upstream[:, 0], strict=True)):
         d.text(20, 58 + k * ROW + 18, str(row), fill=colours[row], bold=True)
         d.box(70, 58 + k * ROW, number(value), colours[row])
     for k, (row, value) in enumerate(zip(found.tolist(), values[:, 0], strict=True)):
-        d.text(400, 88 + k * ROW + 18, str(row), fill=colours[row], bold=True)
-        d.box(450, 88 + k * ROW, number(value), colours[row])
+        d.text(240, 88 + k * ROW + 18, str(row), fill=colours[row], bold=True)
+        d.box(290, 88 + k * ROW, number(value), colours[row])
     return d.svg()
 
 
@@ -166,37 +167,38 @@ def plan() -> str:
     """What a plan stores: positions of the batch sorted by row, once for all gradients of the batch."""
     ids = np.array([7, 2, 7, 5, 7])
     order = np.argsort(ids, kind="stable")
-    d = Drawing(760, 190, "A plan: the positions of a batch, grouped by row, used by several gradients")
+    d = Drawing(540, 190, "A plan: the positions of a batch, grouped by row, used by several gradients")
     d.text(20, 24, "ids of a batch", bold=True)
-    d.text(270, 24, "Plan: positions grouped by row", bold=True)
-    d.text(590, 24, "used by", bold=True)
+    d.text(160, 24, "Plan: positions by row", bold=True)
+    d.text(404, 24, "used by", bold=True)
     colours = dict(zip(np.unique(ids).tolist(), COLOURS, strict=False))
     for position, row in enumerate(ids.tolist()):
         target = order.tolist().index(position)
-        d.curve(20 + 2 * CELL, centre(38, position), 272, centre(38, target), colours[row])
+        d.curve(20 + 2 * CELL, centre(38, position), 172, centre(38, target), colours[row])
     for position, row in enumerate(ids.tolist()):
         d.box(20, 38 + position * ROW, str(row), colours[row])
     for k, position in enumerate(order.tolist()):
         row = int(ids[position])
-        d.text(322, 38 + k * ROW + 18, f"row {row}", anchor="end")
-        d.box(330, 38 + k * ROW, f"position {position}", colours[row], 110)
+        d.text(216, 38 + k * ROW + 18, f"row {row}", anchor="end")
+        d.box(224, 38 + k * ROW, f"position {position}", colours[row], 110)
     for k, text in enumerate(("gradient of table A", "gradient of table B", "optimizer step")):
-        d.curve(440, centre(38, 2), 590, centre(50, 1.4 * k), INK)
-        d.text(596, 50 + 1.4 * k * ROW + 18, text)
+        d.curve(334, centre(38, 2), 398, centre(50, 1.4 * k), INK)
+        d.text(404, 50 + 1.4 * k * ROW + 18, text)
     return d.svg()
 
 
 def shards() -> str:
     """Which shard stores which row of a table of 8 rows, by "div" and by "mod"."""
-    d = Drawing(760, 162, "Rows of a table on three shards, by div and by mod")
+    left = 12
+    d = Drawing(320, 324, "Rows of a table on three shards, by div and by mod")
     for block, strategy in enumerate(("div", "mod")):
-        left = 20 + 390 * block
-        d.text(left, 24, f'strategy="{strategy}"', bold=True)
+        top = 162 * block
+        d.text(left, top + 24, f'strategy="{strategy}"', bold=True)
         split = rg.partition(np.arange(8), 3, strategy, num_rows=8)
         for shard, local in enumerate(split.rows):
-            d.text(left + 62, 44 + shard * 38 + 18, f"shard {shard}", anchor="end")
+            d.text(left + 62, top + 44 + shard * 38 + 18, f"shard {shard}", anchor="end")
             for k, row in enumerate(rg.global_ids(shard, local, 3, strategy, num_rows=8).tolist()):
-                d.box(left + 72 + k * 72, 44 + shard * 38, f"row {row}", COLOURS[shard], 66)
+                d.box(left + 72 + k * 72, top + 44 + shard * 38, f"row {row}", COLOURS[shard], 66)
     return d.svg()
 
 
