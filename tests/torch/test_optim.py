@@ -8,7 +8,6 @@ import math
 import pickle
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -736,15 +735,6 @@ def test_a_rejected_state_names_the_parameter() -> None:
     message = re.escape("'sum' of parameter 0 (kernel) must have shape (3, 1), got (5, 4). States have the numbers of")
     with pytest.raises(ValueError, match=message):
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-
-
-def test_code_blocks_of_the_docs_page_run() -> None:
-    """Blocks for torch are marked `py`, because the docs tests also run where torch is not installed."""
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "optimizers.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(block, {})
 
 
 def test_state_of_many_tables_is_that_of_ordinary_parameters() -> None:
