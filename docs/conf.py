@@ -17,8 +17,9 @@ html_title = f"{project} {version}"
 copyright = f"the authors of {project}; {RECORD['license']}"
 
 extensions = ["myst_parser", "sphinx_copybutton"]
-root_doc = "docs/index"
+root_doc = "README"  # the first page of the site, too
 include_patterns = [
+    "README.md",
     "docs/**.md",
     "examples/**.md",
     "bench/**.md",
@@ -52,10 +53,16 @@ html_show_sourcelink = False
 html_copy_source = False
 
 
+FOLDERS = ["tutorials", "how-to", "reference", "explanation", "contributing"]
+TOCTREE = "\n".join(["", "```{toctree}", ":hidden:", "", *(f"docs/{folder}/README" for folder in FOLDERS), "```", ""])
+
+
 def setup(app):
-    """Two things that the site wants otherwise than GitHub."""
+    """Change what the site needs in another form than GitHub."""
 
     def read(app, docname, source):
+        if docname == root_doc:
+            source[0] += TOCTREE
         # Sessions end with an empty line, for doctest.
         source[0] = re.sub(r"\n\n```$", "\n```", source[0], flags=re.MULTILINE)
         # Results of benchmarks are written without a heading, which the list of pages needs.

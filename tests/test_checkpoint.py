@@ -60,7 +60,7 @@ def same(found: np.ndarray, reference: np.ndarray) -> bool:
 
 
 def test_golden_checkpoints_exist() -> None:
-    assert len(PREFIXES) == 9
+    assert len(PREFIXES) == 10
     assert len(EXPECTED) > 35
 
 

@@ -30,6 +30,7 @@ FOLDERS = (
 PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(folder))
 WRITTEN = [p for p in PAGES if p.parent.name != "ops"]  # the generator executes the pages of docs/ops
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+KINDS = ("tutorials", "how-to", "reference", "explanation", "contributing")
 OTHERS = ("curl", "dot")  # programs of others
 # Modules whose public names must all be in the API pages.
 LISTED = {
@@ -231,17 +232,36 @@ def test_generated_files_are_up_to_date(tool: str) -> None:
 # -- the site --------------------------------------------------------------------------------------------------------
 
 
+def entries_of(page: Path) -> list[str]:
+    """Return the entries of a page's list of pages."""
+    lists = [m[2] for m in BLOCK.finditer(page.read_text(encoding="utf-8")) if m[1] == "{toctree}"]
+    lines = [line for text in lists for line in text.splitlines() if line and line[0] != ":"]
+    return [re.sub(r"^.*<(.*)>$", r"\1", line) for line in lines]
+
+
 def test_every_page_is_in_the_site() -> None:
     """Each page is in a list of pages, which is how readers of the site find it; `make docs` builds it."""
-    in_site = set()
-    for page in PAGES:
-        for m in BLOCK.finditer(page.read_text(encoding="utf-8")):
-            if m[1] == "{toctree}":
-                entries = [re.sub(r"^.*<(.*)>$", r"\1", line) for line in m[2].splitlines() if line and line[0] != ":"]
-                in_site |= {(page.parent / f"{entry}.md").resolve() for entry in entries}
-    left_out = {ROOT / "README.md", ROOT / "docs/index.md"}  # the landing page replaces the README
-    assert set(PAGES) - left_out <= in_site
-    assert all(page.exists() for page in in_site)
+    in_site = {(page.parent / f"{entry}.md").resolve() for page in PAGES for entry in entries_of(page)}
+    first = {ROOT / "README.md", *(ROOT / f"docs/{kind}/README.md" for kind in KINDS)}  # docs/conf.py lists the kinds
+    assert set(PAGES) <= in_site | first
+    assert all(page.exists() for page in in_site | first)
+
+
+def test_every_page_is_of_one_kind() -> None:
+    """A page of docs/ is in the folder of its kind, and only its kind's README lists it."""
+    listed: dict[Path, list[str]] = {}
+    for kind in KINDS:
+        visited, pending = set(), [ROOT / f"docs/{kind}/README.md"]
+        while pending:
+            page = pending.pop().resolve()
+            visited.add(page)
+            pending += [page.parent / f"{entry}.md" for entry in entries_of(page)]
+        for page in visited:
+            listed.setdefault(page, []).append(kind)
+    assert {page: kinds for page, kinds in listed.items() if len(kinds) > 1} == {}
+    folders = {"ops": "reference", **{kind: kind for kind in KINDS}}
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert listed[page] == [folders[page.parent.name]], name_of(page)
 
 
 def test_every_public_name_is_in_the_api() -> None:

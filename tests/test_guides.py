@@ -16,7 +16,7 @@ import torch
 
 from rowgrad.checkpoint import Checkpoint
 from rowgrad.errors import CheckpointError
-from test_docs import BLOCK, ROOT, python_blocks, run_block
+from test_docs import BLOCK, ROOT, WRITTEN, name_of, python_blocks, run_block
 
 GUIDES = ROOT / "docs/how-to"
 
@@ -24,6 +24,51 @@ GUIDES = ROOT / "docs/how-to"
 def shown_blocks(page: Path) -> list[str]:
     """Return the blocks that the site highlights as Python and that test_docs.py does not run."""
     return [m[2] for m in BLOCK.finditer(page.read_text(encoding="utf-8")) if m[1] == "py"]
+
+
+# What runs the blocks that test_docs.py does not run, in the order of each page, or why nothing does.
+TENSORFLOW = "TensorFlow is not installed; what these lines return is recorded in tests/golden"
+ECOSYSTEM = "needs TorchRec or FBGEMM: tests/ecosystem/test_torchrec.py makes these calls"
+SHOWN = {
+    "docs/how-to/checkpoints.md": ["test_blocks_about_checkpoints"] * 2,
+    "docs/how-to/debug_gradient.md": [TENSORFLOW],
+    "docs/how-to/from_tensorflow.md": ["test_keras_file"],
+    "docs/how-to/move_from_fbgemm.md": [ECOSYSTEM] * 2,
+    "docs/how-to/serve.md": ["test_the_compiled_package_scores_as_the_model"],
+    "docs/how-to/shard_torch.md": ["needs several processes: examples/sharded_torch.py begins so"],
+    "docs/how-to/train_pytorch.md": [
+        "a part of examples/lightning_recommender.py: tests/ecosystem/test_lightning_example.py",
+        ECOSYSTEM,
+    ],
+    "docs/reference/cuda.md": ["tests/gpu/test_gpu_docs.py"],
+    "docs/reference/studio.md": ["needs a notebook: tests/studio/test_show.py makes the same call"],
+    "examples/from_tensorflow.md": [TENSORFLOW] * 6,
+}
+
+
+def test_every_block_that_is_shown_only_has_a_reason() -> None:
+    found = {name_of(page): shown_blocks(page) for page in WRITTEN}
+    assert {page: len(blocks) for page, blocks in found.items() if blocks} == {p: len(r) for p, r in SHOWN.items()}
+    for page, blocks in found.items():
+        for block in blocks:
+            compile(block, page, "exec")
+    reasons = {word.strip(":,") for notes in SHOWN.values() for note in notes for word in note.split()}
+    assert {word for word in reasons if word.startswith("test_")} <= globals().keys()
+    assert all((ROOT / word).exists() for word in reasons if word.startswith(("tests/", "examples/")))
+    unmarked = [name_of(p) for p in WRITTEN for m in BLOCK.finditer(p.read_text(encoding="utf-8")) if not m[1]]
+    assert not unmarked, "blocks without a language"
+
+
+def test_blocks_about_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT / "tests/golden/checkpoints")
+    names: dict[str, Any] = {}
+    for block in shown_blocks(GUIDES / "checkpoints.md"):
+        exec(block, names)
+    assert np.array_equal(names["some"], names["table"][1:3])
+    assert names["whole"].shape == names["by_id"].shape
+    assert not np.array_equal(names["whole"], names["by_id"])
+    assert np.array_equal(names["dealt"], names["same"])
+    assert np.array_equal(names["dealt"], names["runs"])
 
 
 def names_of(page: Path) -> dict[str, Any]:

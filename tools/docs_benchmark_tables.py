@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,16 @@ KINDS = {
     "dense_jit": "dense gradient, compiled",
     "rows_jit": "gradient by unique rows, compiled",
     "tiny_jit": "1,000 tiny calls in a compiled loop",
+}
+# Names in h200-steps.json: how a row is shown, and the row of torch it is compared with.
+STEPS = {
+    "forward module, ": ("`EmbeddingBag`, no gradient, ", "torch module, "),
+    "forward raw op, ": ("`SparseSegmentMeanWithNumSegments`; torch: `F.embedding_bag`, ", "torch F.embedding_bag, "),
+    "dense backward, ": ("forward and dense backward, ", "torch dense backward, "),
+    "GradV2": ("`SparseSegmentMeanGradV2`, 16384 bags", ""),
+    "step fused, ": ("step, `fused=True`, ", "torch step sparse, "),
+    "step rows, ": ('step, `grad="rows"`, ', "torch step sparse, "),
+    "26 tables fused, ": ("step, 26 tables, fused SGD, ids ", "torch 26 tables sparse SGD"),
 }
 COMPARISONS = ("six_cases", "shapes", "dtypes", "tiny", "torch_steps", "jax_jit")
 Ratios = dict[tuple[str, str], dict[str, float]]  # (kind, peer) -> case -> how many times faster
@@ -120,7 +131,7 @@ def losses() -> Iterator[str]:
     ]
     total = sum(len(by_case) for name in COMPARISONS for by_case in ratios(name).values())
     yield f"{len(found)} of {total} comparisons on the CPU were lost. {wrong_results()} more are left out,"
-    yield "because the peer's answer was another one:"
+    yield "because the other library's result was different:"
     yield ""
     yield from ("| what | case | against | times as fast | file |", "|---|---|---|---|---|")
     for ratio, name, case, kind, peer in sorted(found):
@@ -146,6 +157,28 @@ def gpu() -> Iterator[str]:
     yield ""
     machine = data["machine"]
     yield f"`bench/results/h200-float32.json`: {machine['device']}, torch {machine['torch']}, {machine['date']}."
+
+
+def gpu_steps() -> Iterator[str]:
+    """Yield whole calls and steps on a GPU next to torch's in the same run, and how many were lost."""
+    data = load("h200-steps")
+    rows = {r["name"]: r for r in data["rows"]}
+    yield from ("| call | rowgrad, µs | torch, µs | times | host, µs | replayed, µs |", "|---|" + "---:|" * 5)
+    times = []
+    for name, row in rows.items():
+        if name.startswith("torch "):
+            continue
+        start, (label, peer) = next(((k, v) for k, v in STEPS.items() if name.startswith(k)), (name, (name, "")))
+        rest = name.removeprefix(start)
+        theirs = rows.get(peer) or rows.get(peer + rest) or rows.get(peer + rest.removeprefix("RowWise"), {})
+        pair = [row.get("eager"), theirs.get("eager")]
+        times += [pair[1] / pair[0]] if all(pair) else []
+        cells = [*(f"{t:,.0f}" if t else "" for t in pair), shown(times[-1]) if all(pair) else ""]
+        cells += [f"{row[k]:,.0f}" if k in row else "–" for k in ("host", "graph")]
+        yield f"| {re.sub(r'[0-9]{4,}', lambda m: f'{int(m[0]):,}', label + rest)} | " + " | ".join(cells) + " |"
+    yield ""
+    yield f"{sum(t < 1 for t in times)} of {len(times)} comparisons were lost (bold)."
+    yield f"`bench/results/h200-steps.json`: {data['device']}, torch {data['torch']}, {data['date']}."
 
 
 def threads() -> Iterator[str]:
@@ -181,7 +214,8 @@ def pages() -> Iterator[str]:
 def click_tables() -> Iterator[str]:
     """Yield the times of the embeddings of a click model: every variant, batch and number of threads."""
     columns = ("fused", "fused, ids by feature", "rows", "FBGEMM", "torch")
-    yield "| threads, ids, examples | " + " | ".join(columns) + " | FBGEMM / fused |"
+    shown_names = ("fused, one vector of ids", *columns[1:])
+    yield "| threads, ids, examples | " + " | ".join(shown_names) + " | FBGEMM / fused |"
     yield "|---|" + "---|" * (len(columns) + 1)
     for threads in (1, 2):
         for case in load(f"click_tables_{threads}")["cases"]:
@@ -208,6 +242,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "jax jit": lambda: summary("jax_jit"),
     "losses": losses,
     "gpu": gpu,
+    "gpu steps": gpu_steps,
     "threads": threads,
     "growth": growth,
     "pages": pages,
@@ -221,7 +256,7 @@ def parts() -> dict[str, str]:
 
 def readme_numbers() -> str:
     """Return the README's three numbers; both ratios are geometric means of minimal times over the same cases."""
-    steps = ratios("torch_steps")["train", "torch"]
+    steps, tables = (ratios("torch_steps")[kind, "torch"] for kind in ("train", "train_tables"))
     six = load("six_cases")
     lookups = [
         sum(kinds[k]["tensorflow"]["min"] for k in ("forward", "rows"))
@@ -230,11 +265,13 @@ def readme_numbers() -> str:
         if "rows" in kinds and all(kinds[k]["tensorflow"]["agrees"] for k in ("forward", "rows"))
     ]
     machine = f"{six['facts']['processor']}, {six['facts']['cores']} cores"
-    times = f"{short(mean(lookups))} × and {short(mean(steps.values()))} ×"
+    times = f"{short(mean(lookups))}\N{NO-BREAK SPACE}× and {short(mean(steps.values()))}\N{NO-BREAK SPACE}×"
     rows = {
         "4096, not 256": "The sum of 4,096 bfloat16 gradients of 1 for one row. `torch.nn.EmbeddingBag` stops at 256 "
         "([why](docs/explanation/sums_in_16_bits.md)).",
-        times: "Faster than TensorFlow's lookup with its gradient, and than PyTorch's step with sparse Adagrad "
+        times: "Faster than TensorFlow's lookup with its gradient, and than PyTorch's training step of one table: "
+        "row-wise Adagrad here, sparse Adagrad there, no clipping; "
+        f"{short(mean(tables.values()))}\N{NO-BREAK SPACE}× with 26 tables "
         f"({machine}; [all measurements](docs/explanation/performance.md), losses included).",
         "The same bits": "On NumPy, PyTorch and JAX, on CPU and GPU, for the order of addition you choose and any "
         "number of threads ([how this is tested](docs/explanation/exact.md)).",

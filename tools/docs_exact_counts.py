@@ -34,7 +34,7 @@ def golden() -> str:
     return (
         f"{len(cases):,} calls of {len(kinds)} ops and lookups, and what came back:\n\n"
         f"| kind | cases | what rowgrad must do |\n|---|---|---|\n{rows}\n"
-        f"Beside them lie {steps} runs of TensorFlow's optimizers, {draws} draws of its random numbers, and "
+        f"There are also {steps} runs of TensorFlow's optimizers, {draws} draws of its random numbers, and "
         f"{len(folders('tests/golden/checkpoints'))} kinds of checkpoint files.\n"
     )
 
@@ -59,10 +59,9 @@ def fuzzing() -> str:
     inputs = sum(1 for folder in corpus for _ in folder.iterdir())
     lines = sum(len(p.read_text(encoding="utf-8").splitlines()) for p in (ROOT / "tests/reference").glob("*.py"))
     return wrapped(
-        f"The reference is {lines:,} lines of loops. Every change is held against it in {often:,} random calls. "
-        f"`make fuzz MINUTES=60` runs more of them for an hour, and lets coverage guide what {kernels} targets "
-        f"of kernels and {len(corpus) - kernels} of readers are given; {inputs:,} inputs that reached something new "
-        "are kept."
+        f"The reference is {lines:,} lines of loops. CI compares every change with it in {often:,} random calls. "
+        f"`make fuzz MINUTES=60` runs more of them for an hour, and {kernels} fuzz targets of kernels and "
+        f"{len(corpus) - kernels} of readers, guided by coverage; {inputs:,} inputs that reached new code are kept."
     )
 
 

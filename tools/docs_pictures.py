@@ -85,41 +85,49 @@ def centre(y: float, row: int) -> float:
     return y + row * ROW + (ROW - 4) / 2
 
 
-def lookup_and_gradient() -> str:
-    """Two bags of ids: their means, and the gradient of the table, which has rows only for ids that occurred."""
+def lookup() -> str:
+    """Two bags of ids, and the means of their rows."""
     bags = rg.raw_ops.SparseSegmentMean(TABLE, IDS, BAGS)
-    upstream = np.array([[2, 0], [0, 4]], np.float32)
-    gradient = rg.vjp(rg.raw_ops.SparseSegmentMean, (TABLE, IDS, BAGS), upstream)[0]
-    dense = rg.densify(gradient)
-    touched = [k in IDS for k in range(len(TABLE))]
-    d, top, low = Drawing(880, 236, "Two bags of ids, their means, and the gradient of the table"), 62, 92
-    d.text(20, 24, "Lookup: the mean of the rows of each bag", bold=True)
-    d.text(470, 24, "Its gradient: only rows that were read", bold=True)
-
-    def side(left: float, names: tuple[str, str], table: np.ndarray, results: np.ndarray, idle: str) -> None:
-        d.text(left + 24, top - 14, names[0])
-        d.text(left + 262, low - 14, names[1])
-        colours = [INK if t else None for t in touched]
-        for row, bag in zip(IDS, BAGS, strict=True):
-            d.curve(left + 24 + 2 * CELL, centre(top, row), left + 262, centre(low, 2 * bag), COLOURS[bag])
-        for k, (row, bag) in enumerate(zip(IDS, BAGS, strict=True)):
-            t = (0.7, 0.2, 0.2, 0.7)[k]
-            x0, x1, y0, y1 = left + 24 + 2 * CELL, left + 262, centre(top, row), centre(low, 2 * bag)
-            xs, ys = bezier(x0, y0, x1, y1, t)
-            d.label(xs, ys, "×½", COLOURS[bag])
-        for k, row in enumerate(table):
-            d.text(left + 16, top + k * ROW + 18, str(k), anchor="end")
-            d.box(left + 24, top + k * ROW, row_text(row) if touched[k] or not idle else idle, colours[k])
-        for k, row in enumerate(results):
-            d.box(left + 262, low + 2 * k * ROW, row_text(row), COLOURS[k])
-
-    side(20, ("table", "bags"), TABLE, np.asarray(bags), "")
-    side(470, ("gradient of the table", "gradient of bags"), dense, upstream, "no row")
+    d = bags_of_rows("Lookup: the mean of the rows of each bag", ("table", "bags"), TABLE, np.asarray(bags))
     for bag, colour in enumerate(COLOURS[:2]):
         ids = ", ".join(str(i) for i in IDS[bag == BAGS])
-        d.text(20 + 262 + 2 * CELL, low + 2 * bag * ROW + 42, f"ids {ids}", fill=colour, anchor="end")
-    d.text(20, 220, "Row 2 is in no bag: the lookup does not read it, and the gradient does not store it.")
+        d.text(338, 92 + 2 * bag * ROW + 42, f"ids {ids}", fill=colour, anchor="end")
+    d.text(8, 214, "Row 2 is in no bag: it is not read.")
     return d.svg()
+
+
+def gradient() -> str:
+    """The gradient of the table for that lookup, which has rows only for ids that occurred."""
+    upstream = np.array([[2, 0], [0, 4]], np.float32)
+    dense = rg.densify(rg.vjp(rg.raw_ops.SparseSegmentMean, (TABLE, IDS, BAGS), upstream)[0])
+    names = "gradient of the table", "gradient of bags"
+    d = bags_of_rows("Its gradient: only rows that were read", names, dense, upstream, "no row")
+    d.text(8, 214, "Row 2 has no gradient: it is not stored.")
+    return d.svg()
+
+
+def bags_of_rows(
+    title: str, names: tuple[str, str], table: np.ndarray, results: np.ndarray, unused: str = ""
+) -> Drawing:
+    """Draw the rows of a table, the bags, and a curve with its factor for each id; narrow enough for a telephone."""
+    d, top, low, left, right = Drawing(350, 228, title), 62, 92, 32, 270
+    d.text(8, 24, title, bold=True)
+    d.text(left, top - 14, names[0])
+    d.text(right + 2 * CELL, low - 14, names[1], anchor="end")
+    ends = [
+        (left + 2 * CELL, centre(top, row), right, centre(low, 2 * bag)) for row, bag in zip(IDS, BAGS, strict=True)
+    ]
+    for (x0, y0, x1, y1), bag in zip(ends, BAGS, strict=True):
+        d.curve(x0, y0, x1, y1, COLOURS[bag])
+    for line, bag, t in zip(ends, BAGS, (0.7, 0.2, 0.2, 0.7), strict=True):
+        d.label(*bezier(*line, t), "×½", COLOURS[bag])
+    for k, row in enumerate(table):
+        used = k in IDS
+        d.text(left - 8, top + k * ROW + 18, str(k), anchor="end")
+        d.box(left, top + k * ROW, row_text(row) if used or not unused else unused, INK if used else None)
+    for k, row in enumerate(results):
+        d.box(right, low + 2 * k * ROW, row_text(row), COLOURS[k])
+    return d
 
 
 def bezier(x0: float, y0: float, x1: float, y1: float, t: float) -> tuple[float, float]:
@@ -134,23 +142,24 @@ def unique_rows() -> str:
     """The contributions of a batch, one per id, and the row-sparse gradient in which each row occurs once."""
     ids, upstream = np.array([7, 2, 7, 5, 7]), np.array([[1.0], [2.0], [3.0], [4.0], [5.0]], np.float32)
     values, found = rg.raw_ops.SparseSegmentSumGradV2(upstream, ids, np.arange(5), 9)
-    d = Drawing(640, 226, "Contributions of a batch, and its unique rows")
+    d = Drawing(390, 246, "Contributions of a batch, and its unique rows")
     d.text(20, 24, "One contribution per id", bold=True)
-    d.text(400, 24, "Unique rows", bold=True)
+    d.text(240, 24, "Unique rows", bold=True)
     d.text(20, 48, "id")
     d.text(70, 48, "gradient")
-    d.text(400, 48, "row")
-    d.text(450, 48, "sum, in the order of the ids")
+    d.text(240, 48, "row")
+    d.text(290, 48, "sum")
+    d.text(20, 236, "Each sum adds its terms in the order of the ids.")
     colours = dict(zip(found.tolist(), COLOURS, strict=False))
     for k, row in enumerate(ids.tolist()):
         target = found.tolist().index(row)
-        d.curve(70 + 2 * CELL, centre(58, k), 392, centre(88, target), colours[row])
+        d.curve(70 + 2 * CELL, centre(58, k), 232, centre(88, target), colours[row])
     for k, (row, value) in enumerate(zip(ids.tolist(), upstream[:, 0], strict=True)):
         d.text(20, 58 + k * ROW + 18, str(row), fill=colours[row], bold=True)
         d.box(70, 58 + k * ROW, number(value), colours[row])
     for k, (row, value) in enumerate(zip(found.tolist(), values[:, 0], strict=True)):
-        d.text(400, 88 + k * ROW + 18, str(row), fill=colours[row], bold=True)
-        d.box(450, 88 + k * ROW, number(value), colours[row])
+        d.text(240, 88 + k * ROW + 18, str(row), fill=colours[row], bold=True)
+        d.box(290, 88 + k * ROW, number(value), colours[row])
     return d.svg()
 
 
@@ -158,42 +167,44 @@ def plan() -> str:
     """What a plan stores: positions of the batch sorted by row, once for all gradients of the batch."""
     ids = np.array([7, 2, 7, 5, 7])
     order = np.argsort(ids, kind="stable")
-    d = Drawing(760, 190, "A plan: the positions of a batch, grouped by row, used by several gradients")
+    d = Drawing(540, 190, "A plan: the positions of a batch, grouped by row, used by several gradients")
     d.text(20, 24, "ids of a batch", bold=True)
-    d.text(270, 24, "Plan: positions grouped by row", bold=True)
-    d.text(590, 24, "used by", bold=True)
+    d.text(160, 24, "Plan: positions by row", bold=True)
+    d.text(404, 24, "used by", bold=True)
     colours = dict(zip(np.unique(ids).tolist(), COLOURS, strict=False))
     for position, row in enumerate(ids.tolist()):
         target = order.tolist().index(position)
-        d.curve(20 + 2 * CELL, centre(38, position), 272, centre(38, target), colours[row])
+        d.curve(20 + 2 * CELL, centre(38, position), 172, centre(38, target), colours[row])
     for position, row in enumerate(ids.tolist()):
         d.box(20, 38 + position * ROW, str(row), colours[row])
     for k, position in enumerate(order.tolist()):
         row = int(ids[position])
-        d.text(322, 38 + k * ROW + 18, f"row {row}", anchor="end")
-        d.box(330, 38 + k * ROW, f"position {position}", colours[row], 110)
+        d.text(216, 38 + k * ROW + 18, f"row {row}", anchor="end")
+        d.box(224, 38 + k * ROW, f"position {position}", colours[row], 110)
     for k, text in enumerate(("gradient of table A", "gradient of table B", "optimizer step")):
-        d.curve(440, centre(38, 2), 590, centre(50, 1.4 * k), INK)
-        d.text(596, 50 + 1.4 * k * ROW + 18, text)
+        d.curve(334, centre(38, 2), 398, centre(50, 1.4 * k), INK)
+        d.text(404, 50 + 1.4 * k * ROW + 18, text)
     return d.svg()
 
 
 def shards() -> str:
     """Which shard stores which row of a table of 8 rows, by "div" and by "mod"."""
-    d = Drawing(760, 162, "Rows of a table on three shards, by div and by mod")
+    left = 12
+    d = Drawing(320, 324, "Rows of a table on three shards, by div and by mod")
     for block, strategy in enumerate(("div", "mod")):
-        left = 20 + 390 * block
-        d.text(left, 24, f'strategy="{strategy}"', bold=True)
+        top = 162 * block
+        d.text(left, top + 24, f'strategy="{strategy}"', bold=True)
         split = rg.partition(np.arange(8), 3, strategy, num_rows=8)
         for shard, local in enumerate(split.rows):
-            d.text(left + 62, 44 + shard * 38 + 18, f"shard {shard}", anchor="end")
+            d.text(left + 62, top + 44 + shard * 38 + 18, f"shard {shard}", anchor="end")
             for k, row in enumerate(rg.global_ids(shard, local, 3, strategy, num_rows=8).tolist()):
-                d.box(left + 72 + k * 72, 44 + shard * 38, f"row {row}", COLOURS[shard], 66)
+                d.box(left + 72 + k * 72, top + 44 + shard * 38, f"row {row}", COLOURS[shard], 66)
     return d.svg()
 
 
 PICTURES = {
-    "lookup_and_gradient": lookup_and_gradient,
+    "lookup": lookup,
+    "gradient": gradient,
     "unique_rows": unique_rows,
     "plan": plan,
     "shards": shards,

@@ -30,6 +30,8 @@ def table(recorded: list[dict[str, str]], cuda: dict[str, Any] | None) -> str:
 
     def cell(outcome: str) -> str:
         verdict, _, message = outcome.partition(": ")
+        if verdict == "failed":  # the message is a traceback
+            return "**failed**"
         if not message:
             return verdict
         if message not in messages:
@@ -40,11 +42,14 @@ def table(recorded: list[dict[str, str]], cuda: dict[str, Any] | None) -> str:
         differing = [f"`{mode}`: {cell(there[mode])}" for mode in MODES if here.get(mode) != there[mode]]
         return ", ".join(differing) or "the same"
 
-    intro = "Nothing is recorded of CUDA."
+    intro = "There is no record of CUDA yet."
     rows = {row["feature"]: {"here": row, "note": row["note"]} for row in recorded}
     header = ["feature", *(f"`{mode}`" for mode in MODES), "note"]
     if cuda is not None:
-        intro = f"On CUDA: {cuda['device']}, torch {cuda['torch']}, features of several processes on one GPU with NCCL."
+        intro = (
+            f"On CUDA: {cuda['device']}, torch {cuda['torch']}; one process and NCCL for DDP and FSDP. Values are "
+            "compared up to rounding there, because torch's layers add in another order."
+        )
         header.insert(4, "on CUDA")
         for row in cuda["rows"]:
             rows.setdefault(row["feature"], {"here": {}, "note": row["note"]})["there"] = row

@@ -114,6 +114,38 @@ def objects(folder: Path) -> Values:
     return {f"model/embedding{end}": table, f"model/bias{end}": bias, f"step{end}": np.array(3)}
 
 
+def keras(folder: Path) -> Values:
+    """A tf.Module with two tables and Keras 3's Adagrad, after three steps; `next_step.npz` is the fourth step.
+
+    Slots follow the list passed to `apply_gradients`, not the order of the attributes by name, and the tables have the
+    same shape. The lookup makes ids unique, because Keras would square the gradient of each repetition.
+    """
+    model, ids = tf.Module(), np.array([1, 5, 1, 9])
+    bags = tf.sparse.from_dense(ids[:, None])
+    model.users, model.items = tf.Variable(numbers(12, 4)), tf.Variable(1 - numbers(12, 4))
+    model.kernel = tf.Variable(numbers(4, 1) / 4)
+    optimizer = tf.keras.optimizers.Adagrad(0.1)  # initial_accumulator_value=0.1, epsilon=1e-7
+
+    def step() -> None:
+        variables = [model.users, model.items, model.kernel]
+        with tf.GradientTape() as tape:
+            users, items = (tf.nn.safe_embedding_lookup_sparse(table, bags) for table in variables[:2])
+            rows = users - 2 * items
+            loss = tf.reduce_sum(tf.square(rows @ model.kernel))
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+    for _ in range(3):
+        step()
+    prefix = tf.train.Checkpoint(model=model, optimizer=optimizer).save(str(folder / "model"))
+    reader = tf.train.load_checkpoint(prefix)
+    shapes = reader.get_variable_to_shape_map()
+    values = {name: reader.get_tensor(name) for name in shapes if not name.startswith("_")}
+    step()
+    after = {name: getattr(model, name).numpy() for name in ("users", "items", "kernel")}
+    np.savez(folder / "next_step.npz", ids=ids, **after)
+    return values
+
+
 def dtypes(folder: Path) -> Values:
     """Every dtype, a scalar, empty tensors; the names are the dtypes."""
     plain = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -193,7 +225,8 @@ def main() -> None:
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     shutil.rmtree(root, ignore_errors=True)
     expected: Values = {}
-    for record in (partitioned, shards, estimator, objects, dtypes, refused, several_files, far_slices, many_names):
+    kinds = (partitioned, shards, estimator, objects, keras, dtypes, refused, several_files, far_slices, many_names)
+    for record in kinds:
         folder = root / record.__name__
         folder.mkdir(parents=True)
         expected |= {f"{record.__name__}:{name}": storable(value) for name, value in record(folder).items()}

@@ -297,7 +297,7 @@ def types() -> str:
 
 
 def run(command: list[str], **environment: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=3600)
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
     return done.stdout
 

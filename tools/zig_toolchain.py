@@ -37,6 +37,24 @@ YOUNG_SYMBOLS = """\
 namespace std {
 __attribute__((visibility("hidden"))) void __throw_bad_array_new_length() { throw bad_array_new_length(); }
 }  // namespace std
+
+// exception_ptr is counted inline since GCC 12, by two new functions; here by its old copy constructor and destructor.
+extern "C" {
+void copy_construct(void** to, void* const* from) __asm__("_ZNSt15__exception_ptr13exception_ptrC1ERKS0_");
+void destroy(void** self) __asm__("_ZNSt15__exception_ptr13exception_ptrD1Ev");
+void add_reference(void** self) __asm__("_ZNSt15__exception_ptr13exception_ptr9_M_addrefEv");
+void release(void** self) __asm__("_ZNSt15__exception_ptr13exception_ptr10_M_releaseEv");
+
+__attribute__((visibility("hidden"))) void add_reference(void** self) {
+  void* never_destroyed;
+  copy_construct(&never_destroyed, self);
+}
+
+__attribute__((visibility("hidden"))) void release(void** self) {
+  destroy(self);
+  *self = nullptr;
+}
+}
 """
 
 # Zig writes the levels of x86-64 with underscores: a hyphen would disable a feature.

@@ -16,6 +16,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,8 @@ def main() -> None:
                 rows.append(measured(name, work, captures))
             torch.cuda.empty_cache()
     facts = {
-        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows,
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"), "rows": rows,
         "warnings": sorted({str(w.message)[:120] for w in caught}),
     }  # fmt: skip
     if args.out:

@@ -80,7 +80,7 @@ def write(
     written = output.write(stem, facts, {"checks": rows, "numbers": numbers, "mlperf": predicted}, rows)
     page = stem.with_name(stem.name + ".md")
     summary = f"{facts['processor']}, {facts['cores']} cores, one thread a rank; `bench/run.py --scale`."
-    text = [f"# Tables split among processes: model and runs\n\n{summary}"]
+    text = [f"# Sharded tables: model and runs\n\n{summary}"]
     text += ["\n".join([f"## {title}", "", *lines]) for title, lines in parts.items()]
     page.write_text("\n\n".join(text) + "\n", encoding="utf-8")
     if stem == Path("bench", "results", "scale") and PAGE.exists():

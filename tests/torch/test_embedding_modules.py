@@ -208,7 +208,7 @@ def test_combiner_and_grad_are_other_names_of_attributes() -> None:
     assert bag.sparse
     bag.grad = "dense"
     assert not bag.sparse
-    with pytest.raises(rg.errors.InvalidArgumentError, match="mode must be one of"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="combiner must be one of"):
         bag.combiner = "median"
     with pytest.raises(rg.errors.InvalidArgumentError, match="attribute grad must be one of"):
         bag.grad = "sparse"

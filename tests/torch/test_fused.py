@@ -193,6 +193,35 @@ def test_clipping_between_backward_and_step() -> None:
         train_both(train)
 
 
+@pytest.mark.parametrize("second_optimizer", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("make", [rgt.optim.SGD, rgt.optim.RowWiseAdagrad, rgt.optim.Adam])
+def test_clipped_tables_step_in_one_call(
+    make: Any, dtype: torch.dtype, second_optimizer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [rgt.nn.Table("user", 30, 8), rgt.nn.Table("item", 20, 8, features=("seen", "bought"))]
+    plain = rgt.nn.Embeddings(tables, dtype=dtype)
+    fused = rgt.nn.Embeddings(tables, dtype=dtype, fused=True)
+    fused.load_state_dict(plain.state_dict())
+    makers = [make, rgt.optim.Adagrad] if second_optimizer else [make]
+    optimizers = [[maker(m.parameters(), lr=0.5) for maker in makers] for m in (plain, fused)]
+    before = fused.weight("item").detach().clone()
+    monkeypatch.setattr(rgt.row_optimizer, "step_with_grad", lambda *_, **__: pytest.fail("a table stepped by itself"))
+    for seed in range(3):
+        g = torch.Generator().manual_seed(seed)
+        batch = {f: torch.randint(0, 20, (6, 3), generator=g) for f in plain.features}
+        for module, own in zip((plain, fused), optimizers, strict=True):
+            module.zero_grad()
+            sum((o * o).sum() for o in module(batch).values()).backward()
+            assert torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0) > 1.0
+            for optimizer in own:
+                optimizer.step()
+        for name in ("user", "item"):
+            assert torch.equal(plain.weight(name), fused.weight(name))
+            assert (fused.weight(name).grad is None) == (not second_optimizer), "a single optimizer consumes it"
+    assert not torch.equal(fused.weight("item"), before)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_gradients_accumulate(dtype: torch.dtype) -> None:
     def backwards(module: Any, optimizer: Any) -> None:
@@ -593,7 +622,7 @@ def test_states_loaded_between_forward_and_backward() -> None:
         train_both(train)
 
 
-def test_moving_a_movedbetween_steps() -> None:
+def test_moving_a_module_between_steps() -> None:
     def between_steps(module: Any, optimizer: Any) -> None:
         loss_of(module).backward()
         optimizer.step()
@@ -763,8 +792,24 @@ def test_a_backward_pass_during_a_step_counts_for_the_next_step() -> None:
     assert bag.weight[3:5].tolist() == [[-1.0, -1.0], [-1.0, -1.0]]
 
 
+def test_a_backward_pass_during_a_step_with_a_stored_gradient_counts_for_the_next_step() -> None:
+    bag = rgt.nn.EmbeddingBag(ROWS, 2, combiner="sum", fused=True)
+    optimizer = rgt.optim.SGD(bag.parameters(), lr=1.0)
+    bag.weight.data.zero_()
+    bag(torch.tensor([[3]])).sum().backward()
+    assert bag.weight.grad is not None
+    step = optimizer._iter_step(0, optimizer.param_groups[0], bag.weight)
+    with torch.no_grad():
+        next(step)  # validated, not yet written
+    bag(torch.tensor([[4]])).sum().backward()
+    with torch.no_grad():
+        assert next(step, None) is None
+    optimizer.step()
+    assert bag.weight[3:5].tolist() == [[-1.0, -1.0], [-1.0, -1.0]]
+
+
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_second_movedaround_a_fused_table(fused: bool) -> None:
+def test_a_second_module_around_a_fused_table(fused: bool) -> None:
     table = rgt.nn.EmbeddingBag(5, 2, fused=True).weight
     bag = rgt.nn.EmbeddingBag.from_pretrained(table, freeze=False, fused=fused)
     assert bag.weight.data_ptr() == table.data_ptr()

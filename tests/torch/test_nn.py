@@ -88,6 +88,11 @@ def test_equals_torch_with_weights_and_matrices() -> None:
 def test_unknown_modes_raise() -> None:
     with pytest.raises(rg.errors.InvalidArgumentError, match="mode must be one of sum, mean, sqrtn, max; got 'median'"):
         rgt.nn.EmbeddingBag(ROWS, COLS, mode="median")
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"^combiner must be one of sum, mean, .*; got 'm'"):
+        rgt.nn.EmbeddingBag(ROWS, COLS, combiner="m")
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"^combiner must be one of") as caught:
+        rgt.functional.embedding_bag(torch.tensor([[0]]), torch.ones(2, 3), combiner="m")
+    assert caught.value.argument == "combiner"
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])

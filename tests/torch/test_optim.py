@@ -8,7 +8,6 @@ import math
 import pickle
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -691,8 +690,8 @@ def test_a_rejected_step_changes_no_parameter(wrong: str) -> None:
     ("change", "message"),
     [
         (lambda s: s["state"][0].update(sum=torch.ones(2, 5)), r"'sum' of param.* 0 must have shape .*, got \(2, 5\)"),
-        (lambda s: s["state"][0].pop("sum"), "parameter 0 has no 'sum'"),
-        (lambda s: s["state"][0].pop("step"), "'step' of parameter 0 is missing"),
+        (lambda s: s["state"][0].pop("sum"), "parameter 0 has no 'sum'. Its state needs 'step' and 'sum'"),
+        (lambda s: s["state"][0].pop("step"), "'step' of parameter 0 is missing. Pass the number of steps"),
         (lambda s: s["state"][0].update(step="abc"), "'step' of parameter 0 must be a whole number of at least 0, got"),
         (lambda s: s["state"][0].update(step=torch.tensor([1, 2])), "must be a whole number"),
         (lambda s: s["state"][0].update(step=float("nan")), "must be a whole number"),
@@ -729,13 +728,13 @@ def test_a_rejected_state_dict_changes_nothing(change: Any, message: str) -> Non
     assert after["state"][0]["step"] == before["state"][0]["step"]
 
 
-def test_code_blocks_of_the_docs_page_run() -> None:
-    """Blocks for torch are marked `py`, because the docs tests also run where torch is not installed."""
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "optimizers.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(block, {})
+def test_a_rejected_state_names_the_parameter() -> None:
+    groups = torch.nn.ParameterDict({"kernel": torch.ones(3, 1), "words": torch.ones(5, 4)})
+    optimizer = optim.Adagrad(groups.named_parameters(), 0.1)
+    state = {i: {"step": 1, "sum": torch.ones_like(w)} for i, w in enumerate(reversed(list(groups.values())))}
+    message = re.escape("'sum' of parameter 0 (kernel) must have shape (3, 1), got (5, 4). States have the numbers of")
+    with pytest.raises(ValueError, match=message):
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
 def test_state_of_many_tables_is_that_of_ordinary_parameters() -> None:

@@ -42,6 +42,22 @@ def test_cells_of_two_processes() -> None:
         assert found == {f.name: {m: RECORDED[f.name][m] for m in MODES} for f in HERE if f.several}, STALE
 
 
+def test_a_process_that_ends_loses_one_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU an error may end the process: the features after it are tried by another one."""
+    calls: list[list[str]] = []
+
+    def ranks(names: list[str]) -> list[dict[str, dict[str, str]]]:
+        calls.append(list(names))
+        works = dict.fromkeys(MODES, "works")
+        return [{"a": works, "b": {"dense": "works"}} if "a" in names else dict.fromkeys(names, works)]
+
+    monkeypatch.setattr(training_matrix, "outcomes_of_ranks", ranks)
+    found = training_matrix.outcomes_of_one_process("abcd")
+    assert calls == [["a", "b", "c", "d"], ["c", "d"]]
+    assert found["b"] == {"dense": "works", "rows": "failed: the process ended", "fused": "failed: the process ended"}
+    assert [name for name, row in found.items() if set(row.values()) == {"works"}] == ["a", "c", "d"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # raised inside torch
@@ -77,6 +93,8 @@ def test_outcomes_on_cuda_that_differ_are_shown(monkeypatch: pytest.MonkeyPatch)
     assert "| a | works | works | rejected (1) | the same | |" in docs_training_matrix.table(
         here, {**cuda, "rows": here}
     )
+    failed = {**there, "dense": "failed: Traceback …"}
+    assert "`dense`: **failed**" in docs_training_matrix.table(here, {**cuda, "rows": [failed]})
     with pytest.raises(KeyError):  # a feature that was not tried
         docs_training_matrix.table(here, {**cuda, "rows": [alone]})
 

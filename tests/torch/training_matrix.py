@@ -898,7 +898,7 @@ def outcome(feature: Feature, trial: Trial) -> str:
         text = (
             error.message
             if isinstance(error, rg.errors.OpError)
-            else f"torch: {str(error).partition(' Please see')[0]}"
+            else f"torch: {str(error).strip().partition(chr(10))[0].partition(' Please see')[0]}"
         )
         return "rejected: " + " ".join(text.split())
 
@@ -911,77 +911,121 @@ def tried(feature: Feature, trial: Trial) -> str:
         return "failed: " + traceback.format_exc()
 
 
-def try_several(rank: int, folder: str, names: list[str]) -> None:
-    """Try the cells of several processes on one rank; write their outcomes, up to the first failure of two ranks."""
+def try_cells(rank: int, folder: str, names: list[str]) -> None:
+    """Try the cells of features on one rank; write their outcomes, up to the first failure of two ranks."""
     global FOLDER
     FOLDER = Path(folder)
     signal.alarm(SECONDS)  # ends this process even if another one is lost
     torch.set_num_threads(1)
     rg.set_num_threads(1)
     warnings.simplefilter("ignore")  # torch warns about its own parts
+    features = [f for f in FEATURES if f.name in names]
+    several = any(f.several for f in features)
     if DEVICE.type == "cuda":
         torch.cuda.set_device(DEVICE)
-    dist.init_process_group(BACKEND[DEVICE.type], init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
+    if several:
+        dist.init_process_group(BACKEND[DEVICE.type], init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
     found: dict[str, dict[str, str]] = {}
-    for feature in (f for f in features_here() if f.several and (not names or f.name in names)):
+    for feature in features:
         for mode in MODES:
-            result = tried(feature, Trial(mode, dist.new_group(list(range(WORLD)))))
+            result = tried(feature, Trial(mode, dist.new_group(list(range(WORLD))) if feature.several else None))
             found.setdefault(feature.name, {})[mode] = result
             Path(folder, f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
-            if result.startswith("failed") and WORLD > 1:
+            if result.startswith("failed") and (WORLD > 1 or not usable()):
                 os._exit(1)  # the other rank gets an error at once instead of a timeout
-    dist.barrier()
+    if several:
+        dist.barrier()
     os._exit(0)
+
+
+def usable() -> bool:
+    """Return whether the device still works: after some errors it does not until the process ends."""
+    try:
+        torch.ones(1, device=DEVICE).add_(1).item()
+    except RuntimeError:
+        return False
+    return True
 
 
 def fork_ranks(folder: str, names: list[str]) -> None:
     importlib.import_module("torch._dynamo")  # once, not by every child
     torch.set_num_threads(1)
-    children = [mp.get_context("fork").Process(target=try_several, args=(r, folder, names)) for r in range(WORLD)]
+    if WORLD == 1:  # CUDA does not survive a fork
+        try_cells(0, folder, names)
+    children = [mp.get_context("fork").Process(target=try_cells, args=(r, folder, names)) for r in range(WORLD)]
     for child in children:
         child.start()
     for child in children:
         child.join()
 
 
-def outcomes_of_several(names: Iterable[str] = ()) -> list[dict[str, dict[str, str]]]:
-    """Return the outcomes of the cells of several processes, as each rank reports them."""
+def outcomes_of_ranks(names: Iterable[str]) -> list[dict[str, dict[str, str]]]:
+    """Return the outcomes of the cells of features as each rank reports them, up to its end."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
-        options = ["--device", DEVICE.type, "--ranks-in", folder, *names]
+        options = ["--device", DEVICE.type, "--processes", str(WORLD), "--ranks-in", folder, *names]
         subprocess.run([sys.executable, __file__, *options], env=environment, check=False)
         files = [Path(folder, f"{rank}.json") for rank in range(WORLD)]
-        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        return [json.loads(file.read_text(encoding="utf-8")) if file.exists() else {} for file in files]
 
 
-def use(device: str) -> None:
+def outcomes_of_several() -> list[dict[str, dict[str, str]]]:
+    """Return the outcomes of the cells of several processes as each rank reports them."""
+    return outcomes_of_ranks(feature.name for feature in features_here() if feature.several)
+
+
+def outcomes_of_one_process(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the outcomes of features that one process tries. If it ends early, another one tries the next features."""
+    found: dict[str, dict[str, str]] = {}
+    remaining = list(names)
+    while remaining:
+        (new,) = outcomes_of_ranks(remaining)
+        lost = next((name for name in remaining if len(new.get(name, {})) < len(MODES)), None)
+        if lost is not None:
+            new[lost] = {mode: new.get(lost, {}).get(mode, "failed: the process ended") for mode in MODES}
+        found |= new
+        print(*(f"{name}: {brief(new[name])}" for name in remaining if name in new), sep="\n", flush=True)
+        remaining = [name for name in remaining if name not in found]
+    return found
+
+
+def brief(outcomes: dict[str, str]) -> dict[str, str]:
+    return {mode: text.partition(":")[0] for mode, text in outcomes.items()}
+
+
+def use(device: str, processes: int | None) -> None:
     """Try cells on this device. NCCL has one process for each GPU, and one GPU is used."""
     global DEVICE, WORLD
     if device == "cuda":
         DEVICE, WORLD = torch.device("cuda:0"), 1
+    WORLD = processes or WORLD
 
 
 def main() -> int:
     """Return the exit status: 1 if a cell failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=tuple(BACKEND), default="cpu")
+    parser.add_argument("--processes", type=int, help="of the features of several; by default 2 on a CPU, 1 on a GPU")
     parser.add_argument(
         "--out", type=Path, help="the record; by default training_matrix.json or training_matrix_cuda.json"
     )
-    parser.add_argument("--ranks-in", help="only the cells of several processes; writes <rank>.json into this folder")
+    parser.add_argument("--ranks-in", help="only try the features, and write <rank>.json into this folder")
     parser.add_argument("names", nargs="*", help="features; by default all")
     args = parser.parse_args()
-    use(args.device)
+    use(args.device, args.processes)
     if args.ranks_in:
         fork_ranks(args.ranks_in, args.names)
         return 0
     chosen = [f for f in features_here() if not args.names or f.name in args.names]
+    alone, several = ([f.name for f in chosen if f.several == group] for group in (False, True))
     found: dict[str, dict[str, str]] = {}
-    for feature in (f for f in chosen if not f.several):
-        found[feature.name] = {mode: tried(feature, Trial(mode)) for mode in MODES}
-        print(feature.name, {m: o.partition(":")[0] for m, o in found[feature.name].items()}, flush=True)
-    if any(f.several for f in chosen):
-        ranks = outcomes_of_several(args.names)
+    if WORLD == 1:
+        found = outcomes_of_one_process(alone) | outcomes_of_one_process(several)
+    else:
+        for feature in (f for f in chosen if not f.several):
+            found[feature.name] = {mode: tried(feature, Trial(mode)) for mode in MODES}
+            print(feature.name, brief(found[feature.name]), flush=True)
+        ranks = outcomes_of_ranks(several) if several else [found]
         if any(other != ranks[0] for other in ranks):
             raise Failure(f"ranks differ: {ranks}")
         found |= ranks[0]

@@ -29,7 +29,17 @@ from . import devices
 from .autograd import named
 from .bag_lookup import REPLICAS, is_in_ddp
 from .bags import Bags, drop_padding
-from .fused import ANCHOR, FusedWeight, add_pending, bag_gradients, destinations, remove_pending, stored_grad
+from .fused import (
+    ANCHOR,
+    FusedWeight,
+    add_pending,
+    bag_gradients,
+    consume_stored_grad,
+    destinations,
+    is_only_optimizer,
+    remove_pending,
+    stored_grad,
+)
 from .row_gradient import keep_coalesced, new_unique_rows
 from .tensors import DTYPE, check_storage, is_eager, new_tensor
 
@@ -667,6 +677,9 @@ class JointRowStep(_JointStep):
         if not self.steps.run_rows():
             raise make_error("out_of_memory_between")
         self.count()
+        for param in self.params:
+            if type(param) is FusedWeight:
+                consume_stored_grad(param)
 
 
 def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep | JointRowStep], set[int]]:
@@ -693,16 +706,16 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
             for param in params:
                 index += 1
                 own: JointStep | JointRowStep | None
-                if type(param) is FusedWeight:
-                    waiting = param.rowgrad_pending
+                is_fused, grad = type(param) is FusedWeight, stored_grad(param)
+                if is_fused and (waiting := param.rowgrad_pending):
                     if len(waiting) != 1 or not isinstance(pending := waiting[0], JointPending):
                         continue
-                    if stored_grad(param) is not None or len(param.rowgrad_optimizers) != 1:
+                    if grad is not None or not is_only_optimizer(param):
                         continue
                     own = joint.get(id(pending))
                     if own is None:
                         own = joint[id(pending)] = pending.new_step()
-                elif type(param) is Parameter and (grad := param.grad) is not None and _are_rows(grad, param):
+                elif (is_fused or type(param) is Parameter) and grad is not None and _are_rows(grad, param):
                     dtype = param.dtype
                     own = joint.get(dtype)
                     if own is None:
@@ -725,6 +738,7 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
                 own.states.append(state)
                 own.numbers.append(found)
                 if type(own) is JointRowStep:
+                    assert grad is not None
                     own.ids.append(grad._indices())
                     own.rows.append(grad._values())
         steps = []

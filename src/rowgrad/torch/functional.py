@@ -119,6 +119,7 @@ def embedding_bag(
     """
     if combiner is not None:
         mode = one_of("combiner", combiner, "mode", mode, "mean")
+        mode_suffix(mode, "combiner")
     rows = wants_rows(grad, sparse)
     if sparse and mode == "max":
         raise make_error("max_sparse")
@@ -592,11 +593,11 @@ def one_of(name: str, value: Any, alias: str, other: Any, default: Any) -> Any:
     return value
 
 
-def mode_suffix(mode: str) -> str:
-    """Return the suffix of a mode's ops: "Mean" for "mean"."""
+def mode_suffix(mode: str, argument: str = "mode") -> str:
+    """Return the suffix of a mode's ops: "Mean" for "mean". `argument` is the name that the user wrote."""
     suffix = MODES.get(mode) if isinstance(mode, str) else None
     if suffix is None:
-        raise make_error("combiner_unknown", argument="mode", value=repr(mode), bound=", ".join(MODES))
+        raise make_error("combiner_unknown", argument=argument, value=repr(mode), bound=", ".join(MODES))
     return suffix
 
 

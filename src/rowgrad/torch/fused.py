@@ -261,6 +261,12 @@ def remove_pending(weights: Iterable[FusedWeight], used: Any) -> None:
             weight.rowgrad_pending = () if len(waiting) == 1 else tuple(p for p in waiting if p is not used)
 
 
+def consume_stored_grad(weight: FusedWeight) -> None:
+    """Drop the stored gradient that a step has used, unless another optimizer needs it; pending ones stay."""
+    if is_only_optimizer(weight):
+        _GRAD.__set__(weight, None)
+
+
 def is_only_optimizer(weight: FusedWeight) -> bool:
     """Return whether the table has a single optimizer, whose step then consumes the gradient."""
     return len(weight.rowgrad_optimizers) == 1

@@ -156,7 +156,7 @@ class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
             self.padding_idx = functional.row_number("padding_idx", padding_idx, num_embeddings)
             self.default_id = functional.row_number("default_id", default_id, num_embeddings)
             self.lookup_max_norm = lookup_max_norm
-            functional.mode_suffix(self.mode)
+            functional.mode_suffix(self.mode, "mode" if combiner is None else "combiner")
             self._set_gradient(sparse, grad, fused)
             if fused and lookup_max_norm is not None:
                 raise make_error("fused_unfit", value="lookup_max_norm")
@@ -173,7 +173,7 @@ class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
 
     @combiner.setter
     def combiner(self, value: str) -> None:
-        functional.mode_suffix(value)
+        functional.mode_suffix(value, "combiner")
         self.mode = value
 
     def forward(

@@ -16,7 +16,7 @@ from ..errors import OpError, make_error
 from . import devices, gpu_calls
 from .devices import default_order, is_captured
 from .feature_lookup import joint_steps
-from .fused import LAYOUT, FusedWeight, fused_step, is_only_optimizer, register_optimizer
+from .fused import LAYOUT, FusedWeight, consume_stored_grad, fused_step, register_optimizer
 from .row_state import (
     check_param,
     check_row_ids,
@@ -128,11 +128,12 @@ class RowOptimizer(torch.optim.Optimizer):
                 self.state[param][slot.name] = load_slot(state[slot.name], param)
 
     def _saved_states(self, saved: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any], Tensor]]:
-        """Yield the index, the saved state and the parameter of each parameter that has a state."""
+        """Yield the number (and name, if known), the saved state and the parameter of each that has a state."""
         indices = (i for group in saved["param_groups"] for i in group["params"])
-        for index, param in zip(indices, self._params(), strict=True):
+        names = (n for group in self.param_groups for n in group.get("param_names", [None] * len(group["params"])))
+        for index, name, param in zip(indices, names, self._params(), strict=True):
             if state := saved["state"].get(index):
-                yield index, state, param
+                yield index if name is None else f"{index} ({name})", state, param
 
     def _check_state(self, saved: dict[str, Any]) -> None:
         """Raise if a saved state does not fit, before anything is changed."""
@@ -166,7 +167,8 @@ class RowOptimizer(torch.optim.Optimizer):
             for slot, shape in zip(slots, slot_shapes(self.rule, tuple(param.shape) or (1,)), strict=True):
                 value = state.get(slot.name)
                 if not isinstance(value, torch.Tensor):
-                    raise ValueError(f"{where}: parameter {index} has no {slot.name!r}")
+                    needed = " and ".join(["'step'", *(repr(slot.name) for slot in slots)])
+                    raise ValueError(f"{where}: parameter {index} has no {slot.name!r}. Its state needs {needed}.")
                 if is_dtensor(value) != is_dtensor(param):
                     raise ValueError(
                         f"{where}: {slot.name!r} of parameter {index} is a {type(value).__name__}, but the parameter"
@@ -181,7 +183,8 @@ class RowOptimizer(torch.optim.Optimizer):
                 if tuple(value.shape) != tuple(shape):
                     raise ValueError(
                         f"{where}: {slot.name!r} of parameter {index} must have shape {tuple(shape)},"
-                        f" got {tuple(value.shape)}"
+                        f" got {tuple(value.shape)}. States have the numbers of the parameters in the order in which"
+                        " the optimizer got them."
                     )
 
     @torch.no_grad()
@@ -253,8 +256,8 @@ class RowOptimizer(torch.optim.Optimizer):
             self._count_step(group, param, step)
         except OpError as error:
             raise self._add_context(error, "step", param=param, grad=grad) from None
-        if fused and is_only_optimizer(param):
-            param.grad = None
+        if fused:
+            consume_stored_grad(param)
 
     @torch.no_grad()
     def update_from_bags(
@@ -478,7 +481,7 @@ def _check_capturable(rule: str, group: Mapping[str, Any]) -> None:
 def _check_step_count(value: Any, what: str) -> None:
     """Raise unless the step count is a whole number; torch's optimizers store it in a tensor."""
     if value is None:
-        raise ValueError(f"{what} is missing")
+        raise ValueError(f"{what} is missing. Pass the number of steps that the state has seen.")
     try:
         number = value.item() if isinstance(value, torch.Tensor) else value
         good = type(number) in (int, float) and int(number) == number and 0 <= number < 2**63 - 1
