@@ -446,6 +446,7 @@ struct PadRowGradient {
   Address total = 0;
   Address count = 0;
   std::int64_t size = 0;
+  Address checks = 0;
 };
 
 struct WritePlan {

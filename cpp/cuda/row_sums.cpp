@@ -343,6 +343,7 @@ void Gradient::run_padded(Device& device, Stream stream, Address memory, const I
   pad.units = is_wide ? grad_.columns * bytes / 16 : grad_.columns;
   pad.ids = rows;
   pad.count = count;
+  pad.checks = sort_.entries(memory).checks;
   pad.size = capacity;
   const int threads = device.threads_of<PadRowGradient>(unit);
   const std::int64_t items = capacity * std::max<std::int64_t>(pad.units, 1);

@@ -135,7 +135,7 @@ class Gradient {
   SortedEntries run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
                     const IdList& rows, const Report& report, std::int64_t most_rows = kAnyRows) const;
   // Does this for `capacity` unique rows with 64-bit ids, at least as many as there can be. Rows after the last distinct
-  // one are zeros for the same id. Writes their number to `count`.
+  // one are zeros for the same id. Writes their number to `count`, or -1 if an id is bad.
   void run_padded(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments, Address rows,
                   std::int64_t capacity, Address count, const Report& report) const;
 

@@ -199,7 +199,8 @@ def _drop_padding(grad: Tensor) -> None:
     count, values = int(known.valid), grad._values()
     device = devices.device_for(values)
     if device is not None:
-        device.ledger.raise_reported()  # of a call with bad ids, which have no gradient
+        device.ledger.raise_reported()  # of a call with bad ids, whose number of rows is -1
+    count = max(count, 0)
     grad.copy_(_sparse_tensor(grad._indices()[:, :count], values[:count], grad.shape[0], True))
     _remember(grad._indices(), None)
 

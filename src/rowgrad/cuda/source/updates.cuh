@@ -21,17 +21,17 @@ DEVICE bool rises_at(const Ids& ids, int64_t i, int64_t bound) {
 }
 
 // Validates that ids are in [0, bound) and strictly ascending; reports the first bad one as `code`. If the host does not
-// know their number, it is in `count`.
+// know their number, it is in `count`; it is -1 if the gradient failed, which was reported then.
 DEVICE void check_row_ids(const CheckRowIds& p) {
   const Ids ids{p.ids, p.wide != 0};
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x, size = p.count && *p.count < p.size ? *p.count : p.size;
-  bool bad = p.count && (*p.count < 0 || *p.count > p.size);
+  const int64_t stride = int64_t(gridDim.x) * blockDim.x, size = p.count ? *p.count : p.size;
+  bool bad = size < 0;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < size; i += stride)
     bad |= !rises_at(ids, i, p.bound);
-  if (!must_report(p.checks, bad)) return;
+  if (!must_report(p.checks, bad) || size < 0) return;
   int64_t i = 0;
-  while (i < size && rises_at(ids, i, p.bound)) ++i;
-  report(p.fault, p.alarm, p.code, i, i < size ? ids[i] : *p.count, p.bound);
+  while (rises_at(ids, i, p.bound)) ++i;
+  report(p.fault, p.alarm, p.code, i, ids[i], p.bound);
 }
 
 struct UpdateRows {
