@@ -24,6 +24,7 @@ FACTS: dict[str, Any] = {
     "position": 3, "value": 987, "bound": 654, "result": 7, "shape": "[2,1]", "shapes": "[1] and [2]", "part": "values",
     "rows": "indices", "why": " because", "attr": "T", "column": 1, "file": "a.index", "what": "rank", "begin": 2,
     "function": "scale", "dtype": "float", "other": "weight",
+    "feature": "seen", "table": "'item'", "text": "offsets must not decrease",
 }  # fmt: skip
 RETIRED = re.compile(
     r"\b(told|anew|refused?|refuses|lies?|judged?|asked|asks|words|(?<!there )is no|are none|of none|had|gives?"

@@ -319,7 +319,7 @@ def test_tables_and_features(torch: Any) -> None:
     check(lambda: embeddings.weight("usr"), KeyError, "\"no table named 'usr'. Did you mean 'user'?\"")
     check(
         lambda: embeddings({"usr": torch.tensor([[1]])}), ValueError,
-        "ids: got features ['usr'], expected features ['user']. Did you mean 'user'?",
+        "ids: got no 'user' and unknown 'usr', expected features 'user'. Did you mean 'user'?",
     )  # fmt: skip
 
 

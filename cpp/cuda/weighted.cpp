@@ -68,7 +68,7 @@ SortedSegments sort_segments(const Queue& queue, const Checked& checked, const I
                              std::int64_t rows) {
   const IdSort sort(queue.device, size, rows, 1, {});
   const SortedEntries entries = sort.run(queue.device, queue.stream, queue.allocate(sort.bytes()), segments, {}, false,
-                                         {0}, 0, discarded_report(queue), {}, 0, kAnyRows, checked.falls);
+                                         {0}, 0, discarded_report(queue), {}, 0, {}, kAnyRows, checked.falls);
   return {entries.ids, entries.values, checked.falls};
 }
 

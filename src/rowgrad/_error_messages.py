@@ -321,6 +321,10 @@ OWN_MESSAGES: dict[str, Message] = {
     "id_not_in_feature": Message(
         "indices[{position}] = {value} is not in [0, {bound}), the rows of its feature's table", ("indices",)
     ),
+    "id_not_in_table": Message(
+        "feature {feature}: indices[{position}] = {value} is not in [0, {bound}), the rows of table {table}",
+        ("indices",),
+    ),
     "rows_exceed_size": Message("size must be at least the number of looked-up rows, {value}, got {bound}", ("size",)),
     "row_ids": Message(
         "row_ids must be strictly increasing and in [0, {bound}), got row_ids[{position}] = {value}", ("row_ids",)
@@ -427,6 +431,7 @@ OWN_MESSAGES: dict[str, Message] = {
     "sample_unfit": Message("sample {position}: {argument} must be {bound}; got {value}"),
     "id_of_sample": Message("sample {position}: {argument} contains {value}, which is not in [0, {bound})"),
     "feature_unfit": Message("feature {argument}: {value}"),
+    "in_feature": Message("feature {feature}: {text}", states=("argument", "position", "value", "bound")),
     "max_unfit": Message("mode 'max' does not support {value}"),
     "max_sparse": Message("mode 'max' does not support sparse=True. Use grad='rows' for row-sparse gradients."),
     "max_weights": Message("mode 'max' does not support per_sample_weights", (), "UnimplementedError"),

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import rowgrad as rg
 import rowgrad.torch as rgt
-from rowgrad.torch import fused_ops
+from rowgrad.torch import fused, fused_ops
 
 pytestmark = pytest.mark.skipif(not fused_ops.COMPILES, reason="torch.compile of fused tables needs torch 2.13")
 ROWS, COLUMNS = 20, 4
@@ -291,6 +291,18 @@ def test_older_versions_of_torch_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     bag, _, _ = compiled_bag(combiner="sum")
     with pytest.raises(rg.errors.OpError, match=r"does not support torch\.compile of torch 2"):
         torch.compile(bag, backend="eager")(IDS)
+
+
+def test_older_versions_of_torch_that_trace_a_table_as_a_plain_tensor_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not know the class of the parameter; its gradient was dense there, in silence."""
+    monkeypatch.setattr(fused_ops, "COMPILES", False)
+    monkeypatch.setattr(fused, "FusedWeight", Head)
+    bag, _, _ = compiled_bag(combiner="sum")
+    tables = rgt.nn.Embeddings([rgt.nn.Table("a", ROWS, COLUMNS)], fused=True, include_last_offset=True)
+    with pytest.raises(rg.errors.OpError, match=r"does not support torch\.compile of torch 2"):
+        torch.compile(bag, backend="eager")(IDS)
+    with pytest.raises(rg.errors.OpError, match=r"does not support torch\.compile of torch 2"):
+        torch.compile(tables, backend="eager")({"a": IDS})
 
 
 def test_export() -> None:

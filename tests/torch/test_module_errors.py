@@ -186,7 +186,7 @@ FEATURES: list[tuple[list[rgt.nn.Table], tuple[Any, ...], str, str]] = [
         )
         for tables in ([A], [A, WIDE])
     ),
-    ([A], ({"a": IDS},), "a", f"feature a: {NEITHER}"),
+    ([A], ({"a": IDS},), "offsets", f"feature a: {NEITHER}"),
     *(
         ([A, t], ({"a": PAIR, t.name: (IDS, STARTS)},), t.name, f"feature {t.name}: 2 bags, but other features have 1")
         for t in (B, WIDE)
@@ -197,11 +197,11 @@ FEATURES: list[tuple[list[rgt.nn.Table], tuple[Any, ...], str, str]] = [
         "offsets",
         "offsets: got a value, expected None, because every feature defines its own bags",
     ),
-    ([A], ({"a": PAIR}, None, [1.0]), "per_sample_weights", "per_sample_weights: got list, expected features ['a']"),
+    ([A], ({"a": PAIR}, None, [1.0]), "per_sample_weights", "per_sample_weights: got list, expected features 'a'"),
     (
         [A],
         ({"a": PAIR}, None, {"a": torch.ones(2)}),
-        "a",
+        "per_sample_weights",
         "feature a: per_sample_weights must have shape (3,), got (2,)",
     ),
     (
@@ -219,6 +219,56 @@ def test_inconsistent_features_raise(
 ) -> None:
     module = rgt.nn.Embeddings(tables, include_last_offset=False)
     assert error_of(lambda: module(*args)) == (rg.errors.InvalidArgumentError, argument, message)
+
+
+@pytest.mark.parametrize("widths", [(4, 4), (4, 5)])  # in one call of the ops, and in one for each table
+def test_bad_ids_name_their_feature_and_table(widths: tuple[int, int]) -> None:
+    tables = [rgt.nn.Table("t", 10, widths[0]), rgt.nn.Table("u", 20, widths[1], features=("a", "b"))]
+    module = rgt.nn.Embeddings(tables, include_last_offset=True)
+    ends = T([0, 2, 3])
+    by_name = {"t": (T([1, 2, 3]), ends), "a": (T([1, 2, 3]), ends), "b": (T([1, 19, 20]), ends)}
+    vector = T([1, 2, 3, 1, 2, 3, 1, -2, 3]), T([0, 2, 3, 5, 6, 8, 9])
+    empty_bags = T([1, 2, 10]), T([0, 0, 3, 3, 3, 3, 3])
+    for args, feature, table, position, value, bound in (
+        ((by_name,), "b", "u", 2, 20, 20),
+        (({**by_name, "t": (T([10, 2, 3]), ends)},), "t", "t", 0, 10, 10),
+        (vector, "b", "u", 7, -2, 20),
+        (empty_bags, "t", "t", 2, 10, 10),
+    ):
+        with pytest.raises(rg.errors.InvalidArgumentError) as caught:
+            module(*args)
+        error = caught.value
+        assert str(error) == (
+            f"feature {feature}: indices[{position}] = {value} is not in [0, {bound}), the rows of table {table!r}"
+        )
+        assert (error.argument, error.position, error.value, error.bound) == ("indices", position, value, bound)
+
+
+def test_errors_of_a_feature_have_the_facts_and_the_advice() -> None:
+    module = rgt.nn.Embeddings([A], include_last_offset=True)
+    with pytest.raises(rg.errors.InvalidArgumentError) as caught:
+        module({"a": (T([1, 2, 3]), T([0, 3, 2]))})
+    error = caught.value
+    assert (error.argument, error.position, error.value, error.bound) == ("offsets", 2, 2, 3)
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"construct the module with include_last_offset=False\.$"):
+        module({"a": (T([1, 2, 3]), T([0, 2]))})
+
+
+def test_features_that_are_missing_or_unknown_are_named() -> None:
+    module = rgt.nn.Embeddings([rgt.nn.Table(f"f{i}", 3, 2) for i in range(12)], include_last_offset=True)
+    ids = {name: (T([0]), T([0, 1])) for name in module.features}
+    assert len(module(ids)) == 12
+    features = "expected features 'f0', 'f1', 'f2', 'f3', 'f4', … (12 in all)"
+    for changed, found in (
+        ({k: v for k, v in ids.items() if k != "f7"}, "no 'f7'"),
+        ({**ids, "x": ids["f1"]}, "unknown 'x'"),
+        ({("f70" if k == "f7" else k): v for k, v in ids.items()}, "no 'f7' and unknown 'f70'"),
+    ):
+        advice = ". Did you mean 'f7'?" if "f70" in changed else ""
+        assert error_of(lambda ids=changed: module(ids))[2].removesuffix(advice) == f"ids: got {found}, {features}"
+        with pytest.raises(rg.errors.InvalidArgumentError) as caught:
+            module(changed)
+        assert str(caught.value) == f"ids: got {found}, {features}{advice}"
 
 
 def test_a_bare_vector_of_ids_raises() -> None:

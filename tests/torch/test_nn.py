@@ -354,7 +354,7 @@ def test_embeddings_name_the_feature_of_a_bad_id() -> None:
     ids_by_feature = feature_ids(module)
     assert module(ids_by_feature).shape == (6, 3, 8)
     ids_by_feature["seen"] = (torch.tensor([0, 20]), ids_by_feature["seen"][1] * 0)
-    with pytest.raises(rg.errors.InvalidArgumentError, match=r"= 20 is not in \[0, 20\), the rows of its feature's"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match=r"= 20 is not in \[0, 20\), the rows of table 'item'"):
         module(ids_by_feature)
     with pytest.raises(rg.errors.InvalidArgumentError, match="features"):
         module({"user": ids_by_feature["user"]})

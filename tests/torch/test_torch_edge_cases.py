@@ -216,3 +216,17 @@ def test_negated_gradients_step_in_the_right_direction() -> None:
     parameter.grad = torch._neg_view(torch.ones(4, 3))
     rgt.optim.SGD([parameter], lr=1.0).step()
     assert parameter.detach().unique().tolist() == [1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_rows_are_shrunk_by_their_largest_element_as_torch_does(dtype: torch.dtype) -> None:
+    """GPUs use this function: torch's kernel for them computes other norms."""
+    table = torch.randn(40, 33, generator=torch.Generator().manual_seed(2), dtype=torch.float64).to(dtype)
+    ids = torch.tensor([3, 5, 3, 39, 0, 7])
+    expected = torch.embedding_renorm_(table.clone(), ids, 1.0, float("inf"))
+    rgt.functional._shrink_largest(table, ids, 1.0)
+    torch.testing.assert_close(table, expected, rtol=1e-6 if dtype != torch.bfloat16 else 1e-2, atol=0)
+    assert torch.equal(table[1], expected[1])
+    assert float(table[3].abs().max()) <= 1.0
+    empty = torch.ones(3, 0, dtype=dtype)
+    rgt.functional._shrink_largest(empty, ids[:0], 1.0)

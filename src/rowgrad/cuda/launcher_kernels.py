@@ -44,6 +44,7 @@ Kernel(
     + [(t, "1", "false") for t in (*INTEGERS, *COMPLEX)],
 )  # fmt: skip
 Kernel("row_ops.cuh", "pad_rows", 256, [(UNITS[n],) for n in (2, 4, 8)])
+Kernel("row_ops.cuh", "pad_row_gradient", 256, [(UNITS[n],) for n in (2, 4, 8, 16)])
 
 # -- Sums of bags -----------------------------------------------------------------------------------------------------
 

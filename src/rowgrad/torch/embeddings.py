@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,8 @@ from .._runtime.results import check_size
 from ..errors import OpError, make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
-from . import devices, functional, gpu_calls
-from .bags import Bags, as_weights, check_storages, check_vector, drop_padding, read_bags
+from . import devices, functional, gpu_features
+from .bags import Bags, as_weights, check_storages, check_vector, drop_padding, in_feature, read_bags
 from .feature_lookup import Batch, TableFacts, TableSet, look_up
 from .fused import FusedWeight, TableModule, fused_lookup, needs_fused_lookup
 from .row_gradient import keep_coalesced
@@ -196,6 +197,8 @@ class Embeddings(torch.nn.Module):
                 raise make_error("bags_unfit", argument="name of a table", value=repr(table.name), bound=bound)
             self.add_module(table.name, TableParameter(table, grad, fused, device, dtype))
         facts = [self._modules[t.name].facts for t in self.tables]  # type: ignore[union-attr]
+        owners = [(f, table.name) for table in self.tables for f in table.read_by]
+        self._names_in_errors = gpu_features.NamesInErrors(owners)
         self._table_set = TableSet(facts, [i for i, t in enumerate(self.tables) for _ in t.read_by])
 
     @property
@@ -251,16 +254,20 @@ class Embeddings(torch.nn.Module):
         return _by_feature(self._groups, rows, self.output)
 
     def _lookup_on_gpu(self, tables: list[Any], ids: Any, offsets: Any, weights: Any) -> Any:
-        """Look up each table's feature on a GPU; None if the ops have to do it."""
-        if offsets is not None or weights is not None or not isinstance(ids, Mapping):
+        """Look up all features in one call on a GPU; None if the ops have to do it, which also raise errors."""
+        if weights is not None:
             return None
-        if self._table_set.is_shared or ids.keys() != set(self._features):
+        has_end = self.include_last_offset
+        if offsets is None:
+            if has_end is None or not isinstance(ids, Mapping) or len(ids) != len(self._features):
+                return None
+            ids = [ids.get(f) for f in self._features]
+        elif type(ids) is not Tensor or type(offsets) is not Tensor:
             return None
-        features = {f: ids[f] for f in self._features}
-        found = gpu_calls.look_up_features(self, tables, self._table_set.facts, features, self.include_last_offset)
+        found = gpu_features.look_up(self, self._names_in_errors, self._table_set, tables, ids, offsets, bool(has_end))
         if found is None:
             return None
-        return torch.stack(found, 1) if self.output == "stacked" else dict(zip(self._features, found, strict=True))
+        return found[0] if self.output == "stacked" else dict(zip(self._features, found, strict=True))
 
     def _unpack(self, ids: Any, offsets: Any, weights: Any, lengths: Any) -> tuple[Any, Any, Any]:
         """Return ids, offsets with their end, and weights; those of a KeyedJaggedTensor if one is passed."""
@@ -386,14 +393,29 @@ def read_groups(
     """Return the bags of every group."""
     if hasattr(ids, "keys") and hasattr(ids, "weights_or_none"):
         ids, offsets, weights = _read_keyed(features_of(groups), ids, offsets, weights)
-    if not isinstance(ids, Mapping):
+    by_name = isinstance(ids, Mapping)
+    if not by_name:
         parts = _split_groups(groups, ids, offsets, weights)
     elif offsets is None:
         parts = _concatenate_groups(groups, ids, weights, include_last_offset)
     else:
         bound = "None, because every feature defines its own bags"
         raise make_error("bags_unfit", argument="offsets", value="a value", bound=bound)
-    return [_stack_bags(group, *part) for group, part in zip(groups, parts, strict=True)]
+    return [_stack_bags(group, *part, by_name) for group, part in zip(groups, parts, strict=True)]
+
+
+def _name_feature(error: OpError, groups: Sequence[Group], offsets: Tensor, by_name: bool) -> OpError:
+    """Return the error of an id with its feature and table; positions are counted in the ids that the user passed."""
+    if error.key != "id_not_in_feature" or error.position is None:
+        return error
+    features = [(f, table.name) for group in groups for table in group.tables for f in table.read_by]
+    begins = offsets[: -1 : (offsets.shape[0] - 1) // len(features)].tolist()
+    number = bisect_right(begins, error.position) - 1
+    feature, table = features[number]
+    position = error.position - begins[number] if by_name else error.position
+    return make_error(
+        "id_not_in_table", feature=feature, table=repr(table), position=position, value=error.value, bound=error.bound
+    )
 
 
 def _split_groups(
@@ -411,7 +433,10 @@ def _split_groups(
     if (offsets.shape[0] - 1) % total:
         raise make_error("offsets_of_features", argument="offsets", value=offsets.shape[0], bound=total)
     rows = torch.cat([group.sizes_on(ids.device)[0] for group in groups])
-    OPS["StackBags"](ids, offsets, rows, torch.zeros_like(rows))  # validates; errors count positions in all ids
+    try:
+        OPS["StackBags"](ids, offsets, rows, torch.zeros_like(rows))  # validates; errors count positions in all ids
+    except OpError as error:
+        raise _name_feature(error, groups, offsets, by_name=False) from None
     bags, start = (offsets.shape[0] - 1) // total, 0
     cuts = offsets[::bags].tolist() if bags else [0] * (total + 1)  # where each feature begins
     parts = []
@@ -493,11 +518,7 @@ def _concatenate_groups(
     features = features_of(groups)
     for argument, value in (("ids", ids), ("per_sample_weights", weights)):
         if value is not None and (not isinstance(value, Mapping) or set(value) != set(features)):
-            got = f"features {sorted(value)}" if isinstance(value, Mapping) else type(value).__name__
-            unknown = [f for f in value if f not in features] if isinstance(value, Mapping) else []
-            advice = did_you_mean(unknown[0], features) if unknown else ""
-            bound = f"features {sorted(features)}"
-            raise make_error("bags_unfit", argument=argument, value=got, bound=bound, advice=advice)
+            raise _other_features(argument, value, features)
     read = {
         f: _feature_vector(f, ids[f], None if weights is None else weights[f], include_last_offset) for f in features
     }
@@ -515,6 +536,24 @@ def _concatenate_groups(
     return [_concatenate([read[f] for f in group.features]) for group in groups]
 
 
+def _other_features(argument: str, value: Any, features: list[str]) -> OpError:
+    """Return the error of an argument that is not a mapping with exactly these features."""
+    bound = f"features {_listed(features)}"
+    if not isinstance(value, Mapping):
+        return make_error("bags_unfit", argument=argument, value=type(value).__name__, bound=bound)
+    missing = [f for f in features if f not in value]
+    unknown = [f for f in value if f not in features]
+    found = [f"{what} {_listed(names)}" for what, names in (("no", missing), ("unknown", unknown)) if names]
+    advice = did_you_mean(unknown[0], missing or features) if unknown else ""
+    return make_error("bags_unfit", argument=argument, value=" and ".join(found), bound=bound, advice=advice)
+
+
+def _listed(names: Sequence[Any], most: int = 5) -> str:
+    """Return names for a message, the first of many."""
+    more = f", … ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
+
+
 def _concatenate(features: Sequence[tuple[Bags, Tensor]]) -> tuple[Tensor, Tensor, Tensor | None]:
     """Concatenate the bags of several features."""
     vectors, starts, weighted, start = [], [], [], 0
@@ -528,10 +567,13 @@ def _concatenate(features: Sequence[tuple[Bags, Tensor]]) -> tuple[Tensor, Tenso
     return torch.cat(vectors), torch.cat([*starts, end]), torch.cat(weighted) if weighted else None
 
 
-def _stack_bags(group: Group, ids: Tensor, offsets: Tensor, weights: Any) -> Bags:
+def _stack_bags(group: Group, ids: Tensor, offsets: Tensor, weights: Any, by_name: bool) -> Bags:
     """Return a group's bags, example by example, with ids of the stacked table."""
     sizes = group.sizes_on(ids.device)
-    stacked, segments, positions = OPS["StackBags"](ids, offsets, *sizes, positions=weights is not None)
+    try:
+        stacked, segments, positions = OPS["StackBags"](ids, offsets, *sizes, positions=weights is not None)
+    except OpError as error:
+        raise _name_feature(error, [group], offsets, by_name) from None
     if weights is not None:
         weights = OPS["GatherRows"](weights, positions, gradient="dense")
     return Bags(stacked, segments, offsets.shape[0] - 1, weights)
@@ -567,7 +609,7 @@ def _feature_vector(feature: str, ids: Any, weights: Any, include_last_offset: b
         bags = bags._replace(weights=_check_weights(bags.weights, bags.indices))
         check_storages(bags)
     except OpError as error:
-        raise make_error("feature_unfit", argument=feature, value=error.message) from error
+        raise in_feature(feature, error, bool(include_last_offset)) from error
     except TypeError as error:
         raise TypeError(f"feature {feature}: {error}") from error
     if offsets is not None:

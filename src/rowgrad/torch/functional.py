@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -360,7 +361,7 @@ def look_up_rows(
         and weight.is_cpu
         and weight.ndim == 2
         and not devices.is_on_gpu(weight)
-        and (padding_idx is None or not _may_need_gradient(weight))
+        and (padding_idx is None or (_is_row(padding_idx, weight) and not _may_need_gradient(weight)))
     ):
         found = feature_lookup.look_up_rows(weight, input, rows=rows, fused=run is not None)
         if found is not None:
@@ -373,6 +374,10 @@ def look_up_rows(
     except OpError as error:
         make_also(error, _ROW_ERRORS.get(error.key or "", ValueError))
         raise
+
+
+def _is_row(number: Any, table: Tensor) -> bool:
+    return type(number) is int and -table.shape[0] <= number < table.shape[0]
 
 
 def _look_up_rows(
@@ -472,8 +477,22 @@ def renormalize_rows(weight: Tensor, bags: Bags, max_norm: float, norm_type: flo
     if devices.is_on_gpu(weight) and not torch.compiler.is_compiling():
         devices.synchronize()  # raises what check_bags found, unless validation is off
         ids = ids[(ids >= 0) & (ids < weight.shape[0])]
+        if norm_type == math.inf:  # torch's kernel computes other norms there
+            _shrink_largest(weight, ids, max_norm)
+            return
     with torch.no_grad():
         torch.embedding_renorm_(weight.detach(), ids.contiguous(), max_norm, norm_type)
+
+
+@torch.no_grad()
+def _shrink_largest(weight: Tensor, ids: Tensor, max_norm: float) -> None:
+    """Shrink rows in place so that no element is larger than `max_norm`, with the arithmetic of torch on a CPU."""
+    named = torch.unique(ids)
+    rows = weight.detach()[named]
+    norms = rows.abs().amax(1).double() if weight.shape[1] else rows.new_zeros(len(rows), dtype=torch.float64)
+    scales = torch.where(norms > max_norm, max_norm / (norms + 1e-7), 1.0)
+    wide = torch.float64 if rows.dtype == torch.float64 else torch.float32
+    weight.detach().index_copy_(0, named, (rows.to(wide) * scales.to(wide).unsqueeze(1)).to(rows.dtype))
 
 
 def with_input_positions(weight: Tensor, kind: str, inputs: Sequence[Any], look_up: Callable[[], Tensor]) -> Tensor:

@@ -51,12 +51,17 @@ class Pending(NamedTuple):
         """Raise if a tensor was overwritten after backward; make the current stream wait for the one that wrote it."""
         if any(t._version != v for t, v in zip(self.tensors, self.versions, strict=True)):
             raise make_error("fused_overwritten")
-        if self.stream is not None:
-            current = torch.cuda.current_stream(self.stream.device)
-            if current != self.stream:
-                current.wait_stream(self.stream)
-                for tensor in self.tensors:
-                    tensor.record_stream(current)
+        wait_for_stream(self.stream, self.tensors)
+
+
+def wait_for_stream(stream: Any, tensors: Sequence[Tensor]) -> None:
+    """Make the current stream wait for the one on which tensors were written; None: a CPU."""
+    if stream is not None:
+        current = torch.cuda.current_stream(stream.device)
+        if current != stream:
+            current.wait_stream(stream)
+            for tensor in tensors:
+                tensor.record_stream(current)
 
 
 def _new_anchor() -> Tensor:
@@ -393,6 +398,8 @@ def needs_fused_lookup(module: Any, weight: Tensor) -> bool:
     """
     if not module.fused or not weight.requires_grad or not torch.is_grad_enabled():
         return False
+    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        check_compiles()  # older versions of torch trace a fused table as a plain tensor, whose gradient is dense
     if isinstance(weight, FusedWeight):
         return True
     if is_in_fsdp(weight):
@@ -427,13 +434,18 @@ def _traced_lookup(weight: Any, bags: Bags, kind: str) -> Tensor:
     """Look up bags in a graph. Exported programs have no optimizer, so their gradients are those of unfused tables."""
     if torch.compiler.is_exporting():
         return lookup(weight, bags, kind, False, None)
+    check_compiles()
+    ids = bags.indices, bags.segment_ids, bags.weights, bags.num_bags
+    rows: Tensor = torch.ops.rowgrad._fused_lookup(weight, weight.rowgrad_anchor, *ids, kind, weight.rowgrad_number)
+    return rows
+
+
+def check_compiles() -> None:
+    """Raise unless this version of torch compiles fused tables."""
     from .fused_ops import COMPILES  # circular import
 
     if not COMPILES:
         raise make_error("fused_unfit", value=f"torch.compile of torch {torch.__version__}")
-    ids = bags.indices, bags.segment_ids, bags.weights, bags.num_bags
-    rows: Tensor = torch.ops.rowgrad._fused_lookup(weight, weight.rowgrad_anchor, *ids, kind, weight.rowgrad_number)
-    return rows
 
 
 def reject_unsupported_context() -> None:

@@ -37,6 +37,7 @@ struct ScanIds {
   int64_t id_code;
   int64_t segment_code;
   const int64_t* needed;
+  const Checks* earlier;
   Checks* checks;
   Fault* fault;
   int64_t* alarm;
@@ -109,8 +110,10 @@ DEVICE bool count_ids(const ScanIds& p, uint32_t* found) {
 }
 
 DEVICE void scan_ids(const ScanIds& p) {
-  if (p.needed && *p.needed == 0) {  // the ids are in order: later kernels of the sort see a fault, and do nothing
-    if (blockIdx.x == 0 && threadIdx.x == 0) p.checks->raised = 1;
+  // If the checks `earlier` (may be null) have failed, their call has reported it; if `needed` (may be null) is 0, the ids
+  // are in order. Later kernels see a fault, and do nothing.
+  if ((p.earlier && is_raised(p.earlier)) || (p.needed && *p.needed == 0)) {
+    if (threadIdx.x == 0) atomicOr(&p.checks->raised, 1u);
     return;
   }
   SHARED;
