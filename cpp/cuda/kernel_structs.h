@@ -670,8 +670,8 @@ struct ScanIds {
   std::int64_t order = 0;
   std::int64_t id_code = 0;
   std::int64_t segment_code = 0;
-  Address earlier = 0;
   Address needed = 0;
+  Address earlier = 0;
   Address checks = 0;
   Address fault = 0;
   Address alarm = 0;

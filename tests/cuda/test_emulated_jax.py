@@ -124,6 +124,9 @@ def test_without_64_bits() -> None:
         segments = jax.jit(lambda o: rg.raw_ops.SegmentIdsFromOffsets(o, 7))(offsets)
         assert segments.dtype == jnp.int32
         assert segments.tolist() == [0, 0, 2, 2, 2, 3, 3]
+        positions = jax.jit(rg.raw_ops.RowPositions)(jnp.array([2, 5, 9]), jnp.array([9, 2]))
+        assert positions.dtype == jnp.int32
+        assert positions.tolist() == [2, 0]
 
 
 # -- Transforms -------------------------------------------------------------------------------------------------------
@@ -409,6 +412,19 @@ def test_programs_for_cuda_call_the_kernels() -> None:
     here = traced.lower(lowering_platforms=("cpu",)).as_text()
     assert cuda_call.TARGET not in here
     assert "call = dense<[1, 3, 1, 0, 0," in here
+
+
+def test_one_export_for_both_platforms() -> None:
+    """The order of additions is chosen for each."""
+    from jax import export
+
+    checks = [export.DisabledSafetyCheck.custom_call(name) for name in ("rowgrad_kernel", cuda_call.TARGET)]
+    function = jax.jit(lambda y, ids: rg.raw_ops.SparseSegmentMeanGrad(y, ids, ids, 4))
+    exported = export.export(function, platforms=("cpu", "cuda"), disabled_checks=checks)
+    text = exported(jnp.ones((4, 2)), jnp.array([0, 1])).mlir_module()
+    calls = [line for line in text.splitlines() if "custom_call @rowgrad" in line]
+    assert ["cuda" in line for line in calls].count(True) == 1
+    assert len({line[line.index("call = dense") :][:30] for line in calls}) == 2
 
 
 def test_kernels_are_compiled_without_torch() -> None:

@@ -36,8 +36,8 @@ struct ScanIds {
   int64_t order;
   int64_t id_code;
   int64_t segment_code;
-  const Checks* earlier;
   const int64_t* needed;
+  const Checks* earlier;
   Checks* checks;
   Fault* fault;
   int64_t* alarm;
@@ -109,14 +109,11 @@ DEVICE bool count_ids(const ScanIds& p, uint32_t* found) {
   return bad;
 }
 
-// If the checks `earlier` (may be null) have failed, their call has reported it: later kernels then do nothing.
 DEVICE void scan_ids(const ScanIds& p) {
-  if (p.earlier && is_raised(p.earlier)) {
+  // If the checks `earlier` (may be null) have failed, their call has reported it; if `needed` (may be null) is 0, the ids
+  // are in order. Later kernels see a fault, and do nothing.
+  if ((p.earlier && is_raised(p.earlier)) || (p.needed && *p.needed == 0)) {
     if (threadIdx.x == 0) atomicOr(&p.checks->raised, 1u);
-    return;
-  }
-  if (p.needed && *p.needed == 0) {  // the ids are in order: later kernels of the sort see a fault, and do nothing
-    if (blockIdx.x == 0 && threadIdx.x == 0) p.checks->raised = 1;
     return;
   }
   SHARED;
