@@ -41,6 +41,19 @@ def test_each_tab_has_its_own_scope(ui: StudioWindow) -> None:
     assert ui.saved_block("x")["values"]["val"]["data"] == [30.0, 31.0]
 
 
+@pytest.mark.feature("tabs")
+def test_an_address_shows_its_page_and_a_reload_the_active_one(ui: StudioWindow) -> None:
+    write_page_with(ui, "left", 1)
+    write_page_with(ui, "right", 30)
+    ui.open("left")
+    ui.open("right")
+    assert ui.page == "right"
+    ui.wait_until(lambda: ui.tabs() == ["left", "right"])
+    ui.tab("left").click()
+    ui.reload()
+    expect(ui.window.get_by_role("tab", name="left")).to_have_attribute("aria-selected", "true")
+
+
 # A server that runs one page at a time.
 STOP_OTHER_PAGES = """lambda self, name, *rest, **more: (
     [self.stop(other) for other in ("left", "right") if other != name], original(self, name, *rest, **more))[1]"""
