@@ -363,3 +363,27 @@ def _axis(names: Sequence[str], size: int, rows: Array, cells: int) -> dict[str,
         "degrees": [bins.get(k, 0) for k in range(max(bins, default=-1) + 1)],
         "hot": [[int(row), int(degrees[row])] for row in hot if degrees[row] > 1],
     }
+
+
+# -- the rows that steps change: rows over time ------------------------------------------------------------------------
+
+
+@verb("row_changes")
+def row_changes(studio: Studio, args: Arguments) -> Json:
+    """Return the rows of a Variable that each step changed, and how far; `record` records a large one from now on."""
+    name = args.text("name")
+    if studio.runs.session_of(name) is None:
+        studio.folder.open(name)  # raises if there is no such page
+    found = studio.runs.of(name).row_changes
+    variables = found.variables()
+    known = [one["variable"] for one in variables]
+    # Without a name, the table with most rows that is recorded.
+    largest = max(variables, key=lambda one: (one["recorded"], one["shape"][0]), default=None)
+    variable = args.text("variable", largest["variable"] if largest else "")
+    if variable and variable not in known:
+        raise args.error("variable", f"one that a step updated, which are {', '.join(known) or 'none'}", variable)
+    if args.truth("record", False):
+        found.request(variable)
+        variables = found.variables()
+    picture = found.picture(variable, args.whole("cells", 8, MOST_MAPPED, 320)) if variable else None
+    return {"variables": variables, "variable": variable, "picture": picture}

@@ -113,6 +113,7 @@ export interface StudioState {
   dialog: Dialog | null;
   menu: { at: readonly [number, number]; place: readonly [number, number]; target: MenuTarget } | null;
   finder: Finder | null;
+  hovered: { wire: string; at: readonly [number, number] } | null; // the wire whose values are shown at a point of the window
   messages: Message[];
   toasts: Message[];
   bottom: BottomTab;
@@ -149,6 +150,7 @@ export const useStudio = create<StudioState>(() => ({
   dialog: null,
   menu: null,
   finder: null,
+  hovered: null,
   messages: [],
   toasts: [],
   bottom: "results",

@@ -13,17 +13,16 @@ import { FixButtons } from "../messages/fixes";
 import { takesFocus } from "../page/actions";
 import { EMPTY, blockOf, endsAt, entryText, pinPath, wiredOutputs } from "../page/page";
 import { familyOf } from "../palette/families";
+import { ResultPicture, useSmallCells } from "../results/ResultPicture";
 import { runInfo } from "../results/results";
 import { staleReason } from "../results/stale";
-import { useMiniMap } from "../results/useMiniMap";
 import { run } from "../run/runs";
 import type { Block, Info, OpRecord, Pin, Result } from "../transport/protocol";
 import { bytesText, infoText, isKnown, markedText, secondsText } from "../values/format";
 import { InlineLiteral } from "../values/InlineLiteral";
 import { takesLiteral } from "../values/literals";
-import { MiniPicture, MiniTable } from "../values/MiniValue";
 import type { MiniCells } from "../values/mini";
-import { cellsOfPreview, cellsOfValue, shortenMiddle } from "../values/mini";
+import { cellsOfValue, shortenMiddle } from "../values/mini";
 import type { Role } from "./pins";
 import { SHAPES, pinText, roleOf } from "./pins";
 
@@ -286,26 +285,15 @@ function useRepeats(id: string, cells: MiniCells | null): boolean {
 
 function ResultItem({ block, pin, entry, item, stale }: { block: string; pin: string; entry: number | null; item: Result; stale: string | null }) {
   const label = `result_${entryText(pin, entry)}`;
-  const cells = useMemo(() => (FEATURES.preview ? cellsOfPreview(item.preview, item.info) : null), [item.preview, item.info]);
-  const small = cells && cells.cells.length > 1 ? cells : null; // one row is as short as text
-  const repeats = useRepeats(block, small);
-  const shape = item.info.shape ?? [];
-  const size = shape.reduce<number>((product, n) => product * (n ?? 0), 1);
-  const pictured = FEATURES.preview && !cells && shape.length > 0 && size > 1 && item.info.dtype !== "string";
-  const map = useMiniMap(pictured ? { block, pin, entry } : null, shape.length, item.run);
+  const cells = useSmallCells(item);
+  const repeats = useRepeats(block, cells && cells.cells.length > 1 ? cells : null);
   const show = () => set({ shown: { block, pin, entry }, bottom: "results", bottomOpen: true });
   return (
     <button className={`result nodrag${stale ? " stale" : ""}`} onClick={show} title={`${label} ${item.info.text}, run ${item.run}${stale ? `; ${stale}` : ""}`}>
       <span className="result-line">
         <span className="result-name">{label}{stale ? " stale" : ""}</span> <span className="result-type">{item.info.text}</span>
       </span>
-      {small && repeats ? null : small ? (
-        <span className="result-preview"><MiniTable {...small} /></span>
-      ) : (
-        <>
-          {map ? <MiniPicture numbers={map.cells} low={map.low} high={map.high} /> : <span className={`result-preview${pictured ? " mini-picture" : ""}`}>{item.preview}</span>}
-        </>
-      )}
+      {!repeats && <ResultPicture of={{ block, pin, entry }} item={item} cells={cells} />}
     </button>
   );
 }

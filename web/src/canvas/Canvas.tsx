@@ -29,6 +29,7 @@ import { familyOf } from "../palette/families";
 import { TraceNote } from "../trace/TraceNote";
 import { DistantWires } from "../wires/DistantWires";
 import { WireEdge } from "../wires/WireEdge";
+import { WireHover, hoverWire, leaveWire } from "../wires/WireHover";
 import type { Size } from "./layout";
 import { GRID, boundsOf, rendered } from "./layout";
 import { beginDrag, recordMoves, withFrameContents } from "./moves";
@@ -247,6 +248,8 @@ export function Canvas() {
       onDoubleClick={onDoubleClick}
       onPointerMove={(event) => (pointer.current.at = [event.clientX, event.clientY])}
       onPointerLeave={() => (pointer.current.at = null)}
+      onFocus={onFocus}
+      onBlur={leaveWire}
       data-testid="canvas"
     >
       <ReactFlow
@@ -261,6 +264,9 @@ export function Canvas() {
         onConnect={onConnect}
         onConnectEnd={onConnectEnd}
         isValidConnection={isValid}
+        onEdgeMouseEnter={(event, wire) => event.buttons === 0 && hoverWire(wire.id, [event.clientX, event.clientY])}
+        onEdgeMouseLeave={leaveWire}
+        onMoveStart={leaveWire}
         onPaneClick={() => select([])}
         onPaneContextMenu={(event) => openMenu(event, { kind: "canvas" })}
         onNodeDragStart={(event) => beginDrag(event.altKey)}
@@ -295,6 +301,7 @@ export function Canvas() {
         {minimap && FEATURES.minimap && <MiniMap pannable zoomable ariaLabel="Minimap" nodeComponent={MiniNode} />}
         <ZoomTools />
       </ReactFlow>
+      <WireHover />
       {!open.page.blocks.length && !notesOf(open.page).length && (
         <p className="canvas-hint">
           <b>This page is empty</b>
@@ -303,6 +310,14 @@ export function Canvas() {
       )}
     </div>
   );
+}
+
+/** The wire that has the focus of the keyboard shows its values, as the one under the pointer does. */
+function onFocus({ target }: React.FocusEvent): void {
+  const wire = target.matches(".react-flow__edge:focus-visible") ? (target as HTMLElement).dataset["id"] : undefined;
+  if (wire === undefined) return;
+  const { x, y, width, height } = target.getBoundingClientRect();
+  hoverWire(wire, [x + width / 2, y + height / 2]);
 }
 
 function allowDrop(event: React.DragEvent): void {

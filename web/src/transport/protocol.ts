@@ -349,6 +349,24 @@ export interface Spy {
   most: number;
 }
 
+/** The rows of a Variable that each step changed, on a grid of rows and steps. A distance that is no number is null. */
+export interface RowChanges {
+  variables: { variable: string; dtype: string; shape: number[]; steps: number; recorded: boolean }[];
+  variable: string;
+  picture: {
+    rows: number;
+    steps: number; // that are recorded, from step `first` to `last` of the page
+    first: number;
+    last: number;
+    down: number; // cells
+    across: number;
+    cells: [number, number, number, number | null][]; // down, across, changes, distance
+    most: number | null; // the longest distance of a cell
+    changed: number; // rows
+    hot: [number, number, number | null][]; // row, steps that changed it, distance in total
+  } | null;
+}
+
 /** Results of one step in two ways, with the elements whose bits differ. */
 export interface Comparison {
   differing: number; // results
