@@ -7,6 +7,7 @@ The recorded outputs of an example are on its page: as pins of the block `op`, o
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,14 @@ from curated_pages import CURATED
 
 from rowgrad._catalog.spec import find_op
 from rowgrad.graph import Block, End, Note, Page, save
-from rowgrad.graph.export.picture import height_of, positions
+from rowgrad.graph.block_height import LABEL, block_height
+from rowgrad.graph.export.picture import positions
+from rowgrad.graph.page_summary import summary
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "tests" / "golden" / "blocks_examples.json"
 PAGES = ROOT / "examples" / "pages"
+NOTE_LETTERS, NOTE_LINE, NOTE_MARGIN = 56, 20.0, 32.0  # of a line in Studio, and what is above and below the lines
 
 
 class Sheet:
@@ -61,15 +65,14 @@ class Sheet:
 
     def write(self, file: str, text: str = "") -> None:
         """Write the page, with a note above its blocks if there is a text."""
-        heights = {}
-        for b in self.page.blocks:
-            record = find_op(b.op)
-            heights[b.id] = height_of(max(len(record.inputs), len(record.outputs)) if record else 1)
+        described = summary(self.page)["blocks"]
+        heights = {b.id: block_height(b, described[b.id]["outputs"]) for b in self.page.blocks}
         for name, at in positions(self.page, heights).items():
             self.page[name].at = at
         if text:
             left, top = (min(b.at[k] for b in self.page.blocks if b.at) for k in (0, 1))
-            self.page.notes.append(Note(text, (left, top - 90.0)))
+            lines = sum(math.ceil(len(line) / NOTE_LETTERS) for line in text.splitlines())
+            self.page.notes.append(Note(text, (left, top - LABEL - NOTE_MARGIN - NOTE_LINE * lines)))
         save(self.page, PAGES / file)
 
 

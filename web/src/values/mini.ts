@@ -14,7 +14,7 @@ function finite(text: string): number | null {
   return text.trim() && Number.isFinite(number) ? number : null;
 }
 
-const MOST_ROWS = 6;
+export const MOST_ROWS = 6; // of a table on a block
 const MOST_COLUMNS = 8;
 const MOST_LETTERS = 34; // of a row, so that it fits into a block
 
