@@ -1,4 +1,4 @@
-"""How high an editor draws a block with its typed values and the results of a run, so that layouts leave space for them.
+"""The height of a block in an editor, with its typed values and the results of a run, for which layouts leave space.
 
 The numbers agree with Studio's style sheet and with `web/src/canvas/layout.ts`.
 """

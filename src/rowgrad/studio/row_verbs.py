@@ -159,6 +159,8 @@ def _term_json(k: int, term: Term, product: Array, shown: slice) -> Json:
         "column": term.column,
         "factor": term.factor,
         "weight": _finite(term.weight),
+        "id": term.id,
+        "reason": term.reason,
         "scales": [_scale_json(scale) for scale in term.scales],
         "values": texts_of(np.ascontiguousarray(term.values[part])),
         "product": texts_of(np.ascontiguousarray(product[part])),
@@ -304,6 +306,8 @@ def _scattered(found: RowSum, wide: int) -> Iterable[dict[str, Any]]:
         if term.column is None or term.column == 0:
             yield {
                 "place": term.row if term.place is None else term.place,
+                "id": term.id,
+                "reason": term.reason,
                 "to": found.row,
                 "pin": term.pin,
                 "from": term.row,

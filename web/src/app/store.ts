@@ -128,7 +128,7 @@ export interface StudioState {
   theme: Theme;
   shown: ResultRef | null;
   traced: { block: string; inputs: Record<string, number[]>; outputs: Record<string, number[]> } | null;
-  explained: { page: string; block: string; sum: RowSum } | null; // the row that the trace panel explains, for the canvas
+  explained: { page: string; block: string; sum: RowSum; stale: boolean } | null; // the row that the trace panel explains, for the canvas
   runMode: { steps: number; rate: number; engine: string };
   tour: number | null; // the step of the tour that is shown
 }

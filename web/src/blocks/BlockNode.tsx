@@ -16,7 +16,7 @@ import { familyOf } from "../palette/families";
 import { ResultPicture, useSmallCells } from "../results/ResultPicture";
 import { runInfo } from "../results/results";
 import { staleReason } from "../results/stale";
-import { run } from "../run/runs";
+import { isFailureEdited, run } from "../run/runs";
 import type { Block, Info, OpRecord, Pin, Result } from "../transport/protocol";
 import { bytesText, infoText, isKnown, markedText, secondsText } from "../values/format";
 import { InlineLiteral } from "../values/InlineLiteral";
@@ -73,9 +73,8 @@ function FullBlock({ id, selected }: NodeProps) {
   const fault = useStudio((state) => state.docs[state.active ?? ""]?.checked.errors[id]);
   const failed = useStudio((state) => {
     const open = state.docs[state.active ?? ""];
-    const error = open?.run?.error;
     // Where the block's computation changed since the run, the error may be fixed; the next run decides.
-    return error?.block === id && open?.run?.recipes[id] === open?.checked.recipes[id] ? error : undefined;
+    return open?.run?.error?.block === id && !isFailureEdited(open) ? open.run.error : undefined;
   });
   const wired = useStudio((state) => wiredOutputs(state.docs[state.active ?? ""]?.page ?? EMPTY, id));
   const begun = useMemo(() => JSON.parse(wired) as Record<string, number>, [wired]);

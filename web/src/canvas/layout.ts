@@ -100,13 +100,14 @@ function framesOf(page: Page, catalog: Catalog): { note: number; blocks: string[
   });
 }
 
-interface Box extends Size {
+export interface Box extends Size {
   x: number;
   y: number;
 }
 
 const NEAR = 160; // pixels; a note this close to a block belongs to it
 const GAP = 14;
+const MARGIN = 10; // of a card
 
 /** A page with its blocks, or some of them, laid out. Notes follow the block they are next to, frames their blocks, and
  *  nothing lies on a block. */
@@ -214,6 +215,29 @@ function distance(a: Box, b: Box): number {
   const across = Math.max(0, a.x - b.x - b.width, b.x - a.x - a.width);
   const down = Math.max(0, a.y - b.y - b.height, b.y - a.y - a.height);
   return Math.hypot(across, down);
+}
+
+/** Where a card about a block is put: beside it or in a corner, inside `free`, where it covers the least of the others.
+ *  Null if it would cover the block everywhere. */
+export function placeCard(free: Box, card: Size, block: Box, others: readonly Box[]): Place | null {
+  const [right, bottom] = [free.x + free.width - card.width - MARGIN, free.y + free.height - card.height - MARGIN];
+  const [left, top] = [free.x + MARGIN, free.y + MARGIN];
+  if (right < left || bottom < top) return null;
+  const [x, y] = [block.x + (block.width - card.width) / 2, block.y];
+  const wanted: Place[] = [[x, block.y + block.height + MARGIN], [x, block.y - LABEL - card.height - MARGIN], [block.x + block.width + MARGIN, y], [block.x - card.width - MARGIN, y], [left, top], [right, top], [left, bottom], [right, bottom]];
+  let [found, least]: [Place | null, number] = [null, Infinity];
+  for (const [a, b] of wanted) {
+    const place: Box = { x: Math.min(Math.max(a, left), right), y: Math.min(Math.max(b, top), bottom), ...card };
+    if (overlaps(place, block)) continue;
+    const covered = others.reduce((sum, other) => sum + sharedArea(place, other), 0);
+    if (covered < least) [found, least] = [[place.x, place.y], covered];
+  }
+  return found;
+}
+
+function sharedArea(a: Box, b: Box): number {
+  const shared = (from: number, size: number, other: number, otherSize: number) => Math.max(0, Math.min(from + size, other + otherSize) - Math.max(from, other));
+  return shared(a.x, a.width, b.x, b.width) * shared(a.y, a.height, b.y, b.height);
 }
 
 function cornerOf(blocks: Block[]): Place {

@@ -42,6 +42,7 @@ export function TracePanel() {
       {VIEWS.filter(([name]) => results.length > 0 || isPageView(name)).map(([name, title, tip]) => <button key={name} aria-pressed={shown === name} title={tip} onClick={() => setView(name)}>{title}</button>)}
     </span>
   );
+  if (!results.length && open.run?.phase === "failed") return <p className="quiet">The last run failed: nothing to trace.</p>;
   if (!results.length && !open.run?.run) return <p className="quiet">No block of this page that has been run keeps account of rows. Blocks that move, pick or add up rows do.</p>;
   if (!results.length || isPageView(view)) {
     const shown = isPageView(view) ? view : "changes";
@@ -132,17 +133,19 @@ function RowsSheet({ open, result, results, jump, first }: SheetProps) {
   const tick = useThrottled(open.run, result.block, 1000);
   const sum = useRequest<RowSum>(at ? "explain" : null, args, tick);
   const shown = at ? sum : { found: null, failure: null };
+  const takesIds = useStudio((state) => state.catalog.find(result.op)?.inputs.some((pin) => pin.name === "segment_ids" || pin.name === "starts"));
+  const named = trace?.total === 1 ? (takesIds ? "id" : "entry") : takesIds ? "ids" : "entries";
   return (
     <>
       <div className="look-bar">
         {!listed && <RowField row={chosen?.row ?? 0} change={(next) => setChosen({ side: "outputs", row: next })} />}
-        {trace && <span className="quiet">{trace.cut ? `The first ${trace.pairs.length.toLocaleString("en")} of ${trace.total.toLocaleString("en")} pairs of rows are shown.` : `${trace.total} pairs of rows`}</span>}
+        {trace && <span className="quiet">{trace.cut ? `The first ${trace.pairs.length.toLocaleString("en")} of ${trace.total.toLocaleString("en")} ${named} are shown.` : `${trace.total.toLocaleString("en")} ${named}`}</span>}
         <span className="trace-words" role="status">{status}</span>
       </div>
       {failure && <p className="fault" role="alert">{failure}</p>}
       <div className={`trace-main${listed ? "" : " no-lists"}`}>
         {trace && <PairsView open={open} result={result} trace={trace} chosen={chosen} setChosen={setChosen} sum={path.length ? null : shown.found} report={setStatus} />}
-        <SumPane open={open} result={result} results={results} path={[{ inner: "", row: at?.row ?? 0 }, ...path]} setPath={(next) => setPath(next.slice(1))} jump={jump} sum={shown} setOrder={setOrder} columns={columns} setColumns={setColumns} />
+        <SumPane open={open} result={result} results={results} path={[{ inner: "", row: at?.row ?? 0 }, ...path]} setPath={(next) => setPath(next.slice(1))} jump={jump} sum={shown} setOrder={setOrder} columns={columns} setColumns={setColumns} stale={staleReason(open, result.block)} />
       </div>
     </>
   );

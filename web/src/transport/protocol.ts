@@ -260,6 +260,8 @@ export interface SumTerm {
   column: number | null;
   factor: string;
   weight: number | null;
+  id: number | null; // that named the row
+  reason: string; // of the factor; empty if the row is added as it is
   scales: Scale[];
   values: string[];
   product: string[];
@@ -310,6 +312,8 @@ export interface ScatterStep {
   from: number;
   factor: string;
   weight: number | null;
+  id: number | null;
+  reason: string;
   product: string[];
   total: string[]; // of the run that the term belongs to
   path: number[]; // of that run in the tree of sums
