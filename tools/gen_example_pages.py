@@ -15,12 +15,63 @@ import numpy as np
 from curated_pages import CURATED
 
 from rowgrad._catalog.spec import find_op
-from rowgrad.graph import Block, End, Note, Page, save
+from rowgrad.graph import Block, ClientSession, End, Note, Page, build, save
 from rowgrad.graph.export.picture import height_of, positions
+from rowgrad.graph.nodes import Output
+from rowgrad.graph.page_order import in_order
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "tests" / "golden" / "blocks_examples.json"
 PAGES = ROOT / "examples" / "pages"
+
+
+COLUMN, BETWEEN = 370.0, 50.0  # pixels from one column to the next, and between blocks of a column
+
+
+def _columns(page: Page) -> list[list[str]]:
+    """Return ids in columns along the wires; a block without wires into it is beside the first block that reads it."""
+    before = {b.id: [e.block for ends in b.wires.values() for e in ends] for b in page.blocks}
+    depth: dict[str, int] = {}
+    for block in in_order(page):
+        depth[block.id] = max((depth[name] + 1 for name in before[block.id]), default=0)
+    for name in [name for name, found in before.items() if not found]:
+        depth[name] = min(depth[other] for other, found in before.items() if name in found) - 1
+    columns: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]
+    for block in page.blocks:
+        columns[depth[block.id]].append(block.id)
+    return columns
+
+
+def _heights_with_results(page: Page) -> dict[str, float]:
+    """Return about how high Studio draws each block after a run."""
+    session = ClientSession(build(page))
+    if session.graph.sessions:
+        for name in session.graph.sessions:
+            session.run_block(name)
+    else:
+        session.run(
+            [pin for placed in session.graph.blocks.values() for pin in placed.pins.values() if isinstance(pin, Output)]
+        )
+    heights = {}
+    for block in page.blocks:
+        record = find_op(block.op)
+        assert record is not None, block.op
+        inputs = sum(max(24.0, _drawn_height(np.shape(block.values.get(arg.name, 0)))) for arg in record.inputs)
+        results: list[np.ndarray] = []
+        for pin in session.graph.blocks[block.id].pins:
+            found = session.result(block.id, pin)
+            results += found if isinstance(found, list) else [] if found is None else [found]
+        shown = sum(24.0 + max(18.0, _drawn_height(one.shape)) for one in results)
+        buttons = 40.0 if record.runs else 0.0
+        heights[block.id] = 60.0 + max(inputs, 24.0 * len(record.outputs)) + shown + buttons + 22.0
+    return heights
+
+
+def _drawn_height(shape: tuple[int, ...]) -> float:
+    """Return the height of a small table or picture; a vector or a number is a line of text."""
+    if len(shape) < 2:
+        return 0.0
+    return 17.0 * shape[0] + 10.0 if shape[0] <= 6 else 44.0
 
 
 class Sheet:
@@ -59,17 +110,28 @@ class Sheet:
     def session(self, *fetches: End, **inputs: Any) -> None:
         self.add("session", "ClientSession", fetch_outputs=list(fetches), **inputs)
 
-    def write(self, file: str, text: str = "") -> None:
-        """Write the page, with a note above its blocks if there is a text."""
+    def write(self, file: str) -> None:
+        """Write the page in columns."""
         heights = {}
         for b in self.page.blocks:
             record = find_op(b.op)
             heights[b.id] = height_of(max(len(record.inputs), len(record.outputs)) if record else 1)
         for name, at in positions(self.page, heights).items():
             self.page[name].at = at
-        if text:
-            left, top = (min(b.at[k] for b in self.page.blocks if b.at) for k in (0, 1))
-            self.page.notes.append(Note(text, (left, top - 90.0)))
+        save(self.page, PAGES / file)
+
+    def write_spread(self, file: str, text: str) -> None:
+        """Write the page with a note above its blocks, and with space for the values and results that Studio shows."""
+        columns = _columns(self.page)
+        heights = _heights_with_results(self.page)
+        tallest = max(sum(heights[id] + BETWEEN for id in column) for column in columns)
+        for number, column in enumerate(columns):
+            y = (tallest - sum(heights[id] + BETWEEN for id in column)) / 2
+            for id in column:
+                self.page[id].at = (20.0 + number * COLUMN, 20.0 + round(y / 10) * 10)
+                y += heights[id] + BETWEEN
+        top = min(block.at[1] for block in self.page.blocks if block.at)
+        self.page.notes.append(Note(text, (20.0, top - 130.0)))
         save(self.page, PAGES / file)
 
 
@@ -303,7 +365,7 @@ def main() -> int:
         sheet = Sheet(name)
         page.make(sheet)
         text = f"{page.title}\n{page.see}\n{page.change}"
-        sheet.write(f"start/{number:02}_{name}.json", text)
+        sheet.write_spread(f"start/{number:02}_{name}.json", text)
     return 0
 
 
