@@ -133,7 +133,7 @@ def test_drawings_have_the_colours_of_studio() -> None:
     theme = (web / "styles" / "theme.css").read_text()
     colours = dict(re.findall(r"--family-(\w+): (#\w+);", theme))
     assert {category: colours[family] for category, family in families.items()} == picture.FAMILY_COLOURS
-    assert picture.OTHER_FAMILY == colours["other"]
+    assert colours["other"] == picture.OTHER_FAMILY
     assert dict(re.findall(r"--carry-(\w+): light-dark\((#\w+),", theme)) == picture.WIRE_COLOURS
     assert {op.category for op in CATALOG.values()} <= picture.FAMILY_COLOURS.keys()
 

@@ -71,7 +71,7 @@ def test_all_gallery_pages_show_the_recorded_results(ui: StudioWindow) -> None:
 
 
 OVERLAPPING = """lambda name: (
-    (page := original(name)), [setattr(block, 'at', (20.0, 20.0 + 60 * k)) for k, block in enumerate(page.blocks)])[0]"""
+    (page := original(name)), [setattr(b, 'at', (20.0, 20.0 + 60 * k)) for k, b in enumerate(page.blocks)])[0]"""
 
 
 @pytest.mark.broken("rowgrad.studio.project_verbs:page", OVERLAPPING)
