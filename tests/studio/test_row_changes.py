@@ -146,6 +146,23 @@ def test_rows_of_every_dtype_are_compared_by_bits(dtype: Any) -> None:
     assert distances.tolist() == pytest.approx([3, 4 * 3**0.5])
 
 
+@pytest.mark.parametrize("shape", [(4,), (4, 3), (2, 3, 5)])
+def test_variables_of_any_rank_may_change_in_no_row_or_all(shape: tuple[int, ...]) -> None:
+    before = np.ones(shape, np.float32)
+    assert [part.tolist() for part in changed_rows(before, before.copy())] == [[], []]
+    rows, distances = changed_rows(before, before + 2)
+    assert rows.tolist() == list(range(shape[0]))
+    assert distances.tolist() == pytest.approx([2 * np.prod(shape[1:]) ** 0.5] * shape[0])
+
+
+def test_a_step_that_moves_nothing_is_recorded(client: StudioClient) -> None:
+    page = training_page()
+    next(block for block in page.blocks if block.id == "step").values["alpha"] = np.float32(0)[...]
+    run(client, page, 3)
+    picture = changes(client)["picture"]
+    assert (picture["steps"], picture["changed"], picture["cells"], picture["hot"]) == (3, 0, [], [])
+
+
 def test_zeros_of_another_sign_and_numbers_that_are_none_are_changes() -> None:
     before = np.array([[0.0, 1.0], [1.0, 1.0], [np.inf, 1.0], [np.nan, 1.0]])
     after = np.array([[-0.0, 1.0], [np.nan, 1.0], [-np.inf, 1.0], [np.nan, 1.0]])

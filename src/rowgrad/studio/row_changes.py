@@ -29,8 +29,8 @@ def changed_rows(before: Array, after: Array) -> tuple[Array, Array]:
     rows = np.flatnonzero((words[0] != words[1]).any(axis=1))
     wide = np.complex128 if after.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
-        change = after[rows].astype(wide) - before[rows].astype(wide)
-        distances = np.sqrt((np.abs(change.reshape(len(rows), -1)) ** 2).sum(axis=1))
+        change = np.abs(after[rows].astype(wide) - before[rows].astype(wide))
+        distances = np.sqrt((change**2).sum(axis=tuple(range(1, change.ndim))))
     return rows, distances
 
 

@@ -28,7 +28,20 @@ def test_a_fix_is_a_button_on_the_block_and_one_step_of_the_history(ui: StudioWi
     assert ui.page_json() == before
 
 
-@pytest.mark.feature("fixes", "wires")
+@pytest.mark.feature("fixes", "run")
+def test_the_message_of_a_rejected_run_offers_the_fix(ui: StudioWindow) -> None:
+    ui.windows.allow_error("status of 400")
+    ui.open_blocks(block("g", "SparseSegmentMeanGrad", values=IDS))
+    expect(ui.block("g")).to_contain_text("segment_ids and indices should have same size.")
+    ui.press("run")
+    toast = ui.window.locator(".toast.error", has_text="segment_ids and indices should have same size.")
+    toast.get_by_role("button", name="Use indices with 3 values").click()
+    expect(toast).to_have_count(0)
+    ui.run_once()
+    assert ui.result("g", "output")[2] == ["6.5", "9.0"]
+
+
+@pytest.mark.feature("fixes", "rejections")
 @pytest.mark.broken("rowgrad.studio.project_verbs:fixes_of", "lambda *given: []")
 def test_a_rejected_wire_is_drawn_by_its_fix(ui: StudioWindow) -> None:
     ui.open_blocks(const("c", (0, 0), [[1, 2], [6, 8]], "int32"), block("g", "SparseSegmentMeanGrad", (340, 0)))

@@ -285,7 +285,8 @@ function useRepeats(id: string, cells: MiniCells | null): boolean {
 function ResultItem({ block, pin, entry, item, stale }: { block: string; pin: string; entry: number | null; item: Result; stale: string | null }) {
   const label = `result_${entryText(pin, entry)}`;
   const cells = useSmallCells(item);
-  const repeats = useRepeats(block, cells && cells.cells.length > 1 ? cells : null);
+  // What a Variable holds may change in the next run: its block has the same size before and after.
+  const repeats = useRepeats(block, item.steady && cells && cells.cells.length > 1 ? cells : null);
   const show = () => set({ shown: { block, pin, entry }, bottom: "results", bottomOpen: true });
   return (
     <button className={`result nodrag${stale ? " stale" : ""}`} onClick={show} title={`${label} ${item.info.text}, run ${item.run}${stale ? `; ${stale}` : ""}`}>
