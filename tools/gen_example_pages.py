@@ -52,7 +52,7 @@ class Sheet:
     """A page under construction: `sheet.add(id, op, pin=wire_or_value, …)` returns the block's outputs by pin."""
 
     def __init__(self, name: str, *notes: str) -> None:
-        self.page = Page(name, notes=[Note(text, (20.0, -40.0 - 20.0 * k)) for k, text in enumerate(notes)])
+        self.page = Page(name, notes=[Note(text, (20.0, -60.0 - 20.0 * k)) for k, text in enumerate(notes)])
 
     def add(self, id: str, op: str, /, **inputs: Any) -> dict[str, End]:
         record = find_op(op)

@@ -48,7 +48,7 @@ def _value_height(value: Any) -> float:
     shape = np.shape(value)
     if len(shape) < 2 and np.size(value) <= _MOST_COLUMNS:
         return _PIN + (8.0 if len(str(np.asarray(value).tolist())) > _MOST_TEXT else 0.0)
-    return 14.0 + _matrix_height(shape)
+    return 22.0 + _matrix_height(shape)
 
 
 def _result_height(result: Described, typed: Sequence[tuple[int, ...]]) -> float:

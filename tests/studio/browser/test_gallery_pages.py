@@ -68,19 +68,3 @@ def test_all_gallery_pages_show_the_recorded_results(ui: StudioWindow) -> None:
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from None
         ui.key("Alt+w")
-
-
-OVERLAPPING = """lambda name: (
-    (page := original(name)), [setattr(b, 'at', (20.0, 20.0 + 60 * k)) for k, b in enumerate(page.blocks)])[0]"""
-
-
-@pytest.mark.broken("rowgrad.studio.project_verbs:page", OVERLAPPING)
-def test_blocks_of_the_twelve_pages_have_space_for_their_results(ui: StudioWindow) -> None:
-    for path in sorted((PAGES / "start").glob("*.json")):
-        ui.open_gallery(f"start/{path.stem}")
-        ui.run_once()
-        boxes = {name: ui.box(ui.block(name)) for name in ui.blocks()}
-        for name, (left, top, right, bottom) in boxes.items():
-            for other, (x, y, u, v) in boxes.items():
-                apart = right <= x or u <= left or bottom <= y or v <= top
-                assert name == other or apart, (path.stem, name, other)

@@ -172,7 +172,7 @@ def test_an_illegal_name_says_why(ui: StudioWindow) -> None:
     ui.select("neg")
     ui.key("F2")
     ui.inspector.get_by_label("Name").fill("not a name")
-    expect(ui.inspector.locator(".fault")).to_contain_text("a name has letters, digits")
+    expect(ui.inspector.locator(".fault")).to_contain_text("use letters a–z, digits")
     ui.key("Tab")
     ui.wait_message(re.compile("still called neg"))
     assert ui.saved_block("neg")["op"] == "Neg"

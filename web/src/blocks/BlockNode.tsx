@@ -42,6 +42,11 @@ export const BlockNode = memo(function BlockNode(props: NodeProps) {
   return light ? <DistantBlock {...props} /> : <FullBlock key={page} {...props} />;
 });
 
+/** The name that a user gave a block: neither made from the op's, nor a number of an imported file. */
+function ownName(id: string, record: OpRecord | undefined): string | undefined {
+  return /^ID_/.test(id) || id.replace(/_\d+$/, "") === record?.snake_name ? undefined : id;
+}
+
 /** The name of an op, which may break before each of its words. */
 function OpName({ op }: { op: string }) {
   return op.split(/(?<=[a-z0-9])(?=[A-Z])/).map((word, k) => <Fragment key={k}>{k > 0 && <wbr />}{word}</Fragment>);
@@ -61,7 +66,7 @@ function DistantBlock({ id, selected, data }: NodeProps) {
   });
   return (
     <div className={`block light${selected ? " selected" : ""} ${state}`} style={size} data-block={id} data-op={op} data-family={familyOf(record).name}>
-      <span className="block-op"><OpName op={op} /></span>
+      <span className="block-op"><OpName op={ownName(id, record) ?? op} /></span>
     </div>
   );
 }
@@ -99,7 +104,7 @@ function FullBlock({ id, selected }: NodeProps) {
       <span className="block-id" title={id}>{shortenMiddle(id, MOST_LETTERS)}</span>
       <div className="block-head">
         <Icon className="block-icon" size={14} aria-hidden="true" />
-        <span className="block-op" title={block.op}><OpName op={shortenMiddle(block.op, MOST_LETTERS)} /></span>
+        <span className="block-op" data-name={ownName(id, record)} title={block.op}><span><OpName op={shortenMiddle(block.op, MOST_LETTERS)} /></span></span>
         <FlipButton block={id} outputs={known?.outputs} />
         {error && !needs && (
           <button className="block-error nodrag" title={error.message} aria-label={`Error: ${error.message}`} onClick={() => set({ bottom: "messages", bottomOpen: true })}>

@@ -153,8 +153,8 @@ export function arrange(page: Page, catalog: Catalog, only?: ReadonlySet<string>
   return { ...moved, notes };
 }
 
-/** Move blocks and notes down that others now cover because their results made them higher. `grown` is by how much. */
-export function makeSpace(page: Page, sizes: ReadonlyMap<string, Size>, grown: ReadonlyMap<string, number>): Page {
+/** The boxes of the rendered blocks, with their names, and notes, by the ids of their nodes; frames have none. */
+function renderedBoxes(page: Page, sizes: ReadonlyMap<string, Size>): Map<string, Box> {
   const places = positionsOf(page);
   const boxes = new Map<string, Box>();
   for (const { id } of page.blocks) if (sizes.has(id)) boxes.set(id, { x: places.get(id)![0], y: places.get(id)![1] - LABEL, ...addLabel(sizes.get(id)!) });
@@ -162,6 +162,25 @@ export function makeSpace(page: Page, sizes: ReadonlyMap<string, Size>, grown: R
     const size = sizes.get(`note ${k}`);
     if (size && !note.size) boxes.set(`note ${k}`, { x: note.at?.[0] ?? 0, y: note.at?.[1] ?? 0, ...size });
   });
+  return boxes;
+}
+
+/** How far to the right of its original a copy covers nothing. `ids` are those of nodes. */
+export function shiftOfCopy(page: Page, ids: ReadonlySet<string>): number {
+  const boxes = [...renderedBoxes(page, rendered.sizes())];
+  const original = boxes.filter(([id]) => ids.has(id)).map(([, box]) => box);
+  if (!original.length) return 2 * GRID;
+  const width = Math.max(...original.map((box) => box.x + box.width)) - Math.min(...original.map((box) => box.x));
+  const step = Math.ceil(width / GRID + 2) * GRID;
+  let by = step;
+  while (original.some((one) => boxes.some(([, other]) => overlaps({ ...one, x: one.x + by }, other)))) by += step;
+  return by;
+}
+
+/** Move blocks and notes down that others now cover because their results made them higher. `grown` is by how much. */
+export function makeSpace(page: Page, sizes: ReadonlyMap<string, Size>, grown: ReadonlyMap<string, number>): Page {
+  const places = positionsOf(page);
+  const boxes = renderedBoxes(page, sizes);
   const down = new Map<string, number>();
   // From top to bottom: what moves down pushes what is below it, as a block does that grows.
   for (const [id, box] of [...boxes].sort(([, a], [, b]) => a.y - b.y)) {

@@ -166,6 +166,8 @@ export function removeSelected(): void {
     for (const wire of wires) next = edit.disconnect(next, wire);
     return edit.remove(next, open.blocks, open.notes);
   });
+  // A block that keeps the focus would look selected.
+  if (document.activeElement instanceof HTMLElement && document.activeElement.matches(".react-flow__node")) document.activeElement.blur();
   select([]);
 }
 
