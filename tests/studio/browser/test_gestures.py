@@ -45,6 +45,7 @@ def test_menus_of_blocks_wires_pins_and_the_canvas(ui: StudioWindow) -> None:
     ui.click_wire(ui.wires("neg.x"), button="right")
     menu(ui).get_by_role("menuitem", name="Hide the wire").click()
     assert ui.saved_block("neg")["hidden"] == ["x"]
+    ui.key("Control+0")  # the view had moved to the duplicate
     ui.mouse.click(*free_point(ui), button="right")
     ui.key("ArrowDown", "ArrowDown")  # letters and arrows belong to the menu
     expect(menu(ui).get_by_role("menuitem", name="Add a note")).to_be_focused()

@@ -85,7 +85,9 @@ function Tabs() {
   const shown = FEATURES.tabs ? tabs : tabs.filter((name) => name === active);
   const id = useId();
   const list = useRef<HTMLDivElement>(null);
-  useEffect(() => list.current?.querySelector(".active")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [active, shown.length]);
+  useEffect(() => {
+    list.current?.querySelector(".active")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [active, shown.length]);
   return (
     <div className="tabs">
       {active && <h1 className="unseen">{active}</h1>}

@@ -45,7 +45,7 @@ function reservedSize(block: Block, catalog: Catalog, sizes: ReadonlyMap<string,
   // Reserve space for results, which may come later.
   const about = sizeOf(catalog.find(block.op));
   const measured = sizes.get(block.id);
-  return measured ? { width: Math.max(measured.width, about.width), height: Math.max(measured.height, rendered.withResults(block.id)) } : about;
+  return measured ? { width: Math.max(measured.width, about.width), height: Math.max(measured.height, about.height, rendered.withResults(block.id)) } : about;
 }
 
 /** A pin's vertical offset from its block's top. */
