@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from rowgrad.graph import ClientSession, End, Page, PageError, Trend, build, check, dumps, loads
-from rowgrad.graph.enuspace import Imported, read_enuspace
 from rowgrad.graph.block_height import block_height
+from rowgrad.graph.enuspace import Imported, read_enuspace
 from rowgrad.graph.enuspace.positions import WIDTH
 from rowgrad.graph.export import to_dot, to_python, to_svg
 

@@ -231,6 +231,22 @@ def test_the_spy_plot_shows_a_large_batch_and_names_hot_rows(ui: StudioWindow) -
 
 
 @pytest.mark.feature("trace")
+@pytest.mark.broken("rowgrad.graph.trace:summed_pins", "lambda call: original(call)[:1]")
+def test_what_goes_into_the_default_of_filled_rows_is_written_out(ui: StudioWindow) -> None:
+    values = {"reverse_index_map": [0, 1, 3], "grad_values": array_value([1.0, 2.0, 4.0, 8.0, 16.0], "float32")}
+    open_page(ui, page("p", block("fill", "SparseFillEmptyRowsGrad", values)))
+    ui.run_once()
+    panel = open_panel(ui, "trace")
+    panel.get_by_label("Block to trace").select_option(label="fill.d_default_value")
+    expect(panel.locator(".sum-equation")).to_have_text("4 + 16 = 20")
+    expect(panel.locator(".sum-verdict")).to_have_text("✓ gives the result bit for bit")
+    expect(panel.locator(".sum-terms tbody tr td:nth-child(2)")).to_have_text(["grad_values 2", "grad_values 4"])
+    expect(ui.window.get_by_test_id("trace-note")).to_contain_text("d_default_value")
+    panel.get_by_label("Block to trace").select_option(label="fill.d_values")
+    expect(panel.locator(".sum-head")).to_contain_text("fill.d_values")
+
+
+@pytest.mark.feature("trace")
 @pytest.mark.broken("rowgrad.graph.trace:_origins", "lambda *given: {}")
 def test_symbolic_gradients_are_traced_through(ui: StudioWindow) -> None:
     table = {"initvalues": array_value([[0, 1], [2, 3], [4, 5], [6, 7]], "float32")}

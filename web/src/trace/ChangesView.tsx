@@ -33,7 +33,7 @@ export function ChangesView({ open }: PageSheetProps) {
       <div className="look-bar">
         <label>
           Variable{" "}
-          <select aria-label="Variable" value={found.variable} onChange={(event) => setChosen(event.target.value)}>
+          <select aria-label="Variable to show" value={found.variable} onChange={(event) => setChosen(event.target.value)}>
             {found.variables.map((one) => <option key={one.variable} value={one.variable}>{one.variable} {one.dtype}[{one.shape.join(",")}]</option>)}
           </select>
         </label>
@@ -65,7 +65,7 @@ function Plot({ picture, report }: PictureProps & { report: (status: string) => 
     <GridPlot
       grid={grid}
       label={`${picture.rows} rows over ${picture.steps} steps: steps across, rows down. Arrow keys read cells.`}
-      across={[`step ${picture.first.toLocaleString("en")}`, "darker: moved farther", picture.last.toLocaleString("en")]}
+      across={[`step ${picture.first.toLocaleString("en")}`, "stronger: moved farther", picture.last.toLocaleString("en")]}
       down="rows →"
       textOf={(down, across) => cellText(picture, down, across)}
       report={report}
