@@ -211,7 +211,7 @@ CURATED: dict[str, Curated] = {
         train_embedding,
         "Train an embedding",
         "Run 50 steps and watch the loss fall in Trend.",
-        "Then look at the gradient: row 5 is never named, so it never moves.",
+        "Then open Trace, Over time: row 5 is never named, so it never moves.",
     ),
     "two_towers": Curated(
         two_towers,

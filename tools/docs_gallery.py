@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from curated_pages import CURATED
+
 from rowgrad.graph import load
 from rowgrad.graph.export import to_svg
 
@@ -60,8 +62,13 @@ def parts() -> dict[str, str]:
     for name in pages():
         blocks = load(ROOT / f"examples/pages/{name}.json").blocks
         lines.append(f"| [`{name}`](../../examples/pages/{name}.json) | {SHOWS[name]} | {len(blocks)} |")
+    start = ["| page | what to try | blocks |", "|---|---|---|"]
+    for number, (name, page) in enumerate(CURATED.items(), 1):
+        file = f"examples/pages/start/{number:02}_{name}.json"
+        count = len(load(ROOT / file).blocks)
+        start.append(f"| [{page.title}](../../{file}) | {page.see} {page.change} | {count} |")
     pictures = [f"![{name}: {SHOWS[name]}](../images/pages/{name}.svg)\n\n`{name}`: {SHOWS[name]}.\n" for name in DRAWN]
-    return {"all pages": "\n".join(lines) + "\n", "drawings": "\n".join(pictures)}
+    return {"start": "\n".join(start) + "\n", "all pages": "\n".join(lines) + "\n", "drawings": "\n".join(pictures)}
 
 
 def drawings() -> dict[str, str]:

@@ -16,18 +16,43 @@ from curated_pages import CURATED
 
 from rowgrad._catalog.spec import find_op
 from rowgrad.graph import Block, End, Note, Page, save
-from rowgrad.graph.export.picture import height_of, positions
+from rowgrad.graph.block_height import block_height
+from rowgrad.graph.export.picture import positions
+from rowgrad.graph.page_order import in_order
+from rowgrad.graph.page_summary import summary
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "tests" / "golden" / "blocks_examples.json"
 PAGES = ROOT / "examples" / "pages"
 
 
+COLUMN, BETWEEN = 370.0, 50.0  # pixels from one column to the next, and between blocks of a column
+
+
+def _columns(page: Page) -> list[list[str]]:
+    """Return ids in columns along the wires; a block without wires into it is beside the first block that reads it."""
+    before = {b.id: [e.block for ends in b.wires.values() for e in ends] for b in page.blocks}
+    depth: dict[str, int] = {}
+    for block in in_order(page):
+        depth[block.id] = max((depth[name] + 1 for name in before[block.id]), default=0)
+    for name in [name for name, found in before.items() if not found]:
+        depth[name] = min(depth[other] for other, found in before.items() if name in found) - 1
+    columns: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]
+    for block in page.blocks:
+        columns[depth[block.id]].append(block.id)
+    return columns
+
+
+def _heights(page: Page) -> dict[str, float]:
+    described = summary(page)["blocks"]
+    return {block.id: block_height(block, described[block.id]["outputs"]) for block in page.blocks}
+
+
 class Sheet:
     """A page under construction: `sheet.add(id, op, pin=wire_or_value, …)` returns the block's outputs by pin."""
 
     def __init__(self, name: str, *notes: str) -> None:
-        self.page = Page(name, notes=[Note(text, (20.0, -40.0 - 20.0 * k)) for k, text in enumerate(notes)])
+        self.page = Page(name, notes=[Note(text, (20.0, -60.0 - 20.0 * k)) for k, text in enumerate(notes)])
 
     def add(self, id: str, op: str, /, **inputs: Any) -> dict[str, End]:
         record = find_op(op)
@@ -59,17 +84,24 @@ class Sheet:
     def session(self, *fetches: End, **inputs: Any) -> None:
         self.add("session", "ClientSession", fetch_outputs=list(fetches), **inputs)
 
-    def write(self, file: str, text: str = "") -> None:
-        """Write the page, with a note above its blocks if there is a text."""
-        heights = {}
-        for b in self.page.blocks:
-            record = find_op(b.op)
-            heights[b.id] = height_of(max(len(record.inputs), len(record.outputs)) if record else 1)
-        for name, at in positions(self.page, heights).items():
+    def write(self, file: str) -> None:
+        """Write the page in columns."""
+        for name, at in positions(self.page, _heights(self.page)).items():
             self.page[name].at = at
-        if text:
-            left, top = (min(b.at[k] for b in self.page.blocks if b.at) for k in (0, 1))
-            self.page.notes.append(Note(text, (left, top - 90.0)))
+        save(self.page, PAGES / file)
+
+    def write_spread(self, file: str, text: str) -> None:
+        """Write the page in columns around a common middle, with a note above its blocks."""
+        columns = _columns(self.page)
+        heights = _heights(self.page)
+        tallest = max(sum(heights[id] + BETWEEN for id in column) for column in columns)
+        for number, column in enumerate(columns):
+            y = (tallest - sum(heights[id] + BETWEEN for id in column)) / 2
+            for id in column:
+                self.page[id].at = (20.0 + number * COLUMN, 20.0 + round(y / 10) * 10)
+                y += heights[id] + BETWEEN
+        top = min(block.at[1] for block in self.page.blocks if block.at)
+        self.page.notes.append(Note(text, (20.0, top - 130.0)))
         save(self.page, PAGES / file)
 
 
@@ -303,7 +335,7 @@ def main() -> int:
         sheet = Sheet(name)
         page.make(sheet)
         text = f"{page.title}\n{page.see}\n{page.change}"
-        sheet.write(f"start/{number:02}_{name}.json", text)
+        sheet.write_spread(f"start/{number:02}_{name}.json", text)
     return 0
 
 

@@ -1,25 +1,37 @@
-"""Take the screenshots of Studio for the documentation, headless: `make screenshots`."""
+"""Take the screenshots of Studio for the documentation, headless: `make screenshots`, or only those that are named."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "studio" / "browser"))
 
 import chromium
 from browser_windows import BrowserWindows
+from page_fixtures import block, const
 from studio_server import StudioServer
 from studio_window import StudioWindow
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
 
 FOLDER = ROOT / "docs" / "images"
 SECONDS = 30.0
 
 
+class Picture(NamedTuple):
+    """A picture of the documentation: what a user does first, in which theme."""
+
+    prepare: Callable[[StudioWindow], None]
+    theme: Literal["light", "dark"]
+
+
 def take(desk: StudioWindow, name: str) -> None:
-    desk.mouse.move(2, 798)  # away from everything with a hover effect
     desk.window.wait_for_timeout(700)  # until animations have finished
     path = FOLDER / f"studio_{name}.png"
     desk.window.screenshot(path=path)
@@ -30,44 +42,108 @@ def arrange(desk: StudioWindow) -> None:
     """Lay out the page again, because results make blocks larger, and show all."""
     desk.key("Control+Shift+l", "Control+0")
     desk.wait_saved()
+    desk.mouse.move(2, 798)  # away from everything with a hover effect
+
+
+def trace(desk: StudioWindow, view: str) -> Locator:
+    """Open a view of the trace panel, with more space for it."""
+    desk.key("Control+i")
+    desk.window.locator("#bottom-trace").click()
+    panel = desk.window.locator("#bottom-panel")
+    panel.get_by_role("button", name=view, exact=True).click()
+    return panel
+
+
+def gradient_blocks(grad: Any, indices: list[int], segment_ids: list[int], rows: int) -> list[dict[str, Any]]:
+    """Return the blocks of a gradient, with its ids typed."""
+    values = {"indices": indices, "segment_ids": segment_ids, "output_dim0": rows}
+    gradient = block("gradient", "SparseSegmentMeanGrad", (360, 0), values=values, wires={"grad": "upstream.output"})
+    return [const("upstream", (0, 40), grad), gradient]
 
 
 def gallery(desk: StudioWindow) -> None:
     desk.window.locator("[data-gallery] img").first.wait_for()
-    take(desk, "gallery")
+    desk.window.wait_for_timeout(1500)  # all pictures
+    desk.mouse.move(2, 798)
 
 
 def sparse_gradient(desk: StudioWindow) -> None:
-    desk.open_gallery("02_sparse_segment_mean_grad")
+    """A gradient, with the sum behind a row written out."""
+    desk.open_blocks(*gradient_blocks([[1, 2], [6, 8]], [0, 2, 2], [0, 0, 1], 4), name="gradient")
     desk.run_once()
-    desk.result("op", "output")
+    trace(desk, "Sums").locator(".sum-equation").wait_for()
     arrange(desk)
-    take(desk, "sparse_gradient")
+
+
+def scatter(desk: StudioWindow) -> None:
+    """Ids on their way to rows, in the blocked order of addition."""
+    grad = [[round(0.1 * (k % 7) + 0.001 * k, 3)] for k in range(180)]
+    ids = [k % 3 * 2 if k % 5 == 0 else 4 for k in range(180)]
+    desk.open_blocks(*gradient_blocks(grad, ids, list(range(180)), 7), name="gradient")
+    desk.run_once()
+    panel = trace(desk, "Scatter")
+    panel.get_by_label("Order of addition", exact=True).select_option("blocked")
+    panel.get_by_label("Ids in the order of addition").fill("100")
+    arrange(desk)
+
+
+def spy(desk: StudioWindow) -> None:
+    """10,000 ids of a batch, of which three rows are hot."""
+    count, rows, bags = 10_000, 3_000, 500
+    ids = [(7, 1200, 2500)[k % 3] if k % 10 < 4 else (k * k * 31 + 17 * k) % rows for k in range(count)]
+    grad = [[1.0]] * bags
+    desk.open_blocks(*gradient_blocks(grad, ids, sorted(k % bags for k in range(count)), rows), name="large_batch")
+    desk.run_once()
+    trace(desk, "Spy plot").get_by_role("img", name="Spy plot").wait_for()
+    arrange(desk)
 
 
 def training(desk: StudioWindow) -> None:
-    """Show the loss of a training page as a chart."""
-    desk.open_gallery("train_embedding")
+    """A page that trains, while it runs: the loss as a chart."""
+    desk.open_gallery("start/08_train_embedding")
     desk.run_once()
-    desk.result("loss", "output")
-    desk.window.get_by_role("button", name="Show in trend").click()
-    desk.run_steps(60)
+    desk.key("Control+i", "Control+0")
+    desk.window.get_by_label("Runs per second").fill("20")
     desk.window.locator("#bottom-trend").click()
-    arrange(desk)
-    take(desk, "training")
+    desk.press("run-rate")
+    desk.wait_until(lambda: desk.runs() > 40)
+    desk.mouse.move(2, 798)
 
+
+def row_changes(desk: StudioWindow) -> None:
+    """The rows of a table that each step changed."""
+    desk.open_gallery("start/09_two_towers")
+    desk.run_steps(60)
+    trace(desk, "Over time")
+    desk.window.locator(".spy-canvas canvas").wait_for()
+    desk.key("Control+0")
+    desk.window.locator(".spy-canvas canvas").hover(position={"x": 90, "y": 50})
+
+
+PICTURES = {
+    "gallery": Picture(gallery, "light"),
+    "sparse_gradient": Picture(sparse_gradient, "light"),
+    "training": Picture(training, "dark"),
+    "scatter": Picture(scatter, "dark"),
+    "spy": Picture(spy, "light"),
+    "row_changes": Picture(row_changes, "dark"),
+}
 
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, chromium.launched() as browser:
-        studio = StudioServer(Path(folder, "project")).start()
-        watch = BrowserWindows(browser, SECONDS)
-        try:
-            desk = StudioWindow(watch.new_window(color_scheme="light"), studio, watch).open()
-            for picture in (gallery, sparse_gradient, training):
-                picture(desk)
-        finally:
-            watch.close()
-            studio.stop()
-        if watch.unexpected_messages:
-            sys.exit("\n".join(watch.unexpected_messages))
+        for name in sys.argv[1:] or PICTURES:
+            picture = PICTURES[name]
+            home = Path(folder, name)
+            home.mkdir()
+            studio = StudioServer(home / "my_pages").start()
+            watch = BrowserWindows(browser, SECONDS)
+            try:
+                desk = StudioWindow(watch.new_window(color_scheme=picture.theme), studio, watch).open()
+                picture.prepare(desk)
+                take(desk, name)
+            finally:
+                watch.close()
+                studio.stop()
+            if watch.unexpected_messages:
+                sys.exit("\n".join(watch.unexpected_messages))

@@ -12,7 +12,12 @@ export default defineConfig(({ mode }) => ({
   define: featureConstants(mode),
   // Radix's dialogs and menus can lock the page's scroll bars with this package. Ours never do: the studio does not
   // scroll, and the package inserts style elements, which the content security policy forbids.
-  resolve: { alias: { "react-remove-scroll": fileURLToPath(new URL("src/ui/noScrollLock.ts", import.meta.url)) } },
+  // React Flow moves and zooms with d3's transitions, which can also change colours; nothing here does.
+  resolve: {
+    alias: Object.fromEntries(
+      [["react-remove-scroll", "noScrollLock"], ["d3-color", "noColours"]].map(([name, file]) => [name, fileURLToPath(new URL(`src/ui/${file}.ts`, import.meta.url))]),
+    ),
+  },
   test: { css: { include: [/theme/] } }, // a test reads the design tokens
   css: { postcss: { plugins: [scopeToStudio()] } },
   build: {

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from rowgrad.graph import ClientSession, End, Page, PageError, Trend, build, check, dumps, loads
+from rowgrad.graph.block_height import block_height
 from rowgrad.graph.enuspace import Imported, read_enuspace
-from rowgrad.graph.enuspace.positions import WIDTH, height_of
+from rowgrad.graph.enuspace.positions import WIDTH
 from rowgrad.graph.export import to_dot, to_python, to_svg
 
 Pins = dict[str, tuple[str, str, str]]  # name: type, shape, value
@@ -276,7 +277,7 @@ def test_a_session_needs_all_fetches_of_blocks_with_other_errors(tmp_path: Path)
 
 
 def overlaps(page: Page) -> list[tuple[str, str]]:
-    boxes = [(b.id, *b.at, height_of(b)) for b in page if b.at is not None]
+    boxes = [(b.id, *b.at, block_height(b)) for b in page if b.at is not None]
     return [
         (a, b)
         for k, (a, x, y, height) in enumerate(boxes)
@@ -303,7 +304,7 @@ def test_blocks_do_not_overlap_and_keep_their_order(seed: int, tmp_path: Path) -
         for block in page:
             assert block.at is not None
             x, y = block.at
-            inside = x <= note.at[0] <= x + WIDTH and y <= note.at[1] <= y + height_of(block)
+            inside = x <= note.at[0] <= x + WIDTH and y <= note.at[1] <= y + block_height(block)
             assert not inside, (note, block.id)
 
 

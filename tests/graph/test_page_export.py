@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import runpy
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from rowgrad._catalog.spec import ALL_DTYPES
+from rowgrad._catalog.spec import ALL_DTYPES, CATALOG
 from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.graph import (
     AddSymbolicGradients,
@@ -29,8 +30,9 @@ from rowgrad.graph import (
     ops,
     page_of,
 )
-from rowgrad.graph.export import save_python, to_dot, to_python, to_svg
+from rowgrad.graph.export import picture, save_python, to_dot, to_python, to_svg
 
+ROOT = Path(__file__).parents[2]
 HOSTILE = 'x\0\x0c\u2028"""\n\'\'\'; import os; os._exit(3) #\r\\ {} % <script>alert(1)</script> & ]]> |<a> "'
 
 
@@ -122,9 +124,35 @@ def test_drawings_are_well_formed_and_inert() -> None:
     assert [e.tag.rpartition("}")[2] for e in empty] == ["title"]
 
 
+def test_drawings_have_the_colours_of_studio() -> None:
+    """By category of op and by what a wire carries, as web/src/palette/families.ts and the theme name them."""
+    web = ROOT / "web" / "src"
+    families = dict(
+        re.findall(r'^  "?([A-Z][\w ]+)"?: \{ name: "(\w+)"', (web / "palette/families.ts").read_text(), re.M)
+    )
+    theme = (web / "styles" / "theme.css").read_text()
+    colours = dict(re.findall(r"--family-(\w+): (#\w+);", theme))
+    assert {category: colours[family] for category, family in families.items()} == picture.FAMILY_COLOURS
+    assert colours["other"] == picture.OTHER_FAMILY
+    assert dict(re.findall(r"--carry-(\w+): light-dark\((#\w+),", theme)) == picture.WIRE_COLOURS
+    assert {op.category for op in CATALOG.values()} <= picture.FAMILY_COLOURS.keys()
+
+
+def test_a_thumbnail_has_the_names_of_ops_in_the_colours_of_their_families() -> None:
+    page = Page("p", [Block("a", "SparseSegmentMeanGrad", at=(0.0, 0.0)), Block("b", "Nonsense", at=(400.0, 0.0))])
+    page.blocks[1].wires = {"x": [End("a", "output")]}
+    page.notes = [Note("a text", (0.0, -50.0))]
+    drawn = ElementTree.fromstring(to_svg(page, thumbnail=True))
+    texts = ["".join(e.itertext()) for e in drawn.iter() if e.tag.endswith("}text")]
+    assert texts == ["SparseSegmentMeanGrad", "Nonsense"]
+    assert [e.get("fill") for e in drawn.iter() if e.tag.endswith("rect")] == ["#0b7269", picture.OTHER_FAMILY]
+    (wire,) = [e for e in drawn.iter() if e.tag.endswith("path")]
+    assert wire.get("stroke") == picture.WIRE_COLOURS["values"]
+
+
 def test_a_cycle_can_be_drawn() -> None:
     page = Page("p", [Block("a", "Neg", wires={"x": [End("b", "y")]}), Block("b", "Neg", wires={"x": [End("a", "y")]})])
-    assert to_svg(page).count("<rect") == 2
+    assert to_svg(page).count("<g ") == 2
 
 
 def test_a_graph_exported_as_a_page_computes_the_same() -> None:

@@ -184,6 +184,28 @@ def test_factors_are_exact_fractions_and_roots() -> None:
     assert texts("WeightedSparseSegmentSqrtN", 0, weights=weights) == ["1/√26", "3/√26", "4/√26"]
 
 
+def test_the_reason_of_a_factor_and_the_id_of_a_row() -> None:
+    terms = row_sum(mean_gradient(), "output", 2).terms
+    assert [(term.place, term.id, term.reason) for term in terms] == [
+        (1, 2, "bag 0 has 2 ids"), (2, 2, "bag 1 has 1 id"),
+    ]  # fmt: skip
+    data, ids, segments = np.ones((3, 2)), np.array([2, 1, 0]), np.array([1, 1, 3])
+    weights = np.array([2.0, 3, 1])
+
+    def reasons(name: str, row: int, **more: Any) -> list[str]:
+        inputs = {"indices": ids, "segment_ids": segments, **more}
+        return [term.reason for term in row_sum(next(calls(CATALOG[name], inputs)), "output", row).terms]
+
+    assert reasons("SparseSegmentSqrtN", 1, data=data) == ["bag 1 has 2 ids"] * 2
+    assert reasons("SparseSegmentSum", 1, data=data) == ["", ""]
+    assert reasons("WeightedSparseSegmentMean", 1, data=data, weights=weights) == [
+        "its weight is 2 of 5 in bag 1 (w/Σw)", "its weight is 3 of 5 in bag 1 (w/Σw)",
+    ]  # fmt: skip
+    grad = {"grad": np.ones((4, 2)), "weights": weights, "output_dim0": 4}
+    assert reasons("WeightedSparseSegmentSqrtNGrad", 2, **grad) == ["its weight is 2 and bag 1 has √Σw² = √13"]
+    assert reasons("WeightedSparseSegmentSumGrad", 2, **grad) == ["its weight is 2"]
+
+
 def test_the_default_of_filled_rows_is_explained() -> None:
     op = CATALOG["SparseFillEmptyRowsGrad"]
     (call,) = calls(op, {"reverse_index_map": np.array([0, 1, 3]), "grad_values": np.array([1.0, 2, 4, 8, 16])})

@@ -107,6 +107,14 @@ def test_texts_of_large_arrays_are_truncated() -> None:
     assert preview(np.arange(100)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 …"
 
 
+def test_previews_have_all_elements_of_small_float_arrays() -> None:
+    random = np.random.default_rng(0).standard_normal((8, 2)).astype(np.float32) * 1e-5
+    text = preview(random)
+    assert [row.split(", ") for row in text.split("; ")] == [[f"{x:.3g}" for x in row] for row in random.tolist()]
+    assert preview(random[:2, :2]) == "; ".join(", ".join(f"{x:.6g}" for x in row) for row in random[:2, :2].tolist())
+    assert preview(np.tile(random, (2, 1))).endswith("…")
+
+
 def test_heat_maps_sample_rows_and_skip_non_finite_numbers() -> None:
     array = np.arange(1000.0 * 6).reshape(1000, 6)
     array[0, 0], array[4, 1] = np.nan, np.inf

@@ -1,4 +1,4 @@
-"""The front end's source names no op, and the shipped page has no test switches."""
+"""The front end's source names no op; the shipped page has no test switches and stays small."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import rowgrad
 
+STATIC = Path(rowgrad.__file__).parent / "studio" / "static"
 WEB = Path(__file__).parents[2] / "web"
 SOURCES = sorted((WEB / "src").rglob("*.ts*"))
 NAMES = sorted({n for record in rowgrad.catalog() for n in (record["name"], record["snake_name"], *record["aliases"])})
@@ -43,7 +44,12 @@ def test_the_shipped_front_end_has_no_switches() -> None:
     names = set(re.findall(r'"(\w+)"', listed))
     used = {name for path in SOURCES for name in re.findall(r"\bFEATURES\.(\w+)", path.read_text(encoding="utf-8"))}
     assert names == used != set()
-    bundle = (Path(rowgrad.__file__).parent / "studio" / "static" / "studio.js").read_text(encoding="utf-8")
+    bundle = (STATIC / "studio.js").read_text(encoding="utf-8")
     assert re.findall(r"FEATURES|rowgradFeatures|\.without\b", bundle) == []
     # Names of one word may also be ids of commands or verbs.
     assert [name for name in names if not name.islower() and re.search(rf"\b{name}\b", bundle)] == []
+
+
+def test_the_shipped_script_is_below_900_kilobytes() -> None:
+    """Uncompressed; a larger one may mean that a package is bundled twice, or without tree shaking."""
+    assert (STATIC / "studio.js").stat().st_size < 900_000

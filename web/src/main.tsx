@@ -5,7 +5,7 @@ import { createRoot } from "react-dom/client";
 import { App, ErrorBoundary } from "./app/App";
 import type { BottomTab } from "./app/store";
 import { get, set } from "./app/store";
-import { connect } from "./project/pages";
+import { connect, open } from "./project/pages";
 import { HttpTransport, takeLaunch } from "./transport/http";
 import type { KernelModel } from "./transport/kernel";
 import { KernelTransport } from "./transport/kernel";
@@ -19,10 +19,11 @@ if (home) {
   createRoot(home).render(<ErrorBoundary><App /></ErrorBoundary>);
   const transport = new HttpTransport(new URL("./", location.href).href, takeLaunch());
   void connect(transport, query.get("page"));
-  // Pasting an address into this window changes only the fragment, and loads nothing.
+  // Pasting an address into this window may change only the fragment, and so load nothing.
   window.addEventListener("hashchange", () => {
     const launch = takeLaunch();
-    if (launch !== null) void transport.enter(launch).then(() => get().failure && location.reload());
+    const page = query.get("page");
+    if (launch !== null) void transport.enter(launch).then(() => (get().failure ? location.reload() : page !== null && void open(page)));
   });
 }
 

@@ -138,7 +138,7 @@ describe("names", () => {
   it("are validated", () => {
     expect(nameFault(small(), "a", "a")).toBeNull();
     expect(nameFault(small(), "a", "b")).toMatch(/another block/);
-    expect(nameFault(small(), "a", "-x")).toMatch(/begins/);
+    expect(nameFault(small(), "a", "-x")).toMatch(/begin with/);
     expect(nameFault(small(), "a", "")).not.toBeNull();
   });
 });

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Alignment } from "../src/canvas/layout";
-import { WIDTH, align, autoLayout, fixPositions, frameAround, frameContents, freePlace, positionsOf, sizeOf, snap } from "../src/canvas/layout";
+import { WIDTH, align, autoLayout, fixPositions, frameAround, frameContents, freePlace, makeSpace, positionsOf, sizeOf, snap } from "../src/canvas/layout";
 import { addBlock, move } from "../src/page/edit";
 import type { Block } from "../src/transport/protocol";
 import { CATALOG, frozen, page, small } from "./pages";
@@ -125,5 +125,31 @@ describe("positions of blocks without one", () => {
     const after = fixPositions(move(before, new Map([["a", [900, 0]]])), before);
     expect(positionsOf(after).get("b")).toEqual(shown.get("b"));
     expect(fixPositions(after, before)).toBe(after);
+  });
+});
+
+describe("makeSpace", () => {
+  const size = { width: 240, height: 100 };
+  const made = () => page(["a", "b", "c", "aside"].map((id, k) => ({ id, op: "Source", at: [k === 3 ? 400 : 0, k === 3 ? 60 : 130 * k] as [number, number] })), { notes: [{ text: "n", at: [0, 390] }] });
+  const sizes = (height: number) => new Map([["a", { width: 240, height }], ...["b", "c", "aside"].map((id) => [id, size] as const), ["note 0", { width: 100, height: 30 }] as const]);
+  it("moves what is below a block that grew, and what is below that", () => {
+    const moved = makeSpace(frozen(made()), sizes(160), new Map([["a", 60]]));
+    const at = Object.fromEntries(moved.blocks.map((block) => [block.id, block.at]));
+    expect([at["a"], at["aside"]]).toEqual([[0, 0], [400, 60]]);
+    expect(at["b"]![1]).toBeGreaterThanOrEqual(160 + 18);
+    expect(at["c"]![1]).toBeGreaterThanOrEqual(at["b"]![1] + 100 + 18);
+    expect(moved.notes![0]!.at![1]).toBeGreaterThanOrEqual(at["c"]![1] + 100);
+    expect(makeSpace(moved, sizes(160), new Map([["a", 60]]))).toBe(moved);
+  });
+  it("leaves blocks that lay on one another before, and small growth", () => {
+    expect(makeSpace(made(), sizes(105), new Map([["a", 5]])).blocks).toEqual(made().blocks);
+    const on = page([{ id: "a", op: "Source", at: [0, 0] }, { id: "b", op: "Source", at: [10, 50] }]);
+    expect(makeSpace(on, sizes(160), new Map([["a", 60]]))).toBe(on);
+  });
+  it("makes a frame higher with what is inside", () => {
+    const framed = { ...made(), notes: [{ text: "f", at: [-20, -60] as [number, number], size: [300, 180] as [number, number] }] };
+    const moved = makeSpace(framed, sizes(160), new Map([["a", 60]]));
+    expect(moved.notes![0]!.size![1] - 60).toBeGreaterThan(160);
+    expect(moved.notes![0]!.size![0]).toBe(300);
   });
 });

@@ -16,6 +16,12 @@ describe("values drawn small", () => {
     expect(cellsOfPreview("1, 2; 3, 4", info([1, 2, 2]))).toBeNull();
     expect(cellsOfPreview("a, b", info([2], "string"))).toBeNull();
   });
+  it("shows fractions in fewer digits if a table would be too wide, and never cuts integers", () => {
+    const wide = "0.123456, 0.234567, 0.345678, 0.456789; 1, 2, 3, 4.5";
+    expect(cellsOfPreview(wide, info([2, 4]))?.cells).toEqual([["0.123", "0.235", "0.346", "0.457"], ["1", "2", "3", "4.5"]]);
+    expect(cellsOfPreview(wide, info([2, 4]))?.numbers[0]![0]).toBe(0.123456);
+    expect(cellsOfPreview("123456789012, 123456789012, 123456789012", info([3], "int64"))).toBeNull();
+  });
   it("reads typed values, and not those that are on the server", () => {
     expect(cellsOfValue({ dtype: "float32", shape: [2, 2], data: [[1, 2], [3, -4]] })?.cells).toEqual([["1", "2"], ["3", "-4"]]);
     expect(cellsOfValue({ dtype: "float32", shape: [100, 2], file: "x.npy" })).toBeNull();

@@ -2,11 +2,11 @@ import { describe, expect, it } from "vitest";
 import { differenceOf, placeText } from "../src/trace/bits";
 import { progressAfter, runsOf, slotsOf, treeOf } from "../src/trace/scatter";
 import { binText, cellOfRow, cellText, rowsOfCell, strength } from "../src/trace/spy";
-import { equationText, fractionText, numberText, ribbonWidth, ribbonsOf, rowText } from "../src/trace/sums";
+import { equationText, fractionText, idText, numberText, reasonText, ribbonWidth, ribbonsOf, rowText } from "../src/trace/sums";
 import type { RowSum, Scatter, Spy, SumTerm } from "../src/transport/protocol";
 
 const scale = (text: string, divides = false) => ({ text, divides, by: text });
-const term = (row: number, values: string[], more: Partial<SumTerm> = {}): SumTerm => ({ term: row, pin: "grad", row, place: row, column: null, factor: "1", weight: 1, scales: [], values, product: values, ...more });
+const term = (row: number, values: string[], more: Partial<SumTerm> = {}): SumTerm => ({ term: row, pin: "grad", row, place: row, column: null, factor: "1", weight: 1, id: null, reason: "", scales: [], values, product: values, ...more });
 const sum = (terms: SumTerm[], result: string[], more: Partial<RowSum> = {}): RowSum => ({
   op: "Op", pin: "output", row: 2, rows: 4, dtype: "float32", sum_dtype: "float32", order: null, orders: [], origins: {}, kind: "sum", columns: [0, result.length],
   of_columns: result.length, total_terms: terms.length, terms, parts: [], then: [], result, sum: result, differing: 0, ...more,
@@ -39,6 +39,12 @@ describe("the sum of a row", () => {
     expect(ribbonsOf(sum([half, whole, half], [])).map(({ row, label, weight }) => [row, label, weight])).toEqual([[0, "2 × ½", 1], [1, "1", 1]]);
     expect([ribbonWidth(1, 1, 14), ribbonWidth(-0.5, 1, 14), ribbonWidth(0, 1), ribbonWidth(null, 1)]).toEqual([14, 8, 2, 2]);
   });
+  it("says why a factor is what it is, and names ids by their position", () => {
+    const because = { ...half, reason: "bag 0 has 2 ids" };
+    expect([reasonText(because), reasonText(whole)]).toEqual(["½ because bag 0 has 2 ids", "added as it is"]);
+    expect(ribbonsOf(sum([because, because, { ...half, reason: "bag 1 has 2 ids" }], []))[0]!.reason).toBe("½ because bag 0 has 2 ids; ½ because bag 1 has 2 ids");
+    expect([idText(1, 2), idText(3, null)]).toEqual(["ids[1] = 2", "3"]);
+  });
   it("shortens numbers but no integers", () => {
     expect(["0.333333343267", "-1.0", "9007199254740993", "nan", "1e-40"].map((one) => numberText(one))).toEqual(["0.333333", "−1", "9007199254740993", "nan", "1e−40"]);
     expect(rowText(["2.0"], 1)).toBe("2");
@@ -46,7 +52,7 @@ describe("the sum of a row", () => {
 });
 
 describe("the scatter view", () => {
-  const step = (place: number, to: number, total: string, path: number[] = []) => ({ place, to, pin: "grad", from: 0, factor: "1", weight: 1, product: ["1.0"], total: [total], path });
+  const step = (place: number, to: number, total: string, path: number[] = []) => ({ place, to, pin: "grad", from: 0, factor: "1", weight: 1, id: null, reason: "", product: ["1.0"], total: [total], path });
   const scatter: Scatter = {
     op: "Op", pin: "output", sources: [{ pin: "grad", rows: 1 }], rows: 4, columns: 1, of_columns: 1, named: 2, total: 3, order: null, orders: [],
     ends: [{ row: 0, terms: 1, sum: ["1.0"] }, { row: 2, terms: 2, sum: ["9.0"] }],

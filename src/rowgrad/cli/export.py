@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+from collections.abc import Callable
 from functools import partial
 
+from ..graph import Page
 from ..graph.export import save_python, to_dot, to_plain_python, to_python, to_svg
 from ..graph.io import write_atomically
 from ..graph.page_builder import build
@@ -28,7 +30,8 @@ def command(options: argparse.Namespace) -> int:
     if options.format == "python" and options.out is not None:
         save_python(page, options.out, script)
     else:
-        text = {"python": script, "svg": to_svg, "dot": to_dot}[options.format](page)
+        writers: dict[str, Callable[[Page], str]] = {"python": script, "svg": to_svg, "dot": to_dot}
+        text = writers[options.format](page)
         if options.out is not None:
             write_atomically(options.out, text.encode())
         elif options.json:

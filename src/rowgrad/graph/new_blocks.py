@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .._catalog.spec import find_op
+from .block_height import block_height
 from .export.picture import positions, within
 from .page import Block, Page
 
-# Sizes of blocks in an editor, and the space between them.
-WIDTH, _HEAD, _PIN = 240.0, 48.0, 22.0
-ASIDE, _BELOW = 80.0, 70.0
-LINE = _HEAD + _PIN + _BELOW  # from one block with one pin to the next one below it
+# The usual width of blocks in an editor, and the space between them. Long names make a block up to 90 wider.
+WIDTH = 240.0
+ASIDE, _BELOW = 130.0, 48.0
+LINE = 180.0  # from one block with one pin to the next one below it
 
 
 class UnusedNames:
@@ -32,7 +32,7 @@ class UnusedNames:
 
 def arrange(page: Page, blocks: list[Block]) -> None:
     """Place blocks in columns to the right of the page; in a column, blocks are ordered by where their wires begin."""
-    there = positions(page, {b.id: _height(b) for b in page.blocks})
+    there = positions(page, {b.id: block_height(b) for b in page.blocks})
     frames = [(note.at[0], size) for note in page.notes if (size := getattr(note, "size", None)) is not None]
     edges = [x + WIDTH for x, _ in there.values()] + [within(x + size[0]) for x, size in frames]
     right = max(edges, default=-ASIDE) + ASIDE
@@ -48,10 +48,4 @@ def arrange(page: Page, blocks: list[Block]) -> None:
         y = top
         for block in sorted(members, key=lambda b: sum(sources[b.id]) / max(len(sources[b.id]), 1)):
             block.at = there[block.id] = (within(right + column * (WIDTH + ASIDE)), within(y))
-            y += _height(block) + _BELOW
-
-
-def _height(block: Block) -> float:
-    """Return the height of a block in an editor: one line for every pin of its longer side."""
-    op = find_op(block.op)
-    return _HEAD + _PIN * (max(len(op.inputs), len(op.outputs), 1) if op is not None else len(block.wires) + 1)
+            y += block_height(block) + _BELOW

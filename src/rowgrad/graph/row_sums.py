@@ -50,8 +50,9 @@ class Scale:
 class Term:
     """One row that is added: `values` as it is stored in `pin`, after the `scales`.
 
-    `place` is the position of its id in the batch, and `column` that of a product in an inner product. `factor` is the
-    product of the scales as text, exact where it is a fraction or a root, and `weight` is about the same as a number.
+    `place` is the position of its id in the batch, `id` that id, and `column` that of a product in an inner product.
+    `factor` is the product of the scales as text, exact where it is a fraction or a root, `weight` is about the same as
+    a number, and `reason` says where it comes from: "bag 0 has 2 ids".
     """
 
     pin: str
@@ -62,6 +63,8 @@ class Term:
     scales: tuple[Scale, ...] = ()
     factor: str = "1"
     weight: float = 1.0
+    id: int | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,6 +427,10 @@ def _divisor_text(kind: Reduction, count: int) -> str:
     return str(count) if kind is Reduction.mean else str(root) if root * root == count else f"√{count}"
 
 
+def _count_reason(segment: int, count: int) -> str:
+    return f"bag {segment} has {count} {'id' if count == 1 else 'ids'}"
+
+
 def _bags(call: Call) -> Finder:
     """SparseSegment ops: one row is copied, up to nine are multiplied by a reciprocal, more are divided."""
     kind, data = Reduction(call.op.constants[0]), call.rows("data")
@@ -436,7 +443,8 @@ def _bags(call: Call) -> Finder:
         n = len(where)
         weight = 1.0 if kind is Reduction.sum or n < 2 else 1 / _divisor(kind, n)
         factor = "1" if weight == 1 else f"1/{_divisor_text(kind, n)}"
-        terms = [Term(pin="data", row=int(indices[i]), values=data[indices[i]], place=i, factor=factor, weight=weight)
+        reason = "" if kind is Reduction.sum else _count_reason(row, n)
+        terms = [Term("data", int(indices[i]), data[indices[i]], i, None, (), factor, weight, int(indices[i]), reason)
                  for i in where]  # fmt: skip
         if n < 2:
             return _copy(pin, row, terms[0]) if terms else _zeros(call, pin, row, data.dtype)
@@ -461,11 +469,13 @@ def _gradients(call: Call) -> Finder:
     def term(i: int) -> Term:
         s = int(segments[i])
         n = int(counts[s])
+        number = int(indices[i])
         if kind is Reduction.sum:
-            return Term("grad", s, grad[s], i)
+            return Term("grad", s, grad[s], i, id=number)
         by = sums.type(1 / _divisor(kind, n))
         factor = "1" if n == 1 else f"1/{_divisor_text(kind, n)}"
-        return Term("grad", s, grad[s], i, None, (Scale(False, by, factor),), factor, float(by))
+        scales = (Scale(False, by, factor),)
+        return Term("grad", s, grad[s], i, None, scales, factor, float(by), number, _count_reason(s, n))
 
     def find(pin: str, row: int) -> RowSum:
         number = row if ids is None else int(ids[row]) if row < len(ids) else -1  # padding
@@ -516,6 +526,15 @@ class _Weights:
             return _ratio_text(w, by), weight
         return f"{_number_text(w)}/{text}", weight
 
+    def reason(self, i: int, segment: int) -> str:
+        w = _number_text(self.weights[i])
+        if self._kind is Reduction.sum:
+            return f"its weight is {w}"
+        _, divisor = self.divisor(segment)
+        if self._kind is Reduction.mean:
+            return f"its weight is {w} of {divisor} in bag {segment} (w/Σw)"
+        return f"its weight is {w} and bag {segment} has √Σw² = {divisor}"
+
 
 def _exact(number: Any) -> Fraction:
     return Fraction(float(number)) if math.isfinite(number) else Fraction(0)
@@ -554,7 +573,8 @@ def _weighted_bags(call: Call) -> Finder:
         by = weights.weights[i]
         factor, weight = weights.factor(i, row)
         k = int(indices[i])
-        return Term("data", k, data[k], i, None, (Scale(False, by, _number_text(by)),), factor, weight)
+        scales = (Scale(False, by, _number_text(by)),)
+        return Term("data", k, data[k], i, None, scales, factor, weight, k, weights.reason(i, row))
 
     def find(pin: str, row: int) -> RowSum:
         terms = tuple(term(i, row) for i in places.of(row))
@@ -574,7 +594,7 @@ def _lanes_or_one(count: int, columns: int, dtype: np.dtype[Any]) -> tuple[tuple
     return in_lanes(count, columns, accumulator(dtype).itemsize)
 
 
-def _weighted_term(call: Call, kind: Reduction, segments: Array) -> Callable[[int], Term]:
+def _weighted_term(call: Call, kind: Reduction, segments: Array, ids: Array | None = None) -> Callable[[int], Term]:
     """Return a function from an id's position to its contribution: (grad ÷ divisor) · w."""
     grad = call.rows("grad")
     weights = _Weights(call, kind, accumulator(grad.dtype), segments)
@@ -584,7 +604,8 @@ def _weighted_term(call: Call, kind: Reduction, segments: Array) -> Callable[[in
         by = weights.weights[i]
         scale = Scale(False, by, _number_text(by))
         scales = (scale,) if kind is Reduction.sum else (Scale(True, *weights.divisor(s)), scale)
-        return Term("grad", s, grad[s], i, None, scales, *weights.factor(i, s))
+        number = None if ids is None else int(ids[i])
+        return Term("grad", s, grad[s], i, None, scales, *weights.factor(i, s), number, weights.reason(i, s))
 
     return term
 
@@ -592,7 +613,7 @@ def _weighted_term(call: Call, kind: Reduction, segments: Array) -> Callable[[in
 def _weighted_gradients(call: Call) -> Finder:
     kind, dtype = Reduction(call.op.constants[0]), call.rows("grad").dtype
     indices, segments = _ids(call)
-    places, term = _Places(indices), _weighted_term(call, kind, segments)
+    places, term = _Places(indices), _weighted_term(call, kind, segments, indices)
     sums = dtype if call.attrs.get("accumulate") == "T" else accumulator(dtype)
 
     def find(pin: str, row: int) -> RowSum:
@@ -630,7 +651,7 @@ def _scattered(call: Call) -> Finder:
     sums = accumulator(grad.dtype)
 
     def find(pin: str, row: int) -> RowSum:
-        terms = tuple(Term("grad", i, grad[i], i) for i in places.of(row))
+        terms = tuple(Term("grad", i, grad[i], i, id=row) for i in places.of(row))
         parts = ((0, grad.shape[1], in_sequence(len(terms))),) if terms else ()
         return RowSum(pin, row, terms, grad.dtype, sums, grad.shape[1], parts)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any
 
@@ -65,6 +65,8 @@ class ClientSession:
         if isinstance(memory, bool) or not isinstance(self.memory, int) or self.memory <= 0:
             raise ValueError(f"memory must be a positive number of bytes, or None; got {memory!r}")
         self.runs = 0
+        # Called after each run for every Variable it updated: name, value before (None without one), value after.
+        self.on_update: Callable[[str, Any, Any], None] | None = None
         self._programs: dict[Any, Program] = {}
         self._last = FinishedRuns(self.graph, self.engine)
         self._counters: dict[str, int] = {}  # counters of the run in progress
@@ -167,10 +169,14 @@ class ClientSession:
                 raise error.in_call(by.op.name, by.block, f"a value for {variable.name}") from None
             updated[variable.name] = self.engine.keep(values[slot])
         results = [self._out(values[program.slots[o]]) for o in program.fetches]
+        before = {name: self.state.values.get(name) for name in updated} if self.on_update is not None else {}
         self.state.values.update(updated)
         self.state.counters.update(self._counters)
         self.runs += 1
         self._last.add(program, FinishedRun(self.runs, values, seconds, self._used))
+        if self.on_update is not None:
+            for name, value in updated.items():
+                self.on_update(name, before[name], value)
         return results
 
     def _compute_steady(self, program: Program) -> None:

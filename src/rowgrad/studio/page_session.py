@@ -26,6 +26,7 @@ from ..graph.page_summary import recipes
 from ..graph.run_loop import Loop, PageStep
 from ..graph.session import ClientSession
 from .charts import Trends, Watched
+from .row_changes import RowChanges, StepUpdates
 from .run_control import Clock, EventThrottle, Gate
 from .value_text import info_of, preview
 from .verbs import error_json
@@ -123,6 +124,7 @@ class PageSession:
     prepared: Prepared
     session: ClientSession
     engine: str
+    updates: StepUpdates
     gate: Gate = field(default_factory=Gate)
     # Runs of the session and steps of the page at each start, and the runs per step from there
     starts: list[tuple[int, int, int]] = field(default_factory=list)
@@ -132,7 +134,7 @@ class PageSession:
     def new(cls, prepared: Prepared, engine: str) -> PageSession:
         """Open a session whose Variables have their initial values."""
         session = ClientSession(prepared.checked.scope, open_engine(engine), watch_costs=True)
-        return cls(prepared, session, engine)
+        return cls(prepared, session, engine, StepUpdates(session))
 
     def adopt_variables(self, old: PageSession, timeout: float) -> list[str]:
         """Copy the Variables of unchanged blocks after the step in progress; return their names."""
@@ -267,6 +269,7 @@ class PageRun:
     def __init__(self, name: str, send_event: Callable[[dict[str, Any], object], None]) -> None:
         self.name = name
         self.trends = Trends()
+        self.row_changes = RowChanges()
         self.phase = "idle"
         self.run = 0
         self.done = 0  # steps since this start
@@ -392,6 +395,7 @@ class PageRun:
                 self._begin(0, [])
                 self._enter_phase("idle")
                 self.trends.clear()
+                self.row_changes.clear()
         self._throttle.soon(urgent=True)
 
     def restore(self, page: Page, revision: str, path: Path, run: int, snapshot: str) -> None:
@@ -409,6 +413,7 @@ class PageRun:
                 self._begin(run, [])
                 self._enter_phase("stopped")
                 self.trends.drop_after(run)
+                self.row_changes.drop_after(run)
         self._throttle.soon(urgent=True)
 
     def edited(self, page: Page, revision: str, recipes: Mapping[str, str] | None = None) -> None:
@@ -491,7 +496,9 @@ class PageRun:
         if not opened.gate.enter(work):
             return
         try:
+            opened.updates.take()  # of a step that failed
             result = work.step.run()
+            changes = self.row_changes.compare(opened.updates.take())
             found = result.fetched | {name: v for values in result.sessions.values() for name, v in values.items()}
             with self._lock:
                 if self.opened is opened:
@@ -499,6 +506,7 @@ class PageRun:
                     self.done += self._work is work
                     self.trends.set_page(opened.prepared.page.trends)
                     self.trends.record(self.run, opened.session, found)
+                    self.row_changes.add(self.run, changes)
         except BaseException as error:
             self._fail(work, error)
         finally:

@@ -65,12 +65,7 @@ def page(name: str) -> Page:
 @lru_cache(maxsize=64)
 def gallery_picture(name: str) -> str:
     """Return an example page as SVG, without its text, which the gallery shows beside it."""
-    return _thumbnail(page(name))
-
-
-def _thumbnail(page: Page) -> str:
-    """Return a page as SVG without its texts, which nobody could read in a small picture."""
-    return to_svg(Page(page.name, page.blocks, [note for note in page.notes if note.size is not None]))
+    return to_svg(page(name), thumbnail=True)
 
 
 @lru_cache(maxsize=4)
@@ -330,7 +325,7 @@ def picture(studio: Studio, args: Arguments) -> Json:
     if "gallery" in args:
         return {"svg": gallery_picture(args.text("gallery"))}
     page, revision = studio.folder.open(args.text("name"))
-    return {"svg": _thumbnail(page), "revision": revision}
+    return {"svg": to_svg(page, thumbnail=True), "revision": revision}
 
 
 def _records() -> list[dict[str, Any]]:

@@ -159,6 +159,8 @@ def _term_json(k: int, term: Term, product: Array, shown: slice) -> Json:
         "column": term.column,
         "factor": term.factor,
         "weight": _finite(term.weight),
+        "id": term.id,
+        "reason": term.reason,
         "scales": [_scale_json(scale) for scale in term.scales],
         "values": texts_of(np.ascontiguousarray(term.values[part])),
         "product": texts_of(np.ascontiguousarray(product[part])),
@@ -304,6 +306,8 @@ def _scattered(found: RowSum, wide: int) -> Iterable[dict[str, Any]]:
         if term.column is None or term.column == 0:
             yield {
                 "place": term.row if term.place is None else term.place,
+                "id": term.id,
+                "reason": term.reason,
                 "to": found.row,
                 "pin": term.pin,
                 "from": term.row,
@@ -363,3 +367,27 @@ def _axis(names: Sequence[str], size: int, rows: Array, cells: int) -> dict[str,
         "degrees": [bins.get(k, 0) for k in range(max(bins, default=-1) + 1)],
         "hot": [[int(row), int(degrees[row])] for row in hot if degrees[row] > 1],
     }
+
+
+# -- the rows that steps change: rows over time ------------------------------------------------------------------------
+
+
+@verb("row_changes")
+def row_changes(studio: Studio, args: Arguments) -> Json:
+    """Return the rows of a Variable that each step changed, and how far; `record` records a large one from now on."""
+    name = args.text("name")
+    if studio.runs.session_of(name) is None:
+        studio.folder.open(name)  # raises if there is no such page
+    found = studio.runs.of(name).row_changes
+    variables = found.variables()
+    known = [one["variable"] for one in variables]
+    # Without a name, the table with most rows that is recorded.
+    largest = max(variables, key=lambda one: (one["recorded"], one["shape"][0]), default=None)
+    variable = args.text("variable", largest["variable"] if largest else "")
+    if variable and variable not in known:
+        raise args.error("variable", f"one that a step updated, which are {', '.join(known) or 'none'}", variable)
+    if args.truth("record", False):
+        found.request(variable)
+        variables = found.variables()
+    picture = found.picture(variable, args.whole("cells", 8, MOST_MAPPED, 320)) if variable else None
+    return {"variables": variables, "variable": variable, "picture": picture}

@@ -88,7 +88,10 @@ def _cut(text: str, most: int) -> str:
 
 
 def preview(array: Array, most: int = 120) -> str:
-    """Return the first elements to six digits; fast, because it runs for many blocks many times a second."""
+    """Return the first elements to six digits; fast, because it runs for many blocks many times a second.
+
+    Floats of a small array are shown to three digits rather than cut, so that all of them can be drawn in every run.
+    """
     kind = array.dtype.kind  # V for bfloat16, as for structured dtypes
     flat = _first(array, 16)
     if array.dtype.names is not None:
@@ -106,8 +109,16 @@ def preview(array: Array, most: int = 120) -> str:
     if array.ndim == 0:
         return _cut(texts[0], most)
     row = array.shape[-1] if array.ndim > 1 and array.size else len(texts) or 1
-    text = "; ".join([", ".join(texts[k : k + row]) for k in range(0, len(texts), row)])
-    return _cut(text + (" …" if flat.size < array.size else ""), most)
+    text = _in_rows(texts, row)
+    if flat.size < array.size:
+        return _cut(text + " …", most)
+    if kind == "f" and len(text) > most:
+        return _cut(_in_rows([f"{x:.3g}" for x in flat.astype(np.float64, copy=False).tolist()], row), 2 * most)
+    return _cut(text, most)
+
+
+def _in_rows(texts: Sequence[str], row: int) -> str:
+    return "; ".join([", ".join(texts[k : k + row]) for k in range(0, len(texts), row)])
 
 
 # -- windows: a part of an array of any rank as a matrix of texts ------------------------------------------------------

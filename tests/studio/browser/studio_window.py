@@ -159,7 +159,7 @@ class StudioWindow:
         """Drag from pin "a.output" to pin "b.indices", whether or not the wire is accepted."""
         self.wait_saved()  # the server's response can resize blocks
         (a, out), (b, into) = source.split(".", 1), target.split(".", 1)
-        self._wait_until_still(self.pin(a, out, "out"), self.pin(b, into))
+        self.wait_until_still(self.pin(a, out, "out"), self.pin(b, into))
         x, y = self.middle(self.pin(a, out, "out"))
         self.mouse.move(x, y)
         self.mouse.down()
@@ -168,15 +168,15 @@ class StudioWindow:
         self.window.locator(f'[data-block="{b}"] [data-pin="{into}"][data-takes]').wait_for(state="attached")
         # Near its edge the canvas scrolls during a drag: move away first, then to the pin's final position.
         self.mouse.move(*self.middle(self.pin(b, into)), steps=3)
-        self._wait_until_still(self.pin(b, into))
+        self.wait_until_still(self.pin(b, into))
         self.mouse.move(*self.middle(self.pin(b, into)), steps=3)
         self.mouse.up()
 
-    def _wait_until_still(self, *pins: Locator) -> None:
-        """Wait until pins stop moving: types that arrive later make blocks wider."""
+    def wait_until_still(self, *parts: Locator) -> None:
+        """Wait until parts of the window stop moving: types that arrive later make blocks wider."""
         before: Any = None
         for _ in range(60):
-            now = [pin.bounding_box() for pin in pins]
+            now = [part.bounding_box() for part in parts]
             if now == before:
                 return
             before = now

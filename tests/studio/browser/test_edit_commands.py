@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -215,12 +216,33 @@ def test_a_dialog_without_content_does_not_block_keys(ui: StudioWindow) -> None:
 
 @pytest.mark.feature("copyPaste")
 def test_duplicates_are_placed_beside_the_original(ui: StudioWindow) -> None:
-    ui.open_blocks(const("a", (100, 100), 1.0))
+    ui.open_blocks(const("a", (100, 100), 1.0), const("b", (600, 100), [1.0, 2.0]))
     ui.select("a")
     ui.key("Control+d")
-    expect(ui.window.locator("[data-block]")).to_have_count(2)
-    ui.block("a").locator(".block-op").click(position={"x": 2, "y": 2})
-    ui.wait_selected({"a"})
-    ui.key("Control+d")
     expect(ui.window.locator("[data-block]")).to_have_count(3)
-    assert [one["at"] for one in ui.page_json()["blocks"]] == [[100, 100], [120, 120], [140, 140]]
+    ui.select("a")
+    ui.key("Control+d")
+    expect(ui.window.locator("[data-block]")).to_have_count(4)
+    ui.wait_selected({"a_3"})
+    boxes = ui.boxes()
+    for one, other in itertools.combinations(boxes, 2):
+        a, b = boxes[one], boxes[other]
+        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1], (one, other)
+    assert {one["at"][1] for one in ui.page_json()["blocks"]} == {100}
+
+
+@pytest.mark.feature("copyPaste")
+def test_the_copy_has_the_focus_and_nothing_has_it_after_its_deletion(ui: StudioWindow) -> None:
+    """A ring around a block that is not selected would promise that keys are about it."""
+    ui.open_blocks(const("ids", (100, 100), [0, 2], "int32"))
+    ui.select("ids")
+    ui.key("Control+d")
+    ui.wait_selected({"ids_2"})
+    focused = ui.window.locator(".react-flow__node:focus")
+    expect(focused).to_have_attribute("data-id", "ids_2")
+    ui.key("Delete")
+    expect(ui.window.locator("[data-block]")).to_have_count(1)
+    expect(focused).to_have_count(0)
+    ui.select("ids")
+    ui.key("ArrowRight")
+    expect(focused).to_have_attribute("data-id", "ids")

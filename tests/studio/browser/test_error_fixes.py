@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from page_fixtures import block, const
 from playwright.sync_api import expect
 from studio_window import StudioWindow
+from window_actions import open_panel
 
 IDS = {"grad": [[1, 2], [6, 8]], "indices": [0, 2, 2, 1], "segment_ids": [0, 0, 1], "output_dim0": 4}
 
@@ -25,7 +28,20 @@ def test_a_fix_is_a_button_on_the_block_and_one_step_of_the_history(ui: StudioWi
     assert ui.page_json() == before
 
 
-@pytest.mark.feature("fixes", "wires")
+@pytest.mark.feature("fixes", "run")
+def test_the_message_of_a_rejected_run_offers_the_fix(ui: StudioWindow) -> None:
+    ui.windows.allow_error("status of 400")
+    ui.open_blocks(block("g", "SparseSegmentMeanGrad", values=IDS))
+    expect(ui.block("g")).to_contain_text("segment_ids and indices should have same size.")
+    ui.press("run")
+    toast = ui.window.locator(".toast.error", has_text="segment_ids and indices should have same size.")
+    toast.get_by_role("button", name="Use indices with 3 values").click()
+    expect(toast).to_have_count(0)
+    ui.run_once()
+    assert ui.result("g", "output")[2] == ["6.5", "9.0"]
+
+
+@pytest.mark.feature("fixes", "rejections")
 @pytest.mark.broken("rowgrad.studio.project_verbs:fixes_of", "lambda *given: []")
 def test_a_rejected_wire_is_drawn_by_its_fix(ui: StudioWindow) -> None:
     ui.open_blocks(const("c", (0, 0), [[1, 2], [6, 8]], "int32"), block("g", "SparseSegmentMeanGrad", (340, 0)))
@@ -71,3 +87,27 @@ def test_the_help_of_an_op_inserts_its_example(ui: StudioWindow) -> None:
     expect(ui.window.locator("[data-block]")).to_have_count(2)
     ui.run_once()
     assert len(ui.result("sparse_segment_sqrt_n_grad", "output")) == 4
+
+
+@pytest.mark.feature("undo", "fixes")
+@pytest.mark.broken("rowgrad.studio.project_verbs:summarize", "lambda page: original(page) | {'recipes': {}}")
+def test_a_failure_is_over_once_its_edit_is_undone(ui: StudioWindow) -> None:
+    ids = IDS | {"indices": [0, 2, 2]}
+    ui.open_blocks(const("ids", (0, 0), [0, 2, 2], "int32"), block("g", "SparseSegmentMeanGrad", (340, 0), values=ids))
+    ui.drag_wire("ids.output", "g.indices")
+    ui.wait_saved()
+    ui.run_once()
+    ui.type_value("ids", "val", "[0, 2, 99]")
+    ui.press("run")
+    ui.wait_run("failed")
+    toast = ui.window.locator(".toast.error")
+    expect(toast.get_by_role("button", name="Use output_dim0 = 100")).to_be_visible()
+    open_panel(ui, "trace")
+    expect(ui.window.locator("#bottom-panel")).to_contain_text("The last run failed: nothing to trace.")
+    ui.press("undo")
+    expect(ui.progress).to_have_text("edited since the failed run")
+    expect(ui.progress).not_to_have_class(re.compile("failed"))
+    expect(toast).to_have_count(0)
+    expect(ui.block("g").locator(".block-message")).to_have_count(0)
+    ui.run_once()
+    assert ui.result("g", "output")[2] == ["6.5", "9.0"]

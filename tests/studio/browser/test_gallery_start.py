@@ -20,7 +20,7 @@ PAGES = Path(__file__).parents[3] / "examples" / "pages"
 
 
 @pytest.mark.feature("gallery")
-@pytest.mark.broken("rowgrad.studio.project_verbs:to_svg", "lambda page: '<svg xmlns=\"http://www.w3.org/2000/svg\"/>'")
+@pytest.mark.broken("rowgrad.studio.project_verbs:to_svg", "lambda page, thumbnail: original(type(page)(page.name))")
 @pytest.mark.broken("rowgrad.studio.project_verbs:_entries", "lambda path: original(path)[1:]")
 def test_the_start_screen_shows_every_example_with_a_picture_and_opens_one(ui: StudioWindow) -> None:
     names = [f"start/{path.stem}" for path in sorted((PAGES / "start").glob("*.json"))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from page_fixtures import block, const
+from page_fixtures import block, const, counter_blocks
 from playwright.sync_api import Locator, expect
 from studio_window import StudioWindow
 
@@ -45,6 +45,7 @@ def test_menus_of_blocks_wires_pins_and_the_canvas(ui: StudioWindow) -> None:
     ui.click_wire(ui.wires("neg.x"), button="right")
     menu(ui).get_by_role("menuitem", name="Hide the wire").click()
     assert ui.saved_block("neg")["hidden"] == ["x"]
+    ui.key("Control+0")  # the view had moved to the duplicate
     ui.mouse.click(*free_point(ui), button="right")
     ui.key("ArrowDown", "ArrowDown")  # letters and arrows belong to the menu
     expect(menu(ui).get_by_role("menuitem", name="Add a note")).to_be_focused()
@@ -172,7 +173,7 @@ def test_an_illegal_name_says_why(ui: StudioWindow) -> None:
     ui.select("neg")
     ui.key("F2")
     ui.inspector.get_by_label("Name").fill("not a name")
-    expect(ui.inspector.locator(".fault")).to_contain_text("a name has letters, digits")
+    expect(ui.inspector.locator(".fault")).to_contain_text("use letters a–z, digits")
     ui.key("Tab")
     ui.wait_message(re.compile("still called neg"))
     assert ui.saved_block("neg")["op"] == "Neg"
@@ -197,3 +198,50 @@ def test_a_narrow_window_has_the_canvas_and_opens_panels_over_it(ui: StudioWindo
     expect(ui.window.get_by_label("Palette")).to_have_count(0)
     ui.window.set_viewport_size({"width": 1280, "height": 800})
     expect(ui.inspector).to_be_visible()
+
+
+@pytest.mark.feature("zoom", "multiSelect")
+def test_buttons_zoom_and_space_with_a_drag_moves_the_page(ui: StudioWindow) -> None:
+    name = open_pair(ui)
+    ui.press("zoom-actual")
+    ui.wait_until(lambda: ui.zoom_level() == 1)
+    ui.press("zoom-in")
+    ui.wait_until(lambda: abs(ui.zoom_level() - 1.25) < 0.01)
+    ui.press("zoom-out")
+    ui.wait_until(lambda: abs(ui.zoom_level() - 1) < 0.01)
+    ui.press("fit")
+    ui.wait_until(lambda: all(is_in_canvas(ui, box) for box in ui.boxes().values()))
+    ui.canvas.click(position={"x": 5, "y": 5})  # no field has the focus
+    before = ui.boxes()
+    x, y = free_point(ui)
+    ui.keys.down("Space")
+    ui.drag_mouse(x, y, x + 60, y - 40)
+    ui.keys.up("Space")
+    shift = [now - then for now, then in zip(ui.boxes()["neg"], before["neg"], strict=True)]
+    assert shift == pytest.approx([60, -40, 60, -40], abs=2)
+    expect(ui.window.locator(".block.selected")).to_have_count(0)
+    assert ui.saved_block("neg", name)["at"] == [420, 0]  # the page moved, not its blocks
+    ui.drag_mouse(x, y, x + 60, y - 40)  # without Space, a drag selects
+    assert ui.boxes()["neg"] == pytest.approx([then + by for then, by in zip(before["neg"], shift, strict=True)], abs=1)
+
+
+def is_in_canvas(ui: StudioWindow, box: tuple[float, float, float, float]) -> bool:
+    left, top, right, bottom = ui.box(ui.canvas)
+    return left <= box[0] and top <= box[1] and box[2] <= right and box[3] <= bottom
+
+
+@pytest.mark.feature("pause", "steps")
+@pytest.mark.parametrize("width", [390, 900])
+def test_a_run_can_be_followed_and_stopped_in_a_narrow_window(ui: StudioWindow, width: int) -> None:
+    ui.open_blocks(*counter_blocks())
+    ui.window.set_viewport_size({"width": width, "height": 844})
+    ui.window.get_by_label("Steps to run").fill("100000000")
+    ui.press("run-steps")
+    ui.wait_run("running")
+    ui.window.locator(".run-bar").evaluate("bar => { bar.scrollLeft = 0 }")
+    for what in (ui.progress, ui.window.locator('[data-command="pause"]'), ui.window.locator('[data-command="stop"]')):
+        left, _, right, _ = ui.box(what)
+        assert 0 <= left < right <= width, what
+    expect(ui.progress).to_contain_text("running · step")
+    ui.press("stop")
+    ui.wait_run("stopped")

@@ -41,6 +41,20 @@ def test_each_tab_has_its_own_scope(ui: StudioWindow) -> None:
     assert ui.saved_block("x")["values"]["val"]["data"] == [30.0, 31.0]
 
 
+@pytest.mark.feature("tabs")
+def test_an_address_shows_its_page_and_a_reload_the_active_one(ui: StudioWindow) -> None:
+    write_page_with(ui, "left", 1)
+    write_page_with(ui, "right", 30)
+    ui.open("left")
+    ui.switch_to("right")
+    ui.open("left")
+    assert ui.page == "left"
+    ui.wait_until(lambda: ui.tabs() == ["left", "right"])
+    ui.tab("right").click()
+    ui.reload()
+    assert ui.page == "right"
+
+
 # A server that runs one page at a time.
 STOP_OTHER_PAGES = """lambda self, name, *rest, **more: (
     [self.stop(other) for other in ("left", "right") if other != name], original(self, name, *rest, **more))[1]"""

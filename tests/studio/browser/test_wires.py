@@ -176,3 +176,42 @@ def test_wires_from_missing_list_entries_can_be_removed(ui: StudioWindow) -> Non
     ui.key("Delete")
     expect(ui.wires("neg.x")).to_have_count(0)
     assert "in" not in ui.saved_block("neg")
+
+
+COUNT_COLORS = """canvas => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return new Set(Array.from({ length: data.length / 4 }, (_, k) => data.slice(4 * k, 4 * k + 3).join())).size;
+}"""
+
+
+@pytest.mark.feature("wireHover")
+@pytest.mark.broken("rowgrad.studio.value_verbs:heat_of", "lambda array, at, most: original(array * 0, at, most)")
+def test_a_wire_under_the_pointer_shows_what_it_carried(ui: StudioWindow) -> None:
+    matrix = [[float(10 * i + j) for j in range(9)] for i in range(40)]
+    ui.open_blocks(
+        const("m", (0, 0), matrix),
+        const("v", (0, 260), [1.0, 3.0]),
+        block("neg", "Neg", (460, 0), wires={"x": "m.output"}),
+        block("square", "Square", (460, 260), wires={"x": "v.output"}),
+    )
+    hover = ui.window.locator(".wire-hover")
+    ui.mouse.move(*ui.point_on_wire(ui.wires("neg.x")))
+    expect(hover).to_contain_text("m.output float32[40,9]")
+    expect(hover).to_contain_text("no run has computed it yet")
+    ui.mouse.move(*ui.middle(ui.block("neg").locator(".block-op")))
+    expect(hover).to_have_count(0)
+    ui.run_once()
+    ui.mouse.move(*ui.point_on_wire(ui.wires("neg.x")))
+    expect(hover.locator(".mini-range")).to_have_text("0 … 398")
+    heat = hover.locator("canvas.mini-heat")
+    ui.wait_until(lambda: heat.evaluate(COUNT_COLORS) > 20)
+    ui.mouse.move(*ui.point_on_wire(ui.wires("square.x")))
+    expect(hover).to_contain_text("v.output float32[2]")
+    expect(hover.locator(".mini-table > span")).to_have_text(["1", "3"])
+    ui.mouse.move(*ui.middle(ui.canvas))
+    expect(hover).to_have_count(0)
+    ui.key("Tab")  # the keyboard is used, so the focus is visible
+    ui.wires("square.x").focus()
+    expect(hover).to_contain_text("v.output float32[2]")
+    ui.key("Tab")
+    expect(hover).to_have_count(0)

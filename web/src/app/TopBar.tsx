@@ -1,7 +1,7 @@
 // The top bar: open pages as tabs, save state, and buttons for the whole project.
 
 import { Check, CloudOff, Download, HelpCircle, LoaderCircle, Menu as MenuIcon, Monitor, Moon, Plus, Redo2, Search, Sun, TriangleAlert, Undo2, X } from "lucide-react";
-import { useId } from "react";
+import { useEffect, useId, useRef } from "react";
 import { CommandButton } from "../commands/CommandButton";
 import { perform } from "../commands/commands";
 import { keysText } from "../commands/keyboard";
@@ -84,12 +84,16 @@ function Tabs() {
   const docs = useStudio((state) => state.docs);
   const shown = FEATURES.tabs ? tabs : tabs.filter((name) => name === active);
   const id = useId();
+  const list = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    list.current?.querySelector(".active")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [active, shown.length]);
   return (
     <div className="tabs">
       {active && <h1 className="unseen">{active}</h1>}
       {/* A tablist may contain tabs only, and the close buttons are between them: so it owns the tabs through aria-owns. */}
       {shown.length > 0 && <span role="tablist" aria-label="Pages" aria-owns={shown.map((_, k) => `${id}${k}`).join(" ")} />}
-      <div className="tab-list">
+      <div className="tab-list" ref={list}>
         {shown.map((name, k) => {
           const phase = docs[name]?.run?.phase;
           const faulty = Object.keys(docs[name]?.checked.errors ?? {}).length > 0;

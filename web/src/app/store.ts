@@ -113,6 +113,7 @@ export interface StudioState {
   dialog: Dialog | null;
   menu: { at: readonly [number, number]; place: readonly [number, number]; target: MenuTarget } | null;
   finder: Finder | null;
+  hovered: { wire: string; at: readonly [number, number] } | null; // the wire whose values are shown at a point of the window
   messages: Message[];
   toasts: Message[];
   bottom: BottomTab;
@@ -127,7 +128,7 @@ export interface StudioState {
   theme: Theme;
   shown: ResultRef | null;
   traced: { block: string; inputs: Record<string, number[]>; outputs: Record<string, number[]> } | null;
-  explained: { page: string; block: string; sum: RowSum } | null; // the row that the trace panel explains, for the canvas
+  explained: { page: string; block: string; sum: RowSum; stale: boolean } | null; // the row that the trace panel explains, for the canvas
   runMode: { steps: number; rate: number; engine: string };
   tour: number | null; // the step of the tour that is shown
 }
@@ -149,6 +150,7 @@ export const useStudio = create<StudioState>(() => ({
   dialog: null,
   menu: null,
   finder: null,
+  hovered: null,
   messages: [],
   toasts: [],
   bottom: "results",

@@ -13,17 +13,16 @@ import { FixButtons } from "../messages/fixes";
 import { takesFocus } from "../page/actions";
 import { EMPTY, blockOf, endsAt, entryText, pinPath, wiredOutputs } from "../page/page";
 import { familyOf } from "../palette/families";
+import { ResultPicture, useSmallCells } from "../results/ResultPicture";
 import { runInfo } from "../results/results";
 import { staleReason } from "../results/stale";
-import { useMiniMap } from "../results/useMiniMap";
-import { run } from "../run/runs";
+import { isFailureEdited, run } from "../run/runs";
 import type { Block, Info, OpRecord, Pin, Result } from "../transport/protocol";
 import { bytesText, infoText, isKnown, markedText, secondsText } from "../values/format";
 import { InlineLiteral } from "../values/InlineLiteral";
 import { takesLiteral } from "../values/literals";
-import { MiniPicture, MiniTable } from "../values/MiniValue";
 import type { MiniCells } from "../values/mini";
-import { cellsOfPreview, cellsOfValue, shortenMiddle } from "../values/mini";
+import { cellsOfValue, shortenMiddle } from "../values/mini";
 import type { Role } from "./pins";
 import { SHAPES, pinText, roleOf } from "./pins";
 
@@ -42,6 +41,11 @@ export const BlockNode = memo(function BlockNode(props: NodeProps) {
   const page = useStudio((state) => state.active);
   return light ? <DistantBlock {...props} /> : <FullBlock key={page} {...props} />;
 });
+
+/** The name that a user gave a block: neither made from the op's, nor a number of an imported file. */
+function ownName(id: string, record: OpRecord | undefined): string | undefined {
+  return /^ID_/.test(id) || id.replace(/_\d+$/, "") === record?.snake_name ? undefined : id;
+}
 
 /** The name of an op, which may break before each of its words. */
 function OpName({ op }: { op: string }) {
@@ -62,7 +66,7 @@ function DistantBlock({ id, selected, data }: NodeProps) {
   });
   return (
     <div className={`block light${selected ? " selected" : ""} ${state}`} style={size} data-block={id} data-op={op} data-family={familyOf(record).name}>
-      <span className="block-op"><OpName op={op} /></span>
+      <span className="block-op"><OpName op={ownName(id, record) ?? op} /></span>
     </div>
   );
 }
@@ -74,9 +78,8 @@ function FullBlock({ id, selected }: NodeProps) {
   const fault = useStudio((state) => state.docs[state.active ?? ""]?.checked.errors[id]);
   const failed = useStudio((state) => {
     const open = state.docs[state.active ?? ""];
-    const error = open?.run?.error;
     // Where the block's computation changed since the run, the error may be fixed; the next run decides.
-    return error?.block === id && open?.run?.recipes[id] === open?.checked.recipes[id] ? error : undefined;
+    return open?.run?.error?.block === id && !isFailureEdited(open) ? open.run.error : undefined;
   });
   const wired = useStudio((state) => wiredOutputs(state.docs[state.active ?? ""]?.page ?? EMPTY, id));
   const begun = useMemo(() => JSON.parse(wired) as Record<string, number>, [wired]);
@@ -101,7 +104,7 @@ function FullBlock({ id, selected }: NodeProps) {
       <span className="block-id" title={id}>{shortenMiddle(id, MOST_LETTERS)}</span>
       <div className="block-head">
         <Icon className="block-icon" size={14} aria-hidden="true" />
-        <span className="block-op" title={block.op}><OpName op={shortenMiddle(block.op, MOST_LETTERS)} /></span>
+        <span className="block-op" data-name={ownName(id, record)} title={block.op}><span><OpName op={shortenMiddle(block.op, MOST_LETTERS)} /></span></span>
         <FlipButton block={id} outputs={known?.outputs} />
         {error && !needs && (
           <button className="block-error nodrag" title={error.message} aria-label={`Error: ${error.message}`} onClick={() => set({ bottom: "messages", bottomOpen: true })}>
@@ -286,26 +289,16 @@ function useRepeats(id: string, cells: MiniCells | null): boolean {
 
 function ResultItem({ block, pin, entry, item, stale }: { block: string; pin: string; entry: number | null; item: Result; stale: string | null }) {
   const label = `result_${entryText(pin, entry)}`;
-  const cells = useMemo(() => (FEATURES.preview ? cellsOfPreview(item.preview, item.info) : null), [item.preview, item.info]);
-  const small = cells && cells.cells.length > 1 ? cells : null; // one row is as short as text
-  const repeats = useRepeats(block, small);
-  const shape = item.info.shape ?? [];
-  const size = shape.reduce<number>((product, n) => product * (n ?? 0), 1);
-  const pictured = FEATURES.preview && !cells && shape.length > 0 && size > 1 && item.info.dtype !== "string";
-  const map = useMiniMap(pictured ? { block, pin, entry } : null, shape.length, item.run);
+  const cells = useSmallCells(item);
+  // What a Variable holds may change in the next run: its block has the same size before and after.
+  const repeats = useRepeats(block, item.steady && cells && cells.cells.length > 1 ? cells : null);
   const show = () => set({ shown: { block, pin, entry }, bottom: "results", bottomOpen: true });
   return (
     <button className={`result nodrag${stale ? " stale" : ""}`} onClick={show} title={`${label} ${item.info.text}, run ${item.run}${stale ? `; ${stale}` : ""}`}>
       <span className="result-line">
         <span className="result-name">{label}{stale ? " stale" : ""}</span> <span className="result-type">{item.info.text}</span>
       </span>
-      {small && repeats ? null : small ? (
-        <span className="result-preview"><MiniTable {...small} /></span>
-      ) : (
-        <>
-          {map ? <MiniPicture numbers={map.cells} low={map.low} high={map.high} /> : <span className={`result-preview${pictured ? " mini-picture" : ""}`}>{item.preview}</span>}
-        </>
-      )}
+      {!repeats && <ResultPicture of={{ block, pin, entry }} item={item} cells={cells} />}
     </button>
   );
 }

@@ -9,6 +9,7 @@ import * as edit from "../page/edit";
 import { blockOf, endsAt, nameFault, parseEnd, pinPath } from "../page/page";
 import type { Block, OpRecord, Pin } from "../transport/protocol";
 import { familyOf } from "../palette/families";
+import { MiddleText } from "../ui/MiddleText";
 import { Splitter } from "../ui/Splitter";
 import { infoText } from "../values/format";
 import { LiteralField } from "../values/LiteralField";
@@ -79,7 +80,7 @@ function BlockSheet({ block, record }: { block: Block; record: OpRecord | undefi
     <>
       <h2 className="block-title" data-family={family.name}>
         <span className="category-icon" aria-hidden="true"><family.icon size={13} /></span>
-        <span className="block-title-op">{block.op}</span>
+        <span className="block-title-op" aria-label={block.op}><MiddleText text={block.op} /></span>
         {FEATURES.help && record && (
           <button className="plain icon" aria-label={`Help for ${block.op}`} onClick={() => set({ dialog: { kind: "help", op: record.name } })}><CircleHelp size={15} aria-hidden="true" /></button>
         )}

@@ -22,15 +22,16 @@ import { BlockNode } from "../blocks/BlockNode";
 import { CommandButton } from "../commands/CommandButton";
 import { perform } from "../commands/commands";
 import { NoteNode } from "../notes/Note";
-import { connectWire, fetchCandidates, place, reportRejection, select, viewport, wireOf } from "../page/actions";
+import { amend, connectWire, fetchCandidates, place, reportRejection, select, viewport, wireOf } from "../page/actions";
 import { blockOf, endText, entryText, notesOf } from "../page/page";
 import { insertOnWire } from "../page/placing";
 import { familyOf } from "../palette/families";
 import { TraceNote } from "../trace/TraceNote";
 import { DistantWires } from "../wires/DistantWires";
 import { WireEdge } from "../wires/WireEdge";
+import { WireHover, hoverWire, leaveWire } from "../wires/WireHover";
 import type { Size } from "./layout";
-import { GRID, boundsOf, rendered } from "./layout";
+import { GRID, boundsOf, makeSpace, rendered, roomForResults } from "./layout";
 import { beginDrag, recordMoves, withFrameContents } from "./moves";
 import { edgesOf, endOfHandle, nodesOf, noteNumber } from "./nodes";
 import { canvasView } from "./view";
@@ -81,6 +82,10 @@ export function Canvas() {
       for (const { id, measured } of flow.getNodes()) if (measured?.width && measured.height) sizes.set(id, { width: measured.width, height: measured.height });
       return sizes;
     };
+    rendered.withResults = (id) => {
+      const height = flow.getInternalNode(id)?.measured.height ?? 0;
+      return resultsHeight(id) ? height : height + roomForResults(Object.values(doc()?.checked.blocks[id]?.outputs ?? {}).flat());
+    };
     // On an empty page, fitView would wait for the first block and then jump.
     canvasView.fit = () => void (flow.getNodes().length && flow.fitView({ padding: 0.15, maxZoom: 1 }));
     canvasView.zoom = (by) => void flow.zoomTo(flow.getZoom() * by);
@@ -127,11 +132,18 @@ export function Canvas() {
     return () => window.removeEventListener("rowgrad:show", show);
   }, [flow]);
 
+  const resultHeights = useRef({ page: name, of: new Map<string, number>() });
   const onNodesChange = useCallback((changes: NodeChange[]) => {
     const all = withFrameContents(changes);
     setNodes((before) => applyNodeChanges(all, before));
     recordSelection(all);
     recordMoves(all);
+    if (resultHeights.current.page !== get().active) resultHeights.current = { page: get().active, of: new Map() };
+    const grown = grownResults(changes, resultHeights.current.of);
+    if (!grown.size || !FEATURES.makeSpace) return;
+    const sizes = new Map(rendered.sizes());
+    for (const c of changes) if (c.type === "dimensions" && c.dimensions) sizes.set(c.id, c.dimensions);
+    amend((page) => makeSpace(page, sizes, grown));
   }, []);
 
   const onEdgesChange = useCallback((changes: EdgeChange[]) => {
@@ -247,6 +259,8 @@ export function Canvas() {
       onDoubleClick={onDoubleClick}
       onPointerMove={(event) => (pointer.current.at = [event.clientX, event.clientY])}
       onPointerLeave={() => (pointer.current.at = null)}
+      onFocus={onFocus}
+      onBlur={leaveWire}
       data-testid="canvas"
     >
       <ReactFlow
@@ -261,6 +275,9 @@ export function Canvas() {
         onConnect={onConnect}
         onConnectEnd={onConnectEnd}
         isValidConnection={isValid}
+        onEdgeMouseEnter={(event, wire) => event.buttons === 0 && hoverWire(wire.id, [event.clientX, event.clientY])}
+        onEdgeMouseLeave={leaveWire}
+        onMoveStart={leaveWire}
         onPaneClick={() => select([])}
         onPaneContextMenu={(event) => openMenu(event, { kind: "canvas" })}
         onNodeDragStart={(event) => beginDrag(event.altKey)}
@@ -295,6 +312,7 @@ export function Canvas() {
         {minimap && FEATURES.minimap && <MiniMap pannable zoomable ariaLabel="Minimap" nodeComponent={MiniNode} />}
         <ZoomTools />
       </ReactFlow>
+      <WireHover />
       {!open.page.blocks.length && !notesOf(open.page).length && (
         <p className="canvas-hint">
           <b>This page is empty</b>
@@ -303,6 +321,31 @@ export function Canvas() {
       )}
     </div>
   );
+}
+
+/** The height of a block's results on the canvas, 0 before the first run. */
+function resultsHeight(block: string): number {
+  return document.querySelector<HTMLElement>(`[data-block="${CSS.escape(block)}"] .block-results`)?.offsetHeight ?? 0;
+}
+
+/** How much higher the results of resized blocks have become. `known` has the heights of their results before. */
+function grownResults(changes: readonly NodeChange[], known: Map<string, number>): Map<string, number> {
+  const grown = new Map<string, number>();
+  for (const c of changes) {
+    if (c.type !== "dimensions" || noteNumber(c.id) !== null) continue;
+    const [before, now] = [known.get(c.id), resultsHeight(c.id)];
+    known.set(c.id, now);
+    if (before !== undefined && now > before) grown.set(c.id, now - before);
+  }
+  return grown;
+}
+
+/** The wire that has the focus of the keyboard shows its values, as the one under the pointer does. */
+function onFocus({ target }: React.FocusEvent): void {
+  const wire = target.matches(".react-flow__edge:focus-visible") ? (target as HTMLElement).dataset["id"] : undefined;
+  if (wire === undefined) return;
+  const { x, y, width, height } = target.getBoundingClientRect();
+  hoverWire(wire, [x + width / 2, y + height / 2]);
 }
 
 function allowDrop(event: React.DragEvent): void {

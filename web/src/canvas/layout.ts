@@ -3,7 +3,8 @@
 import type { Place } from "../page/edit";
 import { endsAt, notesOf, parseEnd, wiresOf } from "../page/page";
 import type { Catalog } from "../palette/catalog";
-import type { Block, Note, OpRecord, Page } from "../transport/protocol";
+import type { Block, Info, Note, OpRecord, Page } from "../transport/protocol";
+import { MOST_ROWS } from "../values/mini";
 
 import dagre from "@dagrejs/dagre";
 
@@ -12,7 +13,8 @@ export const WIDTH = 240;
 const HEAD = 36; // the header and the space below it
 const ROW = 22;
 const FOOT = 8;
-const RESULT = 54; // a result with a small table or picture
+const RESULT = 64; // a result with its name and a picture
+const RESULTS_FOOT = 28; // the cost of a block, and space around its results
 const LABEL = 18; // the block's name above it
 
 export interface Size {
@@ -20,14 +22,19 @@ export interface Size {
   height: number;
 }
 
-/** Sizes of rendered blocks; the canvas sets it. */
-export const rendered = { sizes: (): ReadonlyMap<string, Size> => new Map() };
+/** Sizes of rendered blocks, and the height they will have with their results; the canvas sets both. */
+export const rendered = { sizes: (): ReadonlyMap<string, Size> => new Map(), withResults: (_block: string): number => 0 };
+
+/** The height that the results of a block will have, by the values at its outputs: a small table has a line for each row. */
+export function roomForResults(outputs: readonly Pick<Info, "shape">[]): number {
+  const rows = outputs.map(({ shape }) => (shape?.length === 2 ? (shape[0] ?? MOST_ROWS) : 0));
+  return rows.reduce((sum, n) => sum + RESULT + (n <= MOST_ROWS ? Math.max(0, 17 * n - 40) : 0), RESULTS_FOOT);
+}
 
 /** The approximate size of a block with its results; the style sheet has the same numbers. */
 export function sizeOf(record: OpRecord | undefined): Size {
   const rows = record ? Math.max(record.inputs.length, record.outputs.length, 1) : 1;
-  const results = record ? record.outputs.length : 0;
-  return { width: WIDTH, height: HEAD + ROW * rows + FOOT + RESULT * results };
+  return { width: WIDTH, height: HEAD + ROW * rows + FOOT + roomForResults(record?.outputs.map(() => ({ shape: null })) ?? []) };
 }
 
 function sizeOfBlock(block: Block, catalog: Catalog, sizes: ReadonlyMap<string, Size>): Size {
@@ -38,7 +45,7 @@ function reservedSize(block: Block, catalog: Catalog, sizes: ReadonlyMap<string,
   // Reserve space for results, which may come later.
   const about = sizeOf(catalog.find(block.op));
   const measured = sizes.get(block.id);
-  return measured ? { width: Math.max(measured.width, about.width), height: Math.max(measured.height, about.height) } : about;
+  return measured ? { width: Math.max(measured.width, about.width), height: Math.max(measured.height, about.height, rendered.withResults(block.id)) } : about;
 }
 
 /** A pin's vertical offset from its block's top. */
@@ -93,13 +100,14 @@ function framesOf(page: Page, catalog: Catalog): { note: number; blocks: string[
   });
 }
 
-interface Box extends Size {
+export interface Box extends Size {
   x: number;
   y: number;
 }
 
 const NEAR = 160; // pixels; a note this close to a block belongs to it
 const GAP = 14;
+const MARGIN = 10; // of a card
 
 /** A page with its blocks, or some of them, laid out. Notes follow the block they are next to, frames their blocks, and
  *  nothing lies on a block. */
@@ -145,6 +153,61 @@ export function arrange(page: Page, catalog: Catalog, only?: ReadonlySet<string>
   return { ...moved, notes };
 }
 
+/** The boxes of the rendered blocks, with their names, and notes, by the ids of their nodes; frames have none. */
+function renderedBoxes(page: Page, sizes: ReadonlyMap<string, Size>): Map<string, Box> {
+  const places = positionsOf(page);
+  const boxes = new Map<string, Box>();
+  for (const { id } of page.blocks) if (sizes.has(id)) boxes.set(id, { x: places.get(id)![0], y: places.get(id)![1] - LABEL, ...addLabel(sizes.get(id)!) });
+  notesOf(page).forEach((note, k) => {
+    const size = sizes.get(`note ${k}`);
+    if (size && !note.size) boxes.set(`note ${k}`, { x: note.at?.[0] ?? 0, y: note.at?.[1] ?? 0, ...size });
+  });
+  return boxes;
+}
+
+/** How far to the right of its original a copy covers nothing. `ids` are those of nodes. */
+export function shiftOfCopy(page: Page, ids: ReadonlySet<string>): number {
+  const boxes = [...renderedBoxes(page, rendered.sizes())];
+  const original = boxes.filter(([id]) => ids.has(id)).map(([, box]) => box);
+  if (!original.length) return 2 * GRID;
+  const width = Math.max(...original.map((box) => box.x + box.width)) - Math.min(...original.map((box) => box.x));
+  const step = Math.ceil(width / GRID + 2) * GRID;
+  let by = step;
+  while (original.some((one) => boxes.some(([, other]) => overlaps({ ...one, x: one.x + by }, other)))) by += step;
+  return by;
+}
+
+/** Move blocks and notes down that others now cover because their results made them higher. `grown` is by how much. */
+export function makeSpace(page: Page, sizes: ReadonlyMap<string, Size>, grown: ReadonlyMap<string, number>): Page {
+  const places = positionsOf(page);
+  const boxes = renderedBoxes(page, sizes);
+  const down = new Map<string, number>();
+  // From top to bottom: what moves down pushes what is below it, as a block does that grows.
+  for (const [id, box] of [...boxes].sort(([, a], [, b]) => a.y - b.y)) {
+    const moved = down.get(id) ?? 0;
+    const before = box.y + box.height - (grown.get(id) ?? 0);
+    const after = box.y + box.height + moved;
+    if (after === before) continue;
+    for (const [other, below] of boxes) {
+      if (other === id || below.y < before || below.y + (down.get(other) ?? 0) >= after || box.x >= below.x + below.width || below.x >= box.x + box.width) continue;
+      down.set(other, Math.ceil((after + GAP - below.y) / GRID) * GRID);
+    }
+  }
+  if (!down.size) return page;
+  const lower = (at: Place, id: string): Place => (down.has(id) ? [at[0], at[1] + down.get(id)!] : at);
+  const blocks = page.blocks.map((block) => (down.has(block.id) ? { ...block, at: lower(places.get(block.id)!, block.id) } : block));
+  const notes = page.notes?.map((note, k): Note => {
+    const at = note.at ?? [0, 0];
+    if (!note.size) return down.has(`note ${k}`) ? { ...note, at: lower(at, `note ${k}`) } : note;
+    // A frame keeps what was inside.
+    const [right, bottom] = [at[0] + note.size[0], at[1] + note.size[1]];
+    const inside = [...boxes].filter(([id, box]) => box.x >= at[0] && box.y >= at[1] && box.x + box.width <= right && box.y + box.height - (grown.get(id) ?? 0) <= bottom);
+    const lowest = Math.max(bottom, ...inside.map(([id, box]) => box.y + box.height + (down.get(id) ?? 0) + GAP));
+    return lowest > bottom ? { ...note, size: [note.size[0], lowest - at[1]] } : note;
+  });
+  return { ...page, blocks, ...(notes && { notes }) };
+}
+
 function addLabel({ width, height }: Size): Size {
   return { width, height: height + LABEL };
 }
@@ -171,6 +234,29 @@ function distance(a: Box, b: Box): number {
   const across = Math.max(0, a.x - b.x - b.width, b.x - a.x - a.width);
   const down = Math.max(0, a.y - b.y - b.height, b.y - a.y - a.height);
   return Math.hypot(across, down);
+}
+
+/** Where a card about a block is put: beside it or in a corner, inside `free`, where it covers the least of the others.
+ *  Null if it would cover the block everywhere. */
+export function placeCard(free: Box, card: Size, block: Box, others: readonly Box[]): Place | null {
+  const [right, bottom] = [free.x + free.width - card.width - MARGIN, free.y + free.height - card.height - MARGIN];
+  const [left, top] = [free.x + MARGIN, free.y + MARGIN];
+  if (right < left || bottom < top) return null;
+  const [x, y] = [block.x + (block.width - card.width) / 2, block.y];
+  const wanted: Place[] = [[x, block.y + block.height + MARGIN], [x, block.y - LABEL - card.height - MARGIN], [block.x + block.width + MARGIN, y], [block.x - card.width - MARGIN, y], [left, top], [right, top], [left, bottom], [right, bottom]];
+  let [found, least]: [Place | null, number] = [null, Infinity];
+  for (const [a, b] of wanted) {
+    const place: Box = { x: Math.min(Math.max(a, left), right), y: Math.min(Math.max(b, top), bottom), ...card };
+    if (overlaps(place, block)) continue;
+    const covered = others.reduce((sum, other) => sum + sharedArea(place, other), 0);
+    if (covered < least) [found, least] = [[place.x, place.y], covered];
+  }
+  return found;
+}
+
+function sharedArea(a: Box, b: Box): number {
+  const shared = (from: number, size: number, other: number, otherSize: number) => Math.max(0, Math.min(from + size, other + otherSize) - Math.max(from, other));
+  return shared(a.x, a.width, b.x, b.width) * shared(a.y, a.height, b.y, b.height);
 }
 
 function cornerOf(blocks: Block[]): Place {
@@ -257,8 +343,8 @@ export function freePlace(page: Page, catalog: Catalog, wanted: Place, record: O
   return [x, y];
 }
 
-const UNPLACED_COLUMN = 320;
-const UNPLACED_ROW = 150;
+const UNPLACED_COLUMN = 370;
+const UNPLACED_ROW = 240;
 
 export function positionsOf(page: Page): Map<string, Place> {
   const places = new Map<string, Place>();

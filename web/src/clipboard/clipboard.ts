@@ -1,9 +1,10 @@
 // Copy, cut, paste and duplicate: blocks travel as JSON that is itself a page, so they can be pasted anywhere.
 
 import { doc, front, get } from "../app/store";
-import { positionsOf } from "../canvas/layout";
+import { positionsOf, shiftOfCopy } from "../canvas/layout";
+import { noteId } from "../canvas/nodes";
 import { notify } from "../messages/messages";
-import { change, select, selectedBlocks, viewport } from "../page/actions";
+import { change, focusBlock, select, selectedBlocks, viewport } from "../page/actions";
 import * as edit from "../page/edit";
 import type { Place } from "../page/edit";
 import { addNote, putBlocks } from "../page/edit";
@@ -114,6 +115,8 @@ export async function pasteAt(place: Place): Promise<void> {
   if (!pasteText(parsePage(text) ? text : localClipboard.text, place)) notify("info", "There are no copied blocks to paste.");
 }
 
+const ASIDE = 20; // from what is at the same place
+
 /** Paste where the pointer is, else into the centre of the view, never exactly on top of other blocks. */
 export function pasteText(text: string, wanted = viewport.pointer() ?? viewport.centre()): boolean {
   const open = front();
@@ -123,10 +126,12 @@ export function pasteText(text: string, wanted = viewport.pointer() ?? viewport.
   let made: ReturnType<typeof insertPage>;
   let [x, y] = wanted;
   do {
-    [x, y] = [x + 20, y + 20];
+    [x, y] = [x + ASIDE, y + ASIDE];
     made = insertPage(open.page, found, [x, y]);
   } while (made.page.blocks.some((block) => made.ids.has(block.id) && used.has(String(block.at))));
   const n = found.blocks.length;
+  const [first] = made.ids;
+  if (first !== undefined) focusBlock(first); // the keys that follow are about the copy
   change(`paste ${n === 1 ? found.blocks[0]!.id : n ? `${n} blocks` : "notes"}`, () => made.page);
   select(made.ids, made.notes);
   return true;
@@ -136,7 +141,8 @@ export function duplicate(): void {
   const { page, blocks, notes } = doc()!;
   const text = copyText(page, blocks, notes);
   const chosen = [...selectedBlocks(), ...notesOf(page).filter((_, k) => notes.has(k))].map(({ at }): edit.Place => at ?? [0, 0]);
-  pasteText(text, [Math.min(...chosen.map(([x]) => x)), Math.min(...chosen.map(([, y]) => y))]);
+  const by = shiftOfCopy(page, new Set([...blocks, ...[...notes].map(noteId)]));
+  pasteText(text, [Math.min(...chosen.map(([x]) => x)) + by - ASIDE, Math.min(...chosen.map(([, y]) => y)) - ASIDE]);
 }
 
 export function copyParameters(): void {

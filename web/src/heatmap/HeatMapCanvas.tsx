@@ -20,6 +20,14 @@ interface Props {
   report: (status: string) => void;
 }
 
+const [LEFT, TOP] = [46, 16]; // space for the numbers of rows and columns
+
+/** The rows or columns that are numbered: so many that their texts are this far apart. */
+function numbers(count: number, size: number, least: number): number[] {
+  const every = Math.ceil(least / size);
+  return Array.from({ length: Math.ceil(count / every) || 0 }, (_, k) => k * every);
+}
+
 export function HeatMapCanvas({ heat, scale, label, args, cell, choose, tick, report }: Props) {
   const [box, area] = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -27,7 +35,7 @@ export function HeatMapCanvas({ heat, scale, label, args, cell, choose, tick, re
   const rows = heat.cells.length;
   const columns = heat.cells[0]?.length ?? 0;
   const [down, across] = heat.step;
-  const size = cellSize(rows, columns, area.width - 4, area.height - 2);
+  const size = cellSize(rows, columns, area.width - 4 - LEFT, area.height - 2 - TOP);
   const shown = cell && cell[0] < rows && cell[1] < columns ? cell : null;
   useEffect(() => {
     if (canvas.current && area.width) paintMap(canvas.current, heat.cells, scale, size, shown, paletteOf(canvas.current));
@@ -55,13 +63,15 @@ export function HeatMapCanvas({ heat, scale, label, args, cell, choose, tick, re
   };
   return (
     <div className="map-box" ref={box}>
+      {numbers(columns, size[0], 34).map((k) => <span key={k} className="map-column" style={{ left: LEFT + (k + 0.5) * size[0] }}>{k * across}</span>)}
+      {numbers(rows, size[1], 15).map((k) => <span key={k} className="map-row" style={{ top: TOP + (k + 0.5) * size[1] }}>{k * down}</span>)}
       <canvas
         ref={canvas}
         className="heat"
         tabIndex={0}
         role="application"
         aria-label={`Heat map of ${label}, ${heat.rows} rows and ${heat.columns} columns, from ${heat.low} to ${heat.high}. Arrow keys walk over it.`}
-        style={{ width: columns * size[0], height: rows * size[1] }}
+        style={{ width: columns * size[0], height: rows * size[1], margin: `${TOP}px 0 0 ${LEFT}px` }}
         onMouseMove={point}
         onKeyDown={walk}
       />

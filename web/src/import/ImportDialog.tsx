@@ -43,7 +43,7 @@ export function ImportDialog({ name, report, page }: { name: string; report: Lin
         </div>
       )}
       <div className="dialog-foot">
-        <button onClick={showNext}>Leave it</button>
+        <button onClick={showNext}>Cancel</button>
         <button className="primary" data-first disabled={busy} onClick={() => void open()}>{pages.length > 1 ? `Open ${pages.length} pages` : "Open"}</button>
       </div>
     </DialogFrame>

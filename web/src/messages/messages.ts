@@ -2,7 +2,7 @@
 // about something that is solved disappears.
 
 import type { About, Message } from "../app/store";
-import { get, set } from "../app/store";
+import { doc, get, set } from "../app/store";
 import type { Fix } from "../transport/protocol";
 import { RequestError, messageOf } from "../transport/protocol";
 
@@ -54,9 +54,11 @@ export function settleRemoved(page: string, ids: ReadonlySet<string>): void {
   set({ messages: messages.filter(stays), toasts: toasts.filter(stays) });
 }
 
-/** Show the message of an error. */
+/** Show the message of an error. What validation found in its block offers the fixes that it found. */
 export function notifyError(error: unknown, where: Where = {}): void {
-  const place = error instanceof RequestError ? { block: error.fault.block, pin: error.fault.pin, fixes: error.fault.fixes } : {};
+  const { block, pin, fixes } = error instanceof RequestError ? error.fault : {};
+  const known = doc(where.page ?? get().active)?.checked.errors[block ?? ""];
+  const place = { block, pin, fixes: fixes ?? (known?.pin === pin ? known?.fixes : undefined) };
   notify("error", messageOf(error), { ...place, ...where });
 }
 

@@ -69,7 +69,7 @@ export function NoteDialog({ k }: { k: number }) {
       </label>
       <div className="dialog-foot">
         <button className="foot-left" onClick={remove}>Delete the {what}</button>
-        <button onClick={closeDialog}>Leave it</button>
+        <button onClick={closeDialog}>Cancel</button>
         <button className="primary" onClick={finish}>Take it</button>
       </div>
     </DialogFrame>

@@ -1,5 +1,6 @@
 // Actions on the active page: each edit is a step of its history, and is saved.
 
+import type { Doc } from "../app/store";
 import { NOTHING_SELECTED, changeDoc, doc, get, server, set } from "../app/store";
 import { inputOf } from "../blocks/pins";
 import { fixPositions, freePlace, snap } from "../canvas/layout";
@@ -21,10 +22,23 @@ export function change(label: string, make: (page: Page) => Page, merge = false,
   if (made === open.page) return;
   const page = fixPositions(made, open.page);
   const history = FEATURES.undo ? record(open.history, label, page, merge) : open.history;
-  changeDoc(open.name, { page, history });
+  replacePage(open.name, { page, history });
   if (page.blocks.length < open.page.blocks.length) settleRemoved(open.name, idsOf(page));
-  saveDraft(doc(open.name)!);
-  scheduleSave(open.name);
+}
+
+function replacePage(name: string, changes: Partial<Doc>): void {
+  changeDoc(name, changes);
+  saveDraft(doc(name)!);
+  scheduleSave(name);
+}
+
+/** Change a page and all steps of its history, without a step of its own. */
+export function amend(make: (page: Page) => Page): void {
+  const open = doc();
+  const page = open && make(fixPositions(open.page, open.page));
+  if (!open || page === open.page) return;
+  const steps = open.history.steps.map((step) => (step.page === open.page ? { ...step, page: page! } : { ...step, page: make(step.page) }));
+  replacePage(open.name, { page: page!, history: { ...open.history, steps } });
 }
 
 export function goToStep(step: number): void {
@@ -35,9 +49,7 @@ export function goToStep(step: number): void {
   const page = pageAt(history);
   const ids = new Set(page.blocks.map((block) => block.id));
   const blocks = new Set([...open.blocks].filter((id) => ids.has(id)));
-  changeDoc(open.name, { page, history, ...NOTHING_SELECTED, blocks });
-  saveDraft(doc(open.name)!);
-  scheduleSave(open.name);
+  replacePage(open.name, { page, history, ...NOTHING_SELECTED, blocks });
 }
 
 export function undo(): void {
@@ -154,6 +166,8 @@ export function removeSelected(): void {
     for (const wire of wires) next = edit.disconnect(next, wire);
     return edit.remove(next, open.blocks, open.notes);
   });
+  // A block that keeps the focus would look selected.
+  if (document.activeElement instanceof HTMLElement && document.activeElement.matches(".react-flow__node")) document.activeElement.blur();
   select([]);
 }
 

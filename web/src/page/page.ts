@@ -109,7 +109,7 @@ export function idsOf(page: Page): Set<string> {
 
 /** Why a block cannot have this name, or null. The server validates too; this is shown while typing. */
 export function nameFault(page: Page, id: string, name: string): string | null {
-  if (!NAME.test(name)) return "a name has letters, digits and _ . \\ / > - only, and begins with a letter, a digit, _ or .";
+  if (!NAME.test(name)) return "use letters a–z, digits and _ . \\ / > - only, and begin with a letter, a digit, _ or a dot";
   if (name !== id && idsOf(page).has(name)) return `another block is called ${name}`;
   return null;
 }

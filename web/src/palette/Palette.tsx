@@ -6,6 +6,7 @@ import { get, set, useStudio } from "../app/store";
 import { OP_MIME_TYPE } from "../canvas/Canvas";
 import { place } from "../page/actions";
 import type { OpRecord } from "../transport/protocol";
+import { MiddleText } from "../ui/MiddleText";
 import { Splitter } from "../ui/Splitter";
 import { search } from "./catalog";
 import { familyOf, familyOfCategory } from "./families";
@@ -104,6 +105,7 @@ function Item({ record, chosen, put }: { record: OpRecord; chosen: boolean; put:
       data-family={familyOf(record).name}
       draggable={FEATURES.paletteDrag}
       data-op={record.name}
+      aria-label={record.name}
       title={FEATURES.help ? first : ""}
       onDragStart={(event) => {
         event.dataTransfer.setData(OP_MIME_TYPE, record.name);
@@ -117,7 +119,7 @@ function Item({ record, chosen, put }: { record: OpRecord; chosen: boolean; put:
         set({ dialog: { kind: "help", op: record.name } });
       }}
     >
-      <span>{record.name}</span>
+      <MiddleText text={record.name} />
     </button>
   );
 }

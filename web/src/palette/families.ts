@@ -28,6 +28,7 @@ const FAMILIES: Record<string, Family> = {
   Reduction: { name: "reduce", icon: Sigma },
   Losses: { name: "reduce", icon: Sigma },
   Matrix: { name: "matrix", icon: Grid3x3 },
+  Images: { name: "matrix", icon: Grid3x3 },
   Arrangement: { name: "shape", icon: Shapes },
   Picking: { name: "shape", icon: Shapes },
   Sizes: { name: "shape", icon: Shapes },

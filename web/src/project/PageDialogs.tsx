@@ -42,7 +42,7 @@ export function RenameDialog({ page }: { page: string }) {
         </label>
         {fault && <p className="fault" role="alert" id="rename-fault">{fault}</p>}
         <div className="dialog-foot">
-          <button type="button" onClick={closeDialog}>Leave it</button>
+          <button type="button" onClick={closeDialog}>Cancel</button>
           <button className="primary" disabled={busy || !name.trim()}>Rename</button>
         </div>
       </form>

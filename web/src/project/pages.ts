@@ -40,8 +40,9 @@ export async function connect(transport: Transport, first: string | null): Promi
   const wanted = tabs.filter((name) => there.has(name));
   if (first && !there.has(first)) notify("warning", `There is no page ${first} in this project.`);
   else if (first && !wanted.includes(first)) wanted.push(first);
-  // After a reload, the page that was active is active again; the address only names the first one.
-  const front = wanted.find((name) => name === active) ?? wanted.find((name) => name === first) ?? wanted[0];
+  // The address names the page to show; after a reload, the page that was active is active again.
+  const order = isReload() ? [active, first] : [first, active];
+  const front = order.find((name) => name !== null && wanted.includes(name)) ?? wanted[0];
   if (front !== undefined) await open(front);
   for (const name of wanted) if (name !== front && (await loadPage(name))) addTab(name, wanted);
   if (!get().tabs.length) {
@@ -55,6 +56,10 @@ export async function connect(transport: Transport, first: string | null): Promi
     forgetWindow();
     window.removeEventListener("pagehide", saveAll);
   };
+}
+
+function isReload(): boolean {
+  return performance.getEntriesByType("navigation").some((one) => (one as PerformanceNavigationTiming).type === "reload");
 }
 
 async function loadHello(): Promise<void> {

@@ -3,6 +3,7 @@
 import { Camera, Images, Pause, Play, Repeat, RotateCcw, Square, StepForward, Timer, Sigma } from "lucide-react";
 import { get, set, useDoc, useStudio } from "../app/store";
 import { CommandButton } from "../commands/CommandButton";
+import { isFailureEdited } from "./runs";
 import type { RunState } from "../transport/protocol";
 import { secondsText } from "../values/format";
 
@@ -44,7 +45,7 @@ export function RunBar() {
           </select>
         </label>
       )}
-      <Progress run={open.run} />
+      <Progress run={open.run} isEdited={isFailureEdited(open)} />
     </section>
   );
 }
@@ -80,22 +81,22 @@ const PHASE_TEXT: Record<RunState["phase"], string> = {
   failed: "failed",
 };
 
-function Progress({ run }: { run: RunState | null }) {
+function Progress({ run, isEdited }: { run: RunState | null; isEdited: boolean }) {
   if (!run) return null;
-  const speed = run.per_second ? ` · ${run.per_second < 100 ? run.per_second.toFixed(1) : Math.round(run.per_second)} / s` : "";
+  const running = run.phase === "running";
+  const speed = running && run.per_second ? `${run.per_second < 100 ? run.per_second.toFixed(1) : Math.round(run.per_second)} / s` : "";
   // `run` counts all runs of the page; `done` and `steps` those of the current start.
-  const under = run.phase === "running" || (run.phase === "paused" && (run.done) < (run.steps ?? 0));
-  const steps = under && run.steps && run.steps > 1 ? ` · step ${run.done} of ${run.steps}` : "";
-  const time = run.seconds ? ` · ${secondsText(run.seconds)}` : "";
-  const text = run.phase === "idle" ? PHASE_TEXT.idle : `${PHASE_TEXT[run.phase]}${run.phase === "stopped" && run.message ? `: ${run.message}` : ""}${steps} · run ${run.run}${run.phase === "running" ? speed : ""}${time}`;
-  const why = run.phase === "failed" ? run.error?.message : null;
+  const under = running || (run.phase === "paused" && run.done < (run.steps ?? 0));
+  const counted = under && run.steps && run.steps > 1 ? `step ${run.done} of ${run.steps}` : `run ${run.run}`;
+  const phase = `${PHASE_TEXT[run.phase]}${run.phase === "stopped" && run.message ? `: ${run.message}` : ""}`;
+  const parts = run.phase === "idle" ? [phase] : [phase, counted, speed, run.seconds ? secondsText(run.seconds) : ""];
+  const text = isEdited ? "edited since the failed run" : parts.filter(Boolean).join(" · ");
+  const why = run.phase === "failed" && !isEdited ? run.error?.message : null;
   return (
-    <span className={`progress ${run.phase}`} data-phase={run.phase} data-run={run.run} title={why ?? text}>
-      {run.phase === "running" && <progress {...(run.steps ? { value: Math.min(run.done, run.steps), max: run.steps } : {})} aria-label="Progress of the run" />}
+    <span className={`progress ${isEdited ? "edited" : run.phase}`} data-phase={run.phase} data-run={run.run} title={why ?? text}>
+      {running && <progress {...(run.steps ? { value: Math.min(run.done, run.steps), max: run.steps } : {})} aria-label="Progress of the run" />}
       {/* During a run the numbers change many times a second: a screen reader must not announce them. */}
-      <span role={run.phase === "running" ? undefined : "status"}>
-        {text}
-      </span>
+      <span role={running ? undefined : "status"}>{text}</span>
     </span>
   );
 }

@@ -1,5 +1,6 @@
 // Runs of the active page: once, n steps, at a rate, continuously; pause, resume, stop, reset, snapshots.
 
+import type { Doc } from "../app/store";
 import { changeDoc, doc, get, server, set, useStudio } from "../app/store";
 import { attempt, notify, settle } from "../messages/messages";
 import { saveAfterParsing } from "../project/autosave";
@@ -26,8 +27,10 @@ export function applyRunState(name: string, state: RunState): void {
 // Replies and events report the same changes; each is shown once.
 useStudio.subscribe((state, before) => {
   if (state.docs === before.docs) return;
-  for (const [name, { run }] of Object.entries(state.docs)) {
+  for (const [name, open] of Object.entries(state.docs)) {
+    const { run } = open;
     const old = before.docs[name]?.run;
+    if (open.checked !== before.docs[name]?.checked && isFailureEdited(open)) settle(name, "run");
     if (!run || run === old || !before.docs[name]) continue;
     if (run.phase !== "failed" && (run.run > (old?.run ?? 0) || run.phase === "idle")) settle(name, "run");
     reportCarried(name, run, old);
@@ -35,6 +38,12 @@ useStudio.subscribe((state, before) => {
     reportLeftOut(name, run, old);
   }
 });
+
+/** Whether the block that the last run failed at computes something else now. */
+export function isFailureEdited({ run, checked }: Doc): boolean {
+  const at = run?.error?.block;
+  return run?.phase === "failed" && at != null && run.recipes[at] !== checked.recipes[at];
+}
 
 /** After an edit or a change of engine, unchanged Variables keep their values. */
 function reportCarried(name: string, run: RunState, old: RunState | null | undefined): void {

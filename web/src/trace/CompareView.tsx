@@ -5,7 +5,7 @@ import { server, useStudio } from "../app/store";
 import type { Comparison } from "../transport/protocol";
 import { messageOf } from "../transport/protocol";
 import { differenceOf, placeText } from "./bits";
-import type { SheetProps } from "./TracePanel";
+import type { PageSheetProps } from "./TracePanel";
 
 interface Way {
   engine: string;
@@ -14,7 +14,7 @@ interface Way {
 
 const AS_DRAWN = "as on the page";
 
-export function CompareView({ open }: SheetProps) {
+export function CompareView({ open }: PageSheetProps) {
   const catalog = useStudio((state) => state.catalog);
   const engines = useStudio((state) => state.hello?.engines ?? []).filter((engine) => engine.available);
   const orders = [...new Set(open.page.blocks.flatMap((block) => catalog.find(block.op)?.attrs.order?.choices ?? []))].map(String);

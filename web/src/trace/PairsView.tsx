@@ -117,7 +117,7 @@ function Lines({ trace, lit, scrolled, active, ribbons }: LinesProps) {
       drawn.add(key);
       const ribbon = ribbons?.get(from);
       strong.push(<path key={key} d={path} className="lit" style={ribbon && { strokeWidth: ribbonWidth(ribbon.weight, largest) }} />);
-      if (ribbon && lit.inputs.size <= MOST_LABELS) labels.push(<text key={key} x={width * 0.72} y={y1 + (y2 - y1) * 0.8 + 4}>{ribbon.label}</text>);
+      if (ribbon && lit.inputs.size <= MOST_LABELS) labels.push(<g key={key}><title>{ribbon.reason}</title><text x={width * 0.72} y={y1 + (y2 - y1) * 0.8 + 4}>{ribbon.label}</text></g>);
     } else if (shown.length < MOST_LINES) {
       drawn.add(key);
       shown.push(<path key={key} d={path} />);

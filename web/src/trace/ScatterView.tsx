@@ -6,7 +6,7 @@ import { useRequest, useThrottled } from "../ui/useRequest";
 import { useSize } from "../ui/useSize";
 import type { Slot, TreeNode } from "./scatter";
 import { progressAfter, runsOf, sourceSlots, targetSlots, treeOf } from "./scatter";
-import { fractionText, ribbonWidth, rowText } from "./sums";
+import { fractionText, idText, reasonText, ribbonWidth, rowText } from "./sums";
 import type { SheetProps } from "./TracePanel";
 
 const ROW = 24;
@@ -74,7 +74,8 @@ function stepWords(scatter: Scatter, count: number): string {
   const step = count > 0 ? scatter.steps[count - 1] : undefined;
   if (!step) return `Before the first of ${scatter.steps.length} ids: move the slider, or press play.`;
   const factor = step.factor === "1" ? "" : `${fractionText(step.factor)}·`;
-  return `Id ${count} of ${scatter.steps.length}: ${factor}${step.pin} row ${step.from} is added to ${scatter.pin} row ${step.to}: ${rowText(step.total, scatter.of_columns)}`;
+  const id = step.id === null ? "" : `${idText(step.place, step.id)}, `;
+  return `${id}${count} of ${scatter.steps.length}: ${factor}${step.pin} row ${step.from} is added to ${scatter.pin} row ${step.to}: ${rowText(step.total, scatter.of_columns)}`;
 }
 
 function Drawing({ scatter, count, explain }: { scatter: Scatter; count: number; explain: (row: number) => void }) {
@@ -135,7 +136,7 @@ function Drawing({ scatter, count, explain }: { scatter: Scatter; count: number;
 }
 
 function Label({ step, x, y }: { step: ScatterStep; x: number; y: number }) {
-  return <text className="scatter-factor" x={x} y={y + 5} textAnchor="middle">{fractionText(step.factor)}</text>;
+  return <text className="scatter-factor" x={x} y={y + 5} textAnchor="middle"><title>{reasonText(step)}</title>{fractionText(step.factor)}</text>;
 }
 
 function placesOf(slots: readonly Slot[]): Map<string, number> {

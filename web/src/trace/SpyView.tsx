@@ -1,11 +1,10 @@
 // The spy plot: all ids of a batch as points, how often rows are named, and the hottest ones.
 
-import { useEffect, useState } from "react";
+import { useMemo, useState } from "react";
 import type { Spy, SpyAxis } from "../transport/protocol";
-import { themeColours } from "../ui/themeColours";
 import { useRequest, useThrottled } from "../ui/useRequest";
-import { useSize } from "../ui/useSize";
-import { binText, cellText, paintSpy } from "./spy";
+import { Bar, GridPlot } from "./GridPlot";
+import { binText, cellText, gridOf } from "./spy";
 import type { SheetProps } from "./TracePanel";
 
 const CELLS = 320;
@@ -37,58 +36,18 @@ export function SpyView({ open, result, jump }: SheetProps) {
 }
 
 function Plot({ spy, report }: { spy: Spy; report: (status: string) => void }) {
-  const [box, { width, height }] = useSize<HTMLDivElement>();
-  const [theme, setTheme] = useState(0);
-  useEffect(() => {
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    const changed = () => setTheme((now) => now + 1);
-    dark.addEventListener("change", changed);
-    const watcher = new MutationObserver(changed);
-    const themed = box.current?.closest("[data-theme]");
-    if (themed) watcher.observe(themed, { attributes: true, attributeFilter: ["data-theme"] });
-    return () => {
-      dark.removeEventListener("change", changed);
-      watcher.disconnect();
-    };
-  }, [box]);
-  const [cell, setCell] = useState<[number, number] | null>(null);
-  const canvas = (element: HTMLCanvasElement | null) => {
-    if (!element || width === 0 || height === 0) return;
-    paintSpy(element, spy, width, height, coloursOf(element));
-  };
-  useEffect(() => report(cell ? cellText(spy, ...cell) : ""), [cell, spy, report]);
-  const point = (event: React.PointerEvent) => {
-    const place = event.currentTarget.getBoundingClientRect();
-    const at = (size: number, offset: number, cells: number) => Math.min(cells - 1, Math.max(0, Math.floor((offset / size) * cells)));
-    setCell([at(place.height, event.clientY - place.y, spy.down.cells), at(place.width, event.clientX - place.x, spy.across.cells)]);
-  };
-  const walk = (event: React.KeyboardEvent) => {
-    const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    if (!by) return;
-    const [down, across] = cell ?? [0, 0];
-    setCell([Math.min(spy.down.cells - 1, Math.max(0, down + by[0]!)), Math.min(spy.across.cells - 1, Math.max(0, across + by[1]!))]);
-    event.preventDefault();
-    event.stopPropagation();
-  };
+  const grid = useMemo(() => gridOf(spy), [spy]);
+  const [above, beside] = [spy.across.pins.join(", "), spy.down.pins.join(", ")];
   return (
-    <figure className="spy-plot">
-      <div className="spy-canvas" ref={box}>
-        <canvas key={theme} ref={canvas} tabIndex={0} role="img" aria-label={`Spy plot of ${spy.total} ids: rows of ${spy.across.pins.join(", ")} across, rows of ${spy.down.pins.join(", ")} down. Arrow keys read cells.`} style={{ width, height }} onPointerMove={point} onPointerLeave={() => setCell(null)} onKeyDown={walk} />
-        {cell && <span className="spy-cursor" style={{ left: `${((cell[1] + 0.5) / spy.across.cells) * 100}%`, top: `${((cell[0] + 0.5) / spy.down.cells) * 100}%` }} />}
-      </div>
-      <figcaption>
-        <span>0</span>
-        <span>rows of {spy.across.pins.join(", ")} →</span>
-        <span>{Math.max(0, spy.across.rows - 1).toLocaleString("en")}</span>
-      </figcaption>
-      <span className="spy-down">rows of {spy.down.pins.join(", ")} →</span>
-    </figure>
+    <GridPlot
+      grid={grid}
+      label={`Spy plot of ${spy.total} ids: rows of ${above} across, rows of ${beside} down. Arrow keys read cells.`}
+      across={["0", `rows of ${above} →`, Math.max(0, spy.across.rows - 1).toLocaleString("en")]}
+      down={`rows of ${beside} →`}
+      textOf={(down, across) => cellText(spy, down, across)}
+      report={report}
+    />
   );
-}
-
-function coloursOf(element: Element) {
-  const { accent, warning, paper, line } = themeColours(element, ["accent", "warning", "paper", "line"]);
-  return { ink: accent, hot: warning, paper, grid: line };
 }
 
 function Hot({ axis, choose, total }: { axis: SpyAxis; choose: ((row: number) => void) | null; total: number }) {
@@ -100,7 +59,7 @@ function Hot({ axis, choose, total }: { axis: SpyAxis; choose: ((row: number) =>
         {axis.hot.map(([row, count]) => (
           <li key={row}>
             {choose ? <button onClick={() => choose(row)} title={`The sum of row ${row}`}>row {row.toLocaleString("en")}</button> : <span>row {row.toLocaleString("en")}</span>}
-            <span className="spy-bar" style={{ width: `${Math.max(2, (60 * count) / axis.hot[0]![1])}px` }} />
+            <Bar of={count / axis.hot[0]![1]} />
             <span>{count.toLocaleString("en")} ids ({((100 * count) / Math.max(total, 1)).toFixed(1)} %)</span>
           </li>
         ))}

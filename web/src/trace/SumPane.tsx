@@ -5,7 +5,7 @@ import type { Doc } from "../app/store";
 import { set } from "../app/store";
 import type { ExplainedResult, RowSum, SumTree } from "../transport/protocol";
 import type { RequestState } from "../ui/useRequest";
-import { equationOf, equationText, fractionText, numberText, rowText, scaleText } from "./sums";
+import { equationOf, equationText, fractionText, idText, numberText, reasonText, rowText, scaleText } from "./sums";
 
 export interface Place {
   inner: string; // an op inside the block; empty for the op that computes the result
@@ -23,14 +23,15 @@ interface Props {
   setOrder: (order: string) => void;
   columns: number;
   setColumns: (first: number) => void;
+  stale: string | null;
 }
 
 export const COLUMNS = 8;
 const MOST_RUNS = 64;
 
-export function SumPane({ open, result, results, path, setPath, jump, sum, setOrder, columns, setColumns }: Props) {
+export function SumPane({ open, result, results, path, setPath, jump, sum, setOrder, columns, setColumns, stale }: Props) {
   const { found, failure } = sum;
-  useEffect(() => set({ explained: found && path.length === 1 ? { page: open.name, block: result.block, sum: found } : null }), [found, open.name, result.block, path.length]);
+  useEffect(() => set({ explained: found && path.length === 1 ? { page: open.name, block: result.block, sum: found, stale: stale !== null } : null }), [found, open.name, result.block, path.length, stale]);
   useEffect(() => () => set({ explained: null }), []);
   if (failure) return <div className="sum-pane" tabIndex={0}><p className="fault" role="alert">{failure}</p></div>;
   if (!found) return <div className="sum-pane" tabIndex={0}><p className="quiet">Choose an output row, and the sum it was computed by is written out here.</p></div>;
@@ -55,7 +56,7 @@ export function SumPane({ open, result, results, path, setPath, jump, sum, setOr
             <button aria-label="Columns after" disabled={found.columns[1] >= found.of_columns} onClick={() => setColumns(columns + COLUMNS)}>›</button>
           </span>
         )}
-        <Verdict sum={found} />
+        {stale ? <span className="sum-verdict stale" title={stale}>stale: of an earlier run</span> : <Verdict sum={found} />}
       </header>
       <EquationLine sum={found} />
       <Terms sum={found} result={result} results={results} path={path} setPath={setPath} jump={jump} />
@@ -87,7 +88,7 @@ export function EquationLine({ sum, most = 8 }: { sum: RowSum; most?: number }) 
         <span key={k}>
           {k > 0 && " + "}
           <span className="sum-term" data-tone={k % 6} title={`${term.pin} row ${term.row}${term.column === null ? "" : `, column ${term.column}`}: ${term.values.join(", ")}`}>
-            {factor && <b className="sum-factor">{factor}</b>}
+            {factor && <b className="sum-factor" title={reasonText(term)}>{factor}</b>}
             {factor && "·"}
             {row}
           </span>
@@ -133,9 +134,9 @@ function Terms({ sum, result, results, path, setPath, jump }: { sum: RowSum } & 
             const follow = origin?.inner ? () => setPath([...path, { inner: origin.inner, row: term.row }]) : target ? () => jump(target, term.row) : null;
             return (
               <tr key={term.term} data-term={term.term}>
-                {hasPlaces && <td>{term.place}</td>}
+                {hasPlaces && <td>{idText(term.place, term.id)}</td>}
                 <td>{follow ? <button className="sum-follow" title={`How ${name} was computed${origin?.inner ? ` inside ${result.block}` : ` in ${origin?.block}`}`} onClick={follow}>{name} ↩</button> : name}</td>
-                <td title={term.scales.map((scale) => `${scale.divides ? "÷" : "×"} ${scale.by}`).join(" ") || "added as it is"}><b>{fractionText(term.factor)}</b></td>
+                <td title={term.scales.map((scale) => `${scale.divides ? "÷" : "×"} ${scale.by}`).join(" ") || "added as it is"}><b>{fractionText(term.factor)}</b>{term.reason && ` because ${term.reason}`}</td>
                 <td title={exactly(term.values)}>{rowText(term.values, columns, COLUMNS)}</td>
                 {scaled && <td title={exactly(term.product)}>{rowText(term.product, columns, COLUMNS)}</td>}
                 {after.size > 0 && <td title={exactly(after.get(term.term) ?? [])}>{rowText(after.get(term.term) ?? [], columns, COLUMNS)}</td>}

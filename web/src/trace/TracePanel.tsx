@@ -1,4 +1,5 @@
-// Where rows come from: the rows behind a row with the sum written out, the scatter view, and the spy plot.
+// Where rows come from: the rows behind a row with the sum written out, the scatter view, the spy plot, rows over time,
+// and a comparison of two ways to compute the page.
 
 import { useEffect, useRef, useState } from "react";
 import type { Doc } from "../app/store";
@@ -6,6 +7,7 @@ import { set, useStudio } from "../app/store";
 import { staleReason } from "../results/stale";
 import type { ExplainedResult, RowSum } from "../transport/protocol";
 import { useRequest, useThrottled, useThrottledDoc } from "../ui/useRequest";
+import { ChangesView } from "./ChangesView";
 import { CompareView } from "./CompareView";
 import type { Chosen } from "./PairsView";
 import { PairsView, outputOf } from "./PairsView";
@@ -16,11 +18,13 @@ import type { Place } from "./SumPane";
 import { COLUMNS, RowField, SumPane } from "./SumPane";
 import { hasPairs, useExplained, useTrace } from "./useRowTraces";
 
-type View = "rows" | "scatter" | "spy" | "compare";
+type View = "rows" | "scatter" | "spy" | PageView;
+type PageView = "changes" | "compare"; // of the whole page, whatever its results are
 const VIEWS: [View, string, string][] = [
   ["rows", "Sums", "The rows behind a row, and the sum written out"],
   ["scatter", "Scatter", "Every id in the order of addition"],
   ["spy", "Spy plot", "All pairs of a large batch, and the rows that are named most"],
+  ["changes", "Over time", "Which rows of a Variable each step changed, and how far each moved"],
   ["compare", "Compare", "The page under two engines or orders of addition, bit by bit"],
 ];
 
@@ -33,7 +37,23 @@ export function TracePanel() {
   if (!open) return null;
   if (failure && open.run && open.run.run > 0) return <p className="fault" role="alert">{failure}</p>;
   const results = (found?.results ?? []).filter((one) => open.run?.results[one.block]);
-  if (!results.length) return <p className="quiet">No block of this page that has been run keeps account of rows. Blocks that move, pick or add up rows do.</p>;
+  const bar = (shown: View) => (
+    <span className="trace-views" role="group" aria-label="View">
+      {VIEWS.filter(([name]) => results.length > 0 || isPageView(name)).map(([name, title, tip]) => <button key={name} aria-pressed={shown === name} title={tip} onClick={() => setView(name)}>{title}</button>)}
+    </span>
+  );
+  if (!results.length && open.run?.phase === "failed") return <p className="quiet">The last run failed: nothing to trace.</p>;
+  if (!results.length && !open.run?.run) return <p className="quiet">No block of this page that has been run keeps account of rows. Blocks that move, pick or add up rows do.</p>;
+  if (!results.length || isPageView(view)) {
+    const shown = isPageView(view) ? view : "changes";
+    const Sheet = { changes: ChangesView, compare: CompareView }[shown];
+    return (
+      <div className="trace-panel">
+        <div className="look-bar">{bar(shown)}</div>
+        <Sheet key={`${open.name} ${shown}`} open={open} />
+      </div>
+    );
+  }
   const selected = [...open.blocks].find((id) => results.some((one) => one.block === id));
   const result =
     results.find((one) => one.block === requested?.block && one.pin === requested.pin && one.entry === requested.entry) ??
@@ -47,7 +67,7 @@ export function TracePanel() {
     choose(one);
   };
   const stale = staleReason(open, result.block);
-  const Sheet = { rows: RowsSheet, scatter: ScatterView, spy: SpyView, compare: CompareView }[view];
+  const Sheet = { rows: RowsSheet, scatter: ScatterView, spy: SpyView }[view];
   return (
     <div className="trace-panel">
       <div className="look-bar">
@@ -57,9 +77,7 @@ export function TracePanel() {
             {results.map((one, k) => <option key={k} value={k}>{nameOf(one)}</option>)}
           </select>
         </label>
-        <span className="trace-views" role="group" aria-label="View">
-          {VIEWS.map(([name, title, tip]) => <button key={name} aria-pressed={view === name} title={tip} onClick={() => setView(name)}>{title}</button>)}
-        </span>
+        {bar(view)}
         {stale && <span className="stale-words">{stale}</span>}
       </div>
       <Sheet key={`${open.name} ${nameOf(result)} ${view}`} open={open} result={result} results={results} jump={jump} first={row} />
@@ -71,8 +89,15 @@ function nameOf(one: ExplainedResult): string {
   return `${one.block}.${one.pin}${one.entry === null ? "" : `[${one.entry}]`}`;
 }
 
-export interface SheetProps {
+function isPageView(view: View): view is PageView {
+  return view === "changes" || view === "compare";
+}
+
+export interface PageSheetProps {
   open: Doc;
+}
+
+export interface SheetProps extends PageSheetProps {
   result: ExplainedResult;
   results: readonly ExplainedResult[];
   jump: (result: ExplainedResult, row: number) => void;
@@ -108,17 +133,19 @@ function RowsSheet({ open, result, results, jump, first }: SheetProps) {
   const tick = useThrottled(open.run, result.block, 1000);
   const sum = useRequest<RowSum>(at ? "explain" : null, args, tick);
   const shown = at ? sum : { found: null, failure: null };
+  const takesIds = useStudio((state) => state.catalog.find(result.op)?.inputs.some((pin) => pin.name === "segment_ids" || pin.name === "starts"));
+  const named = trace?.total === 1 ? (takesIds ? "id" : "entry") : takesIds ? "ids" : "entries";
   return (
     <>
       <div className="look-bar">
         {!listed && <RowField row={chosen?.row ?? 0} change={(next) => setChosen({ side: "outputs", row: next })} />}
-        {trace && <span className="quiet">{trace.cut ? `The first ${trace.pairs.length.toLocaleString("en")} of ${trace.total.toLocaleString("en")} pairs of rows are shown.` : `${trace.total} pairs of rows`}</span>}
+        {trace && <span className="quiet">{trace.cut ? `The first ${trace.pairs.length.toLocaleString("en")} of ${trace.total.toLocaleString("en")} ${named} are shown.` : `${trace.total.toLocaleString("en")} ${named}`}</span>}
         <span className="trace-words" role="status">{status}</span>
       </div>
       {failure && <p className="fault" role="alert">{failure}</p>}
       <div className={`trace-main${listed ? "" : " no-lists"}`}>
         {trace && <PairsView open={open} result={result} trace={trace} chosen={chosen} setChosen={setChosen} sum={path.length ? null : shown.found} report={setStatus} />}
-        <SumPane open={open} result={result} results={results} path={[{ inner: "", row: at?.row ?? 0 }, ...path]} setPath={(next) => setPath(next.slice(1))} jump={jump} sum={shown} setOrder={setOrder} columns={columns} setColumns={setColumns} />
+        <SumPane open={open} result={result} results={results} path={[{ inner: "", row: at?.row ?? 0 }, ...path]} setPath={(next) => setPath(next.slice(1))} jump={jump} sum={shown} setOrder={setOrder} columns={columns} setColumns={setColumns} stale={staleReason(open, result.block)} />
       </div>
     </>
   );

@@ -1,6 +1,7 @@
 // The spy plot's picture: where ids are, as counts on a grid.
 
 import type { Spy, SpyAxis } from "../transport/protocol";
+import type { Grid } from "./grid";
 
 /** The rows of one cell of an axis, [first, last]. */
 export function rowsOfCell(axis: SpyAxis, cell: number): [number, number] {
@@ -36,34 +37,7 @@ export function cellText(spy: Spy, down: number, across: number): string {
   return `${spy.down.pins.join(", ")} ${beside}, ${spy.across.pins.join(", ")} ${above}: ${count === 1 ? "1 id" : `${count.toLocaleString("en")} ids`}`;
 }
 
-export interface SpyColours {
-  ink: string;
-  hot: string;
-  paper: string;
-  grid: string;
-}
-
-export function paintSpy(canvas: HTMLCanvasElement, spy: Spy, width: number, height: number, colours: SpyColours): void {
-  const fine = window.devicePixelRatio || 1;
-  canvas.width = Math.max(1, Math.round(width * fine));
-  canvas.height = Math.max(1, Math.round(height * fine));
-  const pen = canvas.getContext("2d");
-  if (!pen) return;
-  pen.setTransform(fine, 0, 0, fine, 0, 0);
-  pen.fillStyle = colours.paper;
-  pen.fillRect(0, 0, width, height);
-  const across = width / spy.across.cells;
-  const down = height / spy.down.cells;
-  pen.fillStyle = colours.hot;
-  pen.globalAlpha = 0.14;
-  for (const [row] of spy.across.hot) pen.fillRect(cellOfRow(spy.across, row) * across, 0, Math.max(across, 2), height);
-  pen.fillStyle = colours.ink;
-  for (const [d, a, count] of spy.cells) {
-    pen.globalAlpha = strength(count, spy.most);
-    // At least a pixel and a half, so that a single id among millions of rows is seen.
-    pen.fillRect(a * across, d * down, Math.max(across, 1.5), Math.max(down, 1.5));
-  }
-  pen.globalAlpha = 1;
-  pen.strokeStyle = colours.grid;
-  pen.strokeRect(0.5, 0.5, width - 1, height - 1);
+export function gridOf(spy: Spy): Grid {
+  const cells = spy.cells.map(([down, across, count]): Grid["cells"][number] => [down, across, strength(count, spy.most)]);
+  return { down: spy.down.cells, across: spy.across.cells, cells, columns: spy.across.hot.map(([row]) => cellOfRow(spy.across, row)) };
 }

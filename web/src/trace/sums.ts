@@ -34,6 +34,16 @@ export function termFactor(term: SumTerm): string {
   return fractionText(term.scales.length === 1 && !first.divides ? first.text : term.factor);
 }
 
+/** `½ because bag 0 has 2 ids` */
+export function reasonText({ factor, reason }: Pick<SumTerm, "factor" | "reason">): string {
+  return reason ? `${fractionText(factor)} because ${reason}` : "added as it is";
+}
+
+/** `ids[1] = 2`, the id at a position of the batch; the position alone where rows are added without ids. */
+export function idText(place: number | null, id: number | null): string {
+  return id === null ? String(place) : `ids[${place}] = ${id}`;
+}
+
 export function scaleText(scale: Scale): string {
   return `${scale.divides ? " ÷ " : "·"}${fractionText(scale.text)}`;
 }
@@ -82,23 +92,25 @@ export interface Ribbon {
   row: number;
   label: string;
   weight: number | null;
+  reason: string;
 }
 
 /** The ribbons of a row: an id that names a row twice makes one ribbon, with both factors. */
 export function ribbonsOf(sum: RowSum, mostLabels = 3): Ribbon[] {
-  const found = new Map<string, { ribbon: Ribbon; labels: string[] }>();
+  const found = new Map<string, { ribbon: Ribbon; labels: string[]; reasons: Set<string> }>();
   for (const term of sum.terms) {
     const key = JSON.stringify([term.pin, term.row, term.column]);
     const label = fractionText(term.factor);
     const before = found.get(key);
     if (before) {
       before.labels.push(label);
+      before.reasons.add(reasonText(term));
       before.ribbon.weight = before.ribbon.weight === null || term.weight === null ? null : before.ribbon.weight + term.weight;
-    } else found.set(key, { ribbon: { pin: term.pin, row: term.row, label, weight: term.weight }, labels: [label] });
+    } else found.set(key, { ribbon: { pin: term.pin, row: term.row, label, weight: term.weight, reason: "" }, labels: [label], reasons: new Set([reasonText(term)]) });
   }
-  return [...found.values()].map(({ ribbon, labels }) => {
+  return [...found.values()].map(({ ribbon, labels, reasons }) => {
     const same = labels.every((label) => label === labels[0]);
     const label = labels.length === 1 ? labels[0]! : same ? `${labels.length} × ${labels[0]}` : labels.slice(0, mostLabels).join(" + ") + (labels.length > mostLabels ? " + …" : "");
-    return { ...ribbon, label };
+    return { ...ribbon, label, reason: [...reasons].slice(0, mostLabels).join("; ") };
   });
 }

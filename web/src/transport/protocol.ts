@@ -260,6 +260,8 @@ export interface SumTerm {
   column: number | null;
   factor: string;
   weight: number | null;
+  id: number | null; // that named the row
+  reason: string; // of the factor; empty if the row is added as it is
   scales: Scale[];
   values: string[];
   product: string[];
@@ -310,6 +312,8 @@ export interface ScatterStep {
   from: number;
   factor: string;
   weight: number | null;
+  id: number | null;
+  reason: string;
   product: string[];
   total: string[]; // of the run that the term belongs to
   path: number[]; // of that run in the tree of sums
@@ -347,6 +351,24 @@ export interface Spy {
   down: SpyAxis;
   cells: [number, number, number][]; // down, across, pairs
   most: number;
+}
+
+/** The rows of a Variable that each step changed, on a grid of rows and steps. A distance that is no number is null. */
+export interface RowChanges {
+  variables: { variable: string; dtype: string; shape: number[]; steps: number; recorded: boolean }[];
+  variable: string;
+  picture: {
+    rows: number;
+    steps: number; // that are recorded, from step `first` to `last` of the page
+    first: number;
+    last: number;
+    down: number; // cells
+    across: number;
+    cells: [number, number, number, number | null][]; // down, across, changes, distance
+    most: number | null; // the longest distance of a cell
+    changed: number; // rows
+    hot: [number, number, number | null][]; // row, steps that changed it, distance in total
+  } | null;
 }
 
 /** Results of one step in two ways, with the elements whose bits differ. */

@@ -49,7 +49,7 @@ export function TrendPanel() {
         {lines.length ? (
           <Chart lines={lines} log={log && positive} auto={auto} />
         ) : (
-          <p className="quiet">{found?.chosen ? "Nothing is recorded: add a series." : "Nothing is recorded yet. Every number that a session fetches is, from the first run on; others can be added."}</p>
+          <p className="quiet">{found?.chosen ? "Nothing is recorded: add a series." : "Nothing is recorded yet. Fetched numbers are recorded from the first run; add others here."}</p>
         )}
       </div>
       <div className="trend-side">

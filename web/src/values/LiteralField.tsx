@@ -56,7 +56,7 @@ export function LiteralField({ block, pin }: { block: Block; pin: Pin }) {
         ) : (
           <input
             value={text}
-            placeholder={pin.optional ? "nothing" : "type a value: 3 or [1, 2]"}
+            placeholder={pin.optional ? "nothing" : "3 or [1, 2]"}
             aria-label={`Value of ${label}`}
             aria-invalid={fault !== null}
             onChange={(event) => {

@@ -60,7 +60,7 @@ function floatText(value: Json): string {
 export function infoText(info: Info | Info[] | undefined): string {
   if (!info) return "";
   if (Array.isArray(info)) return info.length === 1 ? info[0]!.text : `${info.length} values`;
-  return info.text;
+  return info.kind === "tensor" && info.shape?.length === 0 ? `one ${info.dtype}` : info.text;
 }
 
 /** Whether the whole shape is known. */

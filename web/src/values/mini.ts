@@ -14,7 +14,7 @@ function finite(text: string): number | null {
   return text.trim() && Number.isFinite(number) ? number : null;
 }
 
-const MOST_ROWS = 6;
+export const MOST_ROWS = 6; // of a table on a block
 const MOST_COLUMNS = 8;
 const MOST_LETTERS = 34; // of a row, so that it fits into a block
 
@@ -22,9 +22,20 @@ const MOST_LETTERS = 34; // of a row, so that it fits into a block
 export function smallCells(rows: string[][]): MiniCells | null {
   const columns = rows[0]?.length ?? 0;
   if (!rows.length || !columns || rows.length > MOST_ROWS || columns > MOST_COLUMNS || rows.some((row) => row.length !== columns)) return null;
-  const widths = Array.from({ length: columns }, (_, k) => Math.max(...rows.map((row) => row[k]!.length)));
-  if (widths.reduce((sum, width) => sum + width + 1, 0) > MOST_LETTERS) return null;
-  return { cells: rows, numbers: rows.map((row) => row.map(finite)) };
+  const numbers = rows.map((row) => row.map(finite));
+  // Fewer digits rather than no table: else a block would change its size from run to run.
+  const cells = isWide(rows) ? rows.map((row, i) => row.map((text, j) => shortNumberText(text, numbers[i]![j]!))) : rows;
+  return isWide(cells) ? null : { cells, numbers };
+}
+
+function isWide(rows: readonly string[][]): boolean {
+  const widths = rows[0]!.map((_, k) => Math.max(...rows.map((row) => row[k]!.length)));
+  return widths.reduce((sum, width) => sum + width + 1, 0) > MOST_LETTERS;
+}
+
+/** A fraction in few digits; an integer keeps all of them. */
+function shortNumberText(text: string, number: number | null): string {
+  return number === null || !/[.e]/.test(text) ? text : shortNumber(number);
 }
 
 /** The cells of a result from its preview, which has all elements of a small one. */

@@ -11,13 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..._catalog.spec import find_op
+from ..block_height import block_height
 from ..page import Block, Note
 
-# Sizes of Studio's blocks with a result on each output, and the distance that wires and labels need.
-WIDTH = 260.0
-_HEAD, _ROW, _RESULT, _FOOT = 64.0, 26.0, 30.0, 24.0
-_ACROSS, _DOWN = 60.0, 40.0
+# The greatest width of Studio's blocks, and the distance that wires and labels need.
+WIDTH = 330.0
+_ACROSS, _DOWN = 40.0, 40.0
 _MOST_SCALE = 4.0  # a few blocks drawn on top of one another must not blow up the whole page
 _NEIGHBOURS = 24  # blocks below each one that the scale is computed from
 _CELL = 10.0  # resolution at which columns of blocks are compared
@@ -25,15 +24,6 @@ _FARTHEST = 1e7
 _LETTER, _LINE, _MARGIN = 7.5, 20.0, 6.0  # of texts
 
 _Place = tuple[float, float]
-
-
-def height_of(block: Block) -> float:
-    """Return the height that a block in Studio has at most, with a result on each of its outputs."""
-    op = find_op(block.op)
-    inputs = len(op.inputs) if op else len(block.wires) + len(block.values)
-    outputs = len(op.outputs) if op else 1
-    buttons = _RESULT if op is not None and op.runs else 0.0
-    return _HEAD + _ROW * max(inputs, outputs, 1) + _RESULT * outputs + buttons + _FOOT
 
 
 def spread_out(blocks: list[Block], notes: list[Note]) -> list[Note]:
@@ -46,7 +36,7 @@ def spread_out(blocks: list[Block], notes: list[Note]) -> list[Note]:
     if not placed:
         return notes
     left, top = (min(corner[k] for corner in corners) for k in (0, 1))
-    scale = _scale(corners, [height_of(block) for block in placed])
+    scale = _scale(corners, [block_height(block) for block in placed])
 
     def scaled(at: _Place) -> _Place:
         return _moved(at[0], left, scale), _moved(at[1], top, scale)
@@ -88,7 +78,7 @@ def _move_down(placed: list[Block]) -> None:
         x, y = block.at or (0.0, 0.0)
         cell = math.floor(x / _CELL)
         y = max(y, *(lowest.get(near, y) for near in range(cell - reach, cell + reach + 1)))
-        lowest[cell] = y + height_of(block) + _DOWN
+        lowest[cell] = y + block_height(block) + _DOWN
         block.at = x, y
 
 
@@ -97,7 +87,7 @@ def _uncovered(notes: list[Note], placed: list[Block]) -> list[Note]:
     boxes = np.empty((len(placed) + len(notes), 4))  # left, top, right, bottom
     for k, block in enumerate(placed):
         x, y = block.at or (0.0, 0.0)
-        boxes[k] = x, y, x + WIDTH, y + height_of(block)
+        boxes[k] = x, y, x + WIDTH, y + block_height(block)
     found = []
     for k, note in enumerate(notes, len(placed)):
         lines = note.text.splitlines() or [""]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import NamedTuple
 from xml.sax.saxutils import escape as _escaped
 from xml.sax.saxutils import quoteattr
 
-from ..._catalog.spec import find_op
+from ..._catalog.spec import Arg, find_op
 from ..page import Block, Page, PageError
 from ..page_order import ends_of, in_order
 
 # -- positions of blocks -----------------------------------------------------------------------------------------------
 
-# Studio shows values and results on its blocks, so these are generous.
-WIDTH, GAP, ROW, PIN, ROW_GAP = 240.0, 80.0, 34.0, 22.0, 70.0
+# Studio shows values and results on its blocks, which are then up to 330 wide.
+WIDTH, GAP, ROW, PIN, ROW_GAP = 240.0, 130.0, 34.0, 22.0, 50.0
 
 
 def height_of(pins: int) -> float:
@@ -55,15 +56,54 @@ def positions(page: Page, heights: dict[str, float]) -> dict[str, tuple[float, f
 
 # -- SVG: blocks with their pins, wires and notes, without scripts -----------------------------------------------------
 
-_COLOURS = {
-    "box": "#2a2a2a",
-    "edge": "#ffbf28",
-    "title": "#00aeee",
-    "in": "#ffff31",
-    "out": "#8acf57",
-    "wire": "#0077bd",
-    "frame": "#888888",
+# As in Studio (web/src/palette/families.ts and web/src/styles/theme.css, light): by category of op, and by what a wire
+# carries.
+_FAMILIES = {
+    "#0b7269": ("Sparse segment",),
+    "#0b6c8c": ("Weighted segment",),
+    "#3d6b2c": ("Empty rows",),
+    "#93387c": ("Sparse tensor",),
+    "#6d5a17": ("Plan",),
+    "#23629f": ("Rows", "Bags", "Dense rows"),
+    "#56637a": ("Arithmetic", "Elementwise", "Comparison", "Conversion"),
+    "#9c4327": ("Reduction", "Losses"),
+    "#6c49ad": ("Matrix", "Images"),
+    "#5d6470": ("Arrangement", "Picking", "Sizes"),
+    "#a04a06": ("Session",),
+    "#7a36c9": ("State",),
+    "#b01957": ("Embedding",),
+    "#8a5a08": ("Random",),
 }
+FAMILY_COLOURS = {category: colour for colour, listed in _FAMILIES.items() for category in listed}
+OTHER_FAMILY = "#5b626c"
+WIRE_COLOURS = {
+    "values": "#1f66cc",
+    "ids": "#b4540a",
+    "size": "#6a7382",
+    "variable": "#7a36c9",
+    "operation": "#0a7a87",
+    "feed": "#157a3b",
+    "sparse": "#a52d8c",
+    "any": "#667085",
+}
+_PAPER, _TEXT, _QUIET, _FRAME = "#ffffff", "#182030", "#566379", "#0b5f8a"
+_HEAD = ROW - 6.0
+
+
+def _family_colour(op: str) -> str:
+    record = find_op(op)
+    return OTHER_FAMILY if record is None else FAMILY_COLOURS.get(record.category, OTHER_FAMILY)
+
+
+def _carried(arg: Arg | None) -> str:
+    """Return what the wires of a pin carry."""
+    if arg is None or arg.type == "any":
+        return "any"
+    if arg.type in ("operation", "feed", "sparse"):
+        return arg.type
+    return "variable" if arg.ref else "size" if arg.host else "ids" if arg.role == "ids" else "values"
+
+
 _STYLE = "font-family: sans-serif; font-size: 11px"
 
 
@@ -75,17 +115,20 @@ def escape(text: str) -> str:
     return _escaped(_NO_XML.sub("�", text))
 
 
-def to_svg(page: Page) -> str:
-    """Return the page as the text of an SVG file."""
+def to_svg(page: Page, thumbnail: bool = False) -> str:
+    """Return the page as the text of an SVG file; as a thumbnail, with the names of ops as its only text."""
     pins = _pins(page)
     heights = {name: height_of(max(len(i), len(o))) for name, (i, o) in pins.items()}
     at = positions(page, heights)
-    parts = [_block(b, at[b.id], heights[b.id], *pins[b.id]) for b in page.blocks]
+    draw = _card if thumbnail else _block
+    parts = [draw(b, at[b.id], heights[b.id], *pins[b.id]) for b in page.blocks]
     wires = [
         _wire(
             _pin_at(at[e.block], pins[e.block][1], e.pin, WIDTH),
             _pin_at(at[b.id], pins[b.id][0], pin, 0.0),
+            pins[e.block][1].get(e.pin),
             pin in hidden,
+            4.0 if thumbnail else 1.5,
         )
         for b in page.blocks
         for hidden in (set(b.hidden),)
@@ -93,9 +136,9 @@ def to_svg(page: Page) -> str:
         for e in ends
         if e.block in at
     ]
-    framed = [(n.text, _rectangle(n.at, n.size)) for n in page.notes if n.size]
-    noted = [(n.text, (within(n.at[0]), within(n.at[1]))) for n in page.notes if not n.size]
-    notes = [f'<text x="{x:g}" y="{y:g}" fill="#555">{_lines(text, x)}</text>' for text, (x, y) in noted]
+    framed = [("" if thumbnail else n.text, _rectangle(n.at, n.size)) for n in page.notes if n.size]
+    noted = [(n.text, (within(n.at[0]), within(n.at[1]))) for n in page.notes if not n.size and not thumbnail]
+    notes = [f'<text x="{x:g}" y="{y:g}" fill="{_QUIET}">{_lines(text, x)}</text>' for text, (x, y) in noted]
     corners = [(x, y, x + WIDTH, y + heights[b]) for b, (x, y) in at.items()]
     corners += [(x, y, x + width, y + height) for _, (x, y, width, height) in framed]
     corners += [(x, y, x + 7.0 * max(map(len, text.splitlines() or [""])), y + 14.0) for text, (x, y) in noted]
@@ -124,11 +167,16 @@ def _rectangle(at: tuple[float, float], size: tuple[float, float]) -> tuple[floa
 def _frame(text: str, x: float, y: float, width: float, height: float) -> str:
     """Draw a rounded rectangle behind blocks, with its text along the upper edge."""
     rect = f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="10"'
-    label = f'<text x="{x + 10:g}" y="{y + 2:g}" fill="#555">{_lines(text, x + 10)}</text>'
-    return f'{rect} fill="{_COLOURS["frame"]}" fill-opacity="0.08" stroke="{_COLOURS["frame"]}"/>{label}'
+    label = f'<text x="{x + 10:g}" y="{y + 2:g}" fill="{_QUIET}">{_lines(text, x + 10)}</text>'
+    return f'{rect} fill="{_FRAME}" fill-opacity="0.06" stroke="{_FRAME}" stroke-opacity="0.5"/>{label}'
 
 
-_Rows = dict[str, int]  # rows of the pins on one side of a block
+class _Pin(NamedTuple):
+    row: int
+    carries: str
+
+
+_Rows = dict[str, _Pin]  # the pins on one side of a block
 
 
 def _pins(page: Page) -> dict[str, tuple[_Rows, _Rows]]:
@@ -141,47 +189,78 @@ def _pins(page: Page) -> dict[str, tuple[_Rows, _Rows]]:
     found = {}
     for block in page.blocks:
         op = find_op(block.op)
-        inputs = dict.fromkeys([*(op.input_names if op else ()), *block.wires])
-        outputs = dict.fromkeys([*(o.name for o in op.outputs)] if op else ())
-        outputs |= dict.fromkeys(sorted(wired[block.id].difference(outputs)))
+        inputs: dict[str, Arg | None] = {arg.name: arg for arg in op.inputs} if op else {}
+        outputs: dict[str, Arg | None] = {arg.name: arg for arg in op.outputs} if op else {}
+        inputs |= {name: None for name in block.wires if name not in inputs}
+        outputs |= {name: None for name in sorted(wired[block.id]) if name not in outputs}
         found[block.id] = _rows(inputs), _rows(outputs)
     return found
 
 
-def _rows(names: Iterable[str]) -> _Rows:
-    return {name: row for row, name in enumerate(names)}
+def _rows(args: Mapping[str, Arg | None]) -> _Rows:
+    return {name: _Pin(row, _carried(arg)) for row, (name, arg) in enumerate(args.items())}
+
+
+def _opened(block: Block, at: tuple[float, float]) -> str:
+    label = f"<title>{escape(f'{block.op} {block.id}')}</title>"
+    return f'<g id={quoteattr(block.id)} transform="translate({at[0]:g} {at[1]:g})">{label}'
 
 
 def _block(block: Block, at: tuple[float, float], height: float, inputs: _Rows, outputs: _Rows) -> str:
-    x, y = at
+    colour = _family_colour(block.op)
     parts = [
-        f'<g id={quoteattr(block.id)} transform="translate({x:g} {y:g})">',
-        f'<rect width="{WIDTH:g}" height="{height:g}" rx="6" fill="{_COLOURS["box"]}" stroke="{_COLOURS["edge"]}"/>',
-        f'<text x="8" y="21" fill="{_COLOURS["title"]}">{escape(_short(block.op, 34))}</text>',
-        f"<title>{escape(f'{block.op} {block.id}')}</title>",
+        _opened(block, at),
+        f'<rect width="{WIDTH:g}" height="{height:g}" rx="8" fill="{colour}"/>',
+        f'<rect x="1" y="{_HEAD:g}" width="{WIDTH - 2:g}" height="{height - _HEAD - 1:g}" rx="7" fill="{_PAPER}"/>',
+        f'<text x="10" y="19" fill="{_PAPER}" font-weight="600">{escape(_short(block.op, 34))}</text>',
     ]
-    for names, side, colour in ((inputs, 0.0, "in"), (outputs, WIDTH, "out")):
-        for k, name in enumerate(names):
-            anchor, dx = ("start", 8.0) if side == 0.0 else ("end", -8.0)
-            cy = ROW + PIN * (k + 0.5)
-            parts.append(f'<circle cx="{side:g}" cy="{cy:g}" r="4" fill="{_COLOURS[colour]}"/>')
+    for pins, side in ((inputs, 0.0), (outputs, WIDTH)):
+        for name, pin in pins.items():
+            anchor, dx = ("start", 10.0) if side == 0.0 else ("end", -10.0)
+            cy = ROW + PIN * (pin.row + 0.5)
+            parts.append(f'<circle cx="{side:g}" cy="{cy:g}" r="4.5" fill="{WIRE_COLOURS[pin.carries]}"/>')
             where = f'x="{side + dx:g}" y="{cy + 4:g}" text-anchor="{anchor}"'
-            parts.append(f'<text {where} fill="#ddd">{escape(_short(name, 17))}</text>')
-    parts.append(f'<text x="8" y="-4" fill="#555">{escape(_short(block.id, 34))}</text></g>')
+            parts.append(f'<text {where} fill="{_TEXT}">{escape(_short(name, 17))}</text>')
+    parts.append(f'<text x="4" y="-5" fill="{_QUIET}">{escape(_short(block.id, 34))}</text></g>')
     return "".join(parts)
 
 
+_WORD = re.compile("(?<=[a-z0-9])(?=[A-Z])")
+_LETTERS = 12  # of a line of a card
+
+
+def _card(block: Block, at: tuple[float, float], height: float, inputs: _Rows, outputs: _Rows) -> str:
+    """Draw a block that is too small for its pins: its colour and the name of its op, as Studio does."""
+    lines: list[str] = []
+    for word in _WORD.split(_short(block.op, 3 * _LETTERS)):
+        if lines and len(lines[-1]) + len(word) <= _LETTERS:
+            lines[-1] += word
+        else:
+            lines.append(word)
+    size = min(31.0, (height - 8.0) / (1.15 * len(lines)), WIDTH / (0.66 * max(map(len, lines))))
+    top = height / 2 - size * 1.15 * (len(lines) - 1) / 2 + size * 0.35
+    texts = "".join(
+        f'<tspan x="{WIDTH / 2:g}" y="{top + k * size * 1.15:g}">{escape(line)}</tspan>' for k, line in enumerate(lines)
+    )
+    text = f'<text text-anchor="middle" font-weight="700" font-size="{size:g}" fill="{_PAPER}">{texts}</text>'
+    rect = f'<rect width="{WIDTH:g}" height="{height:g}" rx="12" fill="{_family_colour(block.op)}"/>'
+    return f"{_opened(block, at)}{rect}{text}</g>"
+
+
 def _pin_at(at: tuple[float, float], rows: _Rows, pin: str, side: float) -> tuple[float, float]:
-    k = rows.get(pin, 0)
+    k = rows[pin].row if pin in rows else 0
     return at[0] + side, at[1] + ROW + PIN * (k + 0.5)
 
 
-def _wire(begin: tuple[float, float], end: tuple[float, float], hidden: bool) -> str:
+def _wire(
+    begin: tuple[float, float], end: tuple[float, float], source: _Pin | None, hidden: bool, thickness: float
+) -> str:
     bend = max(30.0, abs(end[0] - begin[0]) / 2)
     dashes = ' stroke-dasharray="4 3" opacity="0.5"' if hidden else ""
     (x, y), (u, v) = begin, end
     path = f"M{x:g} {y:g}C{x + bend:g} {y:g} {u - bend:g} {v:g} {u:g} {v:g}"
-    return f'<path d="{path}" fill="none" stroke="{_COLOURS["wire"]}" stroke-width="1.5"{dashes}/>'
+    colour = WIRE_COLOURS[source.carries if source else "any"]
+    return f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{thickness:g}"{dashes}/>'
 
 
 def _short(text: str, most: int) -> str:
