@@ -26,7 +26,7 @@ from .row_gradients import value_and_rows as value_and_rows
 from .runner import call as call
 from .table import Table as Table
 
-__all__ = ["Table", "embedding_bag", "optim", "rows", "sharded", "value_and_rows"]
+__all__ = ["Table", "embedding_bag", "optim", "rows", "sharded", "synchronize", "value_and_rows"]
 
 
 def __dir__() -> list[str]:
