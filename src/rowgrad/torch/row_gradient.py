@@ -68,9 +68,9 @@ class RowGradient(Tensor):
     """The gradient of some rows of a table: a sparse COO tensor whose first dimension is sparse.
 
     Modules return it with unique, ascending rows, so it is coalesced. On a GPU the number of rows stays on the device
-    until the gradient is read; see `count`. Everything that torch does with sparse tensors
-    works. So do `clip_grad_norm_`, `clip_grad_value_` and `get_total_norm` of torch.nn.utils, and these functions of
-    the whole tensor, with the result of the dense gradient: norms, `max`, `min`, `mean`, `any`, `all`, `count_nonzero`,
+    until the gradient is read; see `count`. Everything that torch does with sparse tensors works. So do
+    `clip_grad_norm_`, `clip_grad_value_` and `get_total_norm` of torch.nn.utils, and these functions of the whole
+    tensor, with the result of the dense gradient: norms, `max`, `min`, `mean`, `any`, `all`, `count_nonzero`,
     `isfinite`, and `clamp` if 0 is within its bounds. Repeated rows are added first.
 
     Args:
@@ -128,8 +128,8 @@ class RowGradient(Tensor):
     def count(self) -> int | Tensor:
         """How many rows are valid: all of them, or the number in a tensor on the device.
 
-        Rows beyond the latter are padding: zeros for the last valid row, which change nothing. On a GPU, a backward pass
-        does not wait for the number. rowgrad's optimizers, norms, scaling and clipping do not either; to read the
+        Rows beyond the latter are padding: zeros for the last valid row, which change nothing. On a GPU, a backward
+        pass does not wait for the number, nor do rowgrad's optimizers, norms, scaling and clipping. To read the
         gradient in any other way removes the padding, except while a CUDA graph is captured.
         """
         with torch._C.DisableTorchFunctionSubclass():
