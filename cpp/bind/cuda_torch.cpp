@@ -172,23 +172,25 @@ class TorchCalls {
   }
 
   // Returns the row-sparse gradient of bags of a table with `num_rows` rows: as many values and ids as there may be, of
-  // which the first are distinct, and their number, all on the device.
+  // which the first are distinct, and their number, all on the device; and the address of the call's fault report. If it
+  // `pads`, ids are a matrix with one row of int64, and the others are zeros for the last distinct row.
   nb::object row_gradient(nb::object caller, nb::handle grad, nb::handle ids, nb::handle segments, std::int64_t num_rows,
-                          std::int64_t reduce, int order) {
+                          std::int64_t reduce, int order, bool pads) {
     Stream stream;
     if (!begin(stream)) return nb::none();
     const auto grad_view = read(grad), id_view = read(ids), segment_view = read(segments);
     const auto y = rows_of(grad_view);
     if (!y || !id_view || !segment_view || !is_list(*id_view) || !is_list(*segment_view) || num_rows <= 0 ||
-        id_view->size() == 0 || segment_view->size() != id_view->size())
+        num_rows > kMaxBags || id_view->size() == 0 || segment_view->size() != id_view->size())
       return nb::none();
     const std::int64_t size = id_view->size(), capacity = std::min(size, num_rows);
     std::vector<std::int64_t> shape(grad_view->shape, grad_view->shape + grad_view->ndim);
     shape[0] = capacity;
     Address values_at = 0, rows_at = 0, count_at = 0, memory = 0;
     const nb::object dtype = nb::steal(PyObject_GetAttr(grad.ptr(), dtype_name_.ptr()));
-    const nb::object values = empty(shape, dtype, values_at), rows = empty({1, capacity}, int64_, rows_at),
-                     count = empty({1}, int64_, count_at);
+    const bool wide = pads || id_view->dtype == DType::int64;
+    const nb::object values = empty(shape, dtype, values_at), count = empty({1}, int64_, count_at);
+    const nb::object rows = pads ? empty({1, capacity}, int64_, rows_at) : empty({capacity}, wide ? int64_ : int32_, rows_at);
     const Gradient gradient(device_, *y, values_at, size, num_rows, reduce, Order(order), true);
     const nb::object workspace = empty({gradient.bytes()}, uint8_, memory);
     Report report;
@@ -197,10 +199,10 @@ class TorchCalls {
       return nb::none();
     {
       const WithoutGil unlocked;
-      gradient.run_padded(device_, stream, memory, list_of(*id_view), list_of(*segment_view), rows_at, capacity,
-                          count_at, report);
+      gradient.run_counted(device_, stream, memory, list_of(*id_view), list_of(*segment_view), {rows_at, wide},
+                           pads ? capacity : 0, count_at, report);
     }
-    return nb::make_tuple(values, rows, count);
+    return nb::make_tuple(values, rows, count, report.fault);
   }
 
   // Validates a step with a row-sparse gradient: `ids`, a matrix with one row, and the values for each. `count`: how many

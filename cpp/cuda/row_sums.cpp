@@ -331,22 +331,22 @@ void PaddedGradient::run(Device& device, Stream stream, Address memory, const Id
                 pad);
 }
 
-void Gradient::run_padded(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
-                          Address rows, std::int64_t capacity, Address count, const Report& report) const {
+void Gradient::run_counted(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+                           const IdList& rows, std::int64_t capacity, Address count, const Report& report) const {
   constexpr std::int64_t kBlocks = 4;  // per multiprocessor
   PadRowGradient pad;
-  pad.total = run(device, stream, memory, ids, segments, {rows, true}, report).total;
+  pad.total = run(device, stream, memory, ids, segments, rows, report).total;
   const int bytes = itemsize(grad_.dtype);
   const bool is_wide = (grad_.columns * bytes) % 16 == 0 && out_ % 16 == 0;
   const std::string unit = is_wide ? "Block16" : "uint" + std::to_string(8 * bytes) + "_t";
   pad.values = out_;
   pad.units = is_wide ? grad_.columns * bytes / 16 : grad_.columns;
-  pad.ids = rows;
+  pad.ids = rows.data;
   pad.count = count;
   pad.checks = sort_.entries(memory).checks;
   pad.size = capacity;
   const int threads = device.threads_of<PadRowGradient>(unit);
-  const std::int64_t items = capacity * std::max<std::int64_t>(pad.units, 1);
+  const std::int64_t items = std::max<std::int64_t>(capacity * std::max<std::int64_t>(pad.units, 1), 1);
   device.launch(stream, unit, {std::min(ceil_div(items, threads), kBlocks * device.processors)}, 0, pad);
 }
 

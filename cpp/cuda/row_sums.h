@@ -134,10 +134,10 @@ class Gradient {
   // `rows`: memory for the distinct rows, if unique; more than `most_rows` are a fault.
   SortedEntries run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
                     const IdList& rows, const Report& report, std::int64_t most_rows = kAnyRows) const;
-  // Does this for `capacity` unique rows with 64-bit ids, at least as many as there can be. Rows after the last distinct
-  // one are zeros for the same id. Writes their number to `count`, or -1 if an id is bad.
-  void run_padded(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments, Address rows,
-                  std::int64_t capacity, Address count, const Report& report) const;
+  // Does this for unique rows, and writes their number to `count`, or -1 if an id is bad. If `capacity` is not 0, rows
+  // after the last distinct one are zeros for the same id, up to this number; then ids of rows have 64 bits.
+  void run_counted(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+                   const IdList& rows, std::int64_t capacity, Address count, const Report& report) const;
 
  private:
   Gradient(const Device& device, const Matrix& grad, Address out, std::int64_t size, std::int64_t num_rows,

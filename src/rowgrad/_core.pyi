@@ -474,9 +474,9 @@ class CudaTorchCalls:
     ) -> CudaPreparedTables | None: ...
     def run_tables(self, step: CudaPreparedTables, /) -> bool: ...
     def row_gradient(
-        self, caller: Any, grad: Any, ids: Any, segments: Any, num_rows: int, reduce: int, order: int, /
-    ) -> tuple[Any, Any, Any] | None:
-        """Return values, ids and their number, all on the device."""
+        self, caller: Any, grad: Any, ids: Any, segments: Any, num_rows: int, reduce: int, order: int, pads: bool, /
+    ) -> tuple[Any, Any, Any, int] | None:
+        """Return values, ids and their number, all on the device, and the address of the fault report."""
     def prepare_rows(
         self,
         caller: Any,

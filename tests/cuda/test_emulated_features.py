@@ -412,3 +412,39 @@ def test_sync_mode_raises_at_once() -> None:
     features["t1"][0][3] = 1000
     with on_gpu(mode="sync"), pytest.raises(InvalidArgumentError):
         rgt.nn.Embeddings(tables, include_last_offset=True)(features)
+
+
+def test_gradients_that_autograd_needs() -> None:
+    """Tables among the inputs of a backward pass, and tables with hooks, have gradients; the others wait for a step."""
+    tables = tables_of(3)
+    features = batch(tables, long=20)
+
+    def run() -> list[Tensor]:
+        torch.manual_seed(1)
+        module = rgt.nn.Embeddings(tables, fused=True, include_last_offset=True)
+        optimizer = rgt.optim.SGD(module.parameters(), lr=0.1)
+        own, found = [module.weight(f"t{i}") for i in range(3)], []
+
+        def loss() -> Tensor:
+            return sum((i + 1) * o.square().sum() for i, o in enumerate(module(features).values()))  # type: ignore[return-value]
+
+        found += [g.to_dense() for g in torch.autograd.grad(loss(), [own[1], own[0]])]
+        loss().backward(inputs=[own[0]])
+        assert [p.grad is not None for p in own] == [True, False, False]
+        optimizer.zero_grad()
+        seen: list[Tensor] = []
+        handle = own[1].register_hook(lambda g: seen.append(g.to_dense()))
+        loss().backward()
+        handle.remove()
+        found += seen
+        optimizer.step()
+        return [*found, *[p.detach() for p in own]]
+
+    with on_cpu_as_gpu(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_features, "look_up", lambda *args: None)
+        expected = run()
+    with on_gpu() as device:
+        got = run()
+    assert len(got) == len(expected) == 6
+    assert all(map(same_bits, got, expected))
+    assert "sum_feature_bags" in names(device)

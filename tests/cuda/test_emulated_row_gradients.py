@@ -14,6 +14,7 @@ from emulated_call import same_bits
 from test_emulated_torch import on_cpu_as_gpu, on_gpu
 from torch import Tensor
 
+import rowgrad as rg
 import rowgrad.torch as rgt
 from rowgrad.cuda.call import Call
 from rowgrad.errors import InvalidArgumentError
@@ -261,3 +262,34 @@ def test_padding_stays_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch
         monkeypatch.undo()
     assert gpu_gradients is not None
     assert expected.any()
+
+
+@pytest.mark.parametrize("kind", ["Sum", "Mean", "SqrtN"])
+@pytest.mark.parametrize("order", ["blocked", "sequential"])
+def test_unique_rows_wait_once(kind: str, order: str) -> None:
+    """The op itself returns no padding, in memory of its own size or, if most of it is used, a little more."""
+    op = getattr(rg.raw_ops, f"SparseSegment{kind}GradV2")
+    for few in (False, True):
+        ids, offsets = batch(few=few)
+        segments = torch.repeat_interleave(torch.arange(4), offsets.diff())
+        grad = torch.randn(4, COLUMNS, generator=torch.Generator().manual_seed(3))
+        for wide in (torch.int32, torch.int64):
+            expected = op(grad, ids.to(wide), segments, ROWS, order=order)
+            with on_gpu() as device:
+                got = op(grad, ids.to(wide), segments, ROWS, order=order)
+            assert all(map(same_bits, got, expected))
+            assert got[1].dtype == wide
+            assert "pad_row_gradient" in device.launched[-1]
+            assert got[0].untyped_storage().nbytes() <= 2 * got[0].nbytes
+
+
+def test_bad_ids_of_unique_rows_raise_in_the_call() -> None:
+    ids, offsets = batch(few=True)
+    segments = torch.repeat_interleave(torch.arange(4), offsets.diff())
+    ids[3] = ROWS
+    arguments = torch.ones(4, COLUMNS), ids, segments, ROWS
+    with pytest.raises(InvalidArgumentError) as expected:
+        rg.raw_ops.SparseSegmentSumGradV2(*arguments, order="blocked")
+    with on_gpu(), pytest.raises(InvalidArgumentError) as raised:
+        rg.raw_ops.SparseSegmentSumGradV2(*arguments, order="blocked")
+    assert str(raised.value) == str(expected.value)

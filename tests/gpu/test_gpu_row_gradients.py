@@ -86,7 +86,7 @@ def test_steps_have_the_bits_of_the_cpu() -> None:
             own = Training(rows, columns, inputs, rule, DEVICE, dtype=dtype)
             own.step()
             grad = own.module.weight.grad
-            unread = isinstance(grad.count, Tensor)
+            unread = rows == 1 or isinstance(grad.count, Tensor)  # a single row has no padding
             values = [grad.values().cpu(), grad.indices().cpu()]  # without padding
             own.step()
             rgt.synchronize()

@@ -58,14 +58,37 @@ def run_op(op: Op, device: Any, arguments: Mapping[str, Any], attrs: Mapping[str
     reduction = _REDUCTION_OF_OP.get(op.name)
     if reduction is None or device.waits():
         return None
-    data, ids, segments, bags = arguments.values()
-    if type(bags) is not int:
+    data, ids, segments, number = arguments.values()
+    if type(number) is not int:
         return None
-    out = device.calls.sum_bags(op, data, ids, segments, _SEGMENTS, bags, reduction, False)
+    if "order" in attrs:
+        return _unique_rows(op, device, arguments, reduction, int(Order[attrs["order"]]))
+    out = device.calls.sum_bags(op, data, ids, segments, _SEGMENTS, number, reduction, False)
     return None if out is None else (out,)
 
 
-_REDUCTION_OF_OP = {op.name: constants_of(op, op.attrs)[0] for op in _OPS.values()}
+def _unique_rows(
+    op: Op, device: Any, arguments: Mapping[str, Any], reduction: int, order: int
+) -> tuple[Tensor, ...] | None:
+    """Return the gradient by unique rows; waits for their number."""
+    if devices.is_captured():
+        return None
+    made = device.calls.row_gradient(op, *arguments.values(), reduction, order, False)
+    if made is None:
+        return None
+    values, rows, count, slot = made
+    number = int(count)
+    device.ledger.raise_reported(slot)
+    number = max(number, 0)
+    if 2 * number < values.shape[0]:  # the rest of the memory is not worth keeping
+        return values[:number].clone(), rows[:number].clone()
+    return values[:number], rows[:number]
+
+
+_REDUCTION_OF_OP = {
+    op.name: constants_of(op, op.attrs)[0]
+    for op in (*_OPS.values(), *(CATALOG[f"SparseSegment{kind}GradV2"] for kind in _REDUCTION))
+}
 
 
 def look_up(

@@ -67,9 +67,10 @@ def _recall(grad: Tensor) -> _Ids | None:
 class RowGradient(Tensor):
     """The gradient of some rows of a table: a sparse COO tensor whose first dimension is sparse.
 
-    Modules return it with unique, ascending rows, so it is coalesced. Everything that torch does with sparse tensors
-    works. So do `clip_grad_norm_`, `clip_grad_value_` and `get_total_norm` of torch.nn.utils, and these functions of
-    the whole tensor, with the result of the dense gradient: norms, `max`, `min`, `mean`, `any`, `all`, `count_nonzero`,
+    Modules return it with unique, ascending rows, so it is coalesced. On a GPU the number of rows stays on the device
+    until the gradient is read; see `count`. Everything that torch does with sparse tensors works. So do
+    `clip_grad_norm_`, `clip_grad_value_` and `get_total_norm` of torch.nn.utils, and these functions of the whole
+    tensor, with the result of the dense gradient: norms, `max`, `min`, `mean`, `any`, `all`, `count_nonzero`,
     `isfinite`, and `clamp` if 0 is within its bounds. Repeated rows are added first.
 
     Args:
@@ -127,7 +128,9 @@ class RowGradient(Tensor):
     def count(self) -> int | Tensor:
         """How many rows are valid: all of them, or the number in a tensor on the device.
 
-        Rows beyond the latter are padding: zeros for the last valid row, which change nothing.
+        Rows beyond the latter are padding: zeros for the last valid row, which change nothing. On a GPU, a backward
+        pass does not wait for the number, nor do rowgrad's optimizers, norms, scaling and clipping. To read the
+        gradient in any other way removes the padding, except while a CUDA graph is captured.
         """
         with torch._C.DisableTorchFunctionSubclass():
             known = None if self.is_coalesced() else _recall(self)
@@ -361,14 +364,16 @@ def _is_padded(grad: Tensor) -> bool:
 
 def unique_values(grad: Tensor, padding: bool = False) -> Tensor:
     """Return the rows after repeated ones were added; `padding`: whether rows of zeros may be among them."""
-    return grad._values() if padding and _is_padded(grad) else grad.coalesce().values()
+    with torch._C.DisableTorchFunctionSubclass():  # which would remove the padding first
+        return grad._values() if padding and _is_padded(grad) else grad.coalesce().values()
 
 
 def make_unique_(grad: Tensor) -> Tensor:
     """Add repeated rows in place; return the rows, perhaps with padding. To change them changes the gradient."""
-    if not grad.is_coalesced() and not _is_padded(grad):
-        grad.copy_(grad.coalesce())
-    return grad._values()
+    with torch._C.DisableTorchFunctionSubclass():  # which would remove the padding first
+        if not grad.is_coalesced() and not _is_padded(grad):
+            grad.copy_(grad.coalesce())
+        return grad._values()
 
 
 def norm_of(grad: Tensor, order: float = 2.0, dtype: torch.dtype | None = None) -> Tensor:

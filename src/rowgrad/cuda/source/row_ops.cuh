@@ -165,12 +165,12 @@ struct PadRowGradient {
 };
 
 // Repeats the id of the last of `total` rows, or 0, up to `size` rows, whose values are zeros: added to it, they change
-// nothing. A row has `units` U. Writes the number to `count`, or -1 if the gradient's checks have failed.
+// nothing. A row has `units` U; without `size` nothing is padded. Writes the number to `count`, or -1 if the gradient's checks have failed.
 template <class U>
 DEVICE void pad_row_gradient(const PadRowGradient& p) {
   const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, stride = int64_t(gridDim.x) * blockDim.x;
   const int64_t total = *p.total;
-  const int64_t last = total > 0 ? p.ids[total - 1] : 0;
+  const int64_t last = total > 0 && total < p.size ? p.ids[total - 1] : 0;
   if (first == 0) *p.count = is_raised(p.checks) ? -1 : total;
   U* values = static_cast<U*>(p.values);
   for (int64_t i = total * p.units + first; i < p.size * p.units; i += stride) values[i] = U();
