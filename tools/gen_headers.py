@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import rowgrad.raw_ops  # noqa: F401  fills the catalogue
 from rowgrad._catalog.enums import Fault, Order, Reduction, Rounding
 from rowgrad._catalog.kernels import KERNELS, PARAMETERS, UPDATE_KERNELS
 from rowgrad._catalog.rules import NUMBERS, RULES, RuleSpec
-from rowgrad.cuda.kernel import SOURCE, kernel_structs
+from rowgrad.cuda.kernel import SOURCE, entry_structs, kernel_structs, size_of
 
 CPP = Path(__file__).parent.parent / "cpp"
 WIDTH = 120
@@ -116,12 +117,23 @@ def cuda_parameters() -> str:
     """Return the structs of CUDA kernels as the launcher fills them: every field has eight bytes."""
     structs = []
     for file in sorted(p.name for p in SOURCE.glob("*.cuh")):
+        for struct, fields in entry_structs(file).items():
+            structs.append(f"struct {struct} {{\n{_cuda_fields(fields)}}};\n")
         for name, (struct, fields) in kernel_structs(file).items():
-            kinds = {f: "double" if k == "double" else "Address" if k.endswith("*") else "std::int64_t"
-                     for f, k in fields.items()}  # fmt: skip
-            lines = "".join(f"  {kind} {field} = 0;\n" for field, kind in kinds.items())
-            structs.append(f'struct {struct} {{\n  static constexpr const char* kernel = "{name}";\n{lines}}};\n')
+            head = f'  static constexpr const char* kernel = "{name}";\n'
+            structs.append(f"struct {struct} {{\n{head}{_cuda_fields(fields)}}};\n")
     return "\n".join(("using Address = std::uint64_t;  // of device memory\n", *structs))
+
+
+def _cuda_fields(fields: Mapping[str, str]) -> str:
+    lines = []
+    for field, kind in fields.items():
+        if "[" in kind:
+            lines.append(f"  std::int64_t {field}[{size_of(kind)}] = {{}};\n")
+        else:
+            own = "double" if kind == "double" else "Address" if kind.endswith("*") else "std::int64_t"
+            lines.append(f"  {own} {field} = 0;\n")
+    return "".join(lines)
 
 
 def page(what: str, *parts: str, source: str = "src/rowgrad/_catalog", namespace: str = "rowgrad") -> str:

@@ -3,7 +3,8 @@
     PYTHONPATH=src python3 bench/gpu/steps.py --out bench/results/h200-steps.json
 
 Every row is measured in one process. `eager` times single calls on an idle device between two events, `graph` replays a
-captured step. `host` is the time until the host has queued the call. Medians, in microseconds.
+captured step. `host` is the time until the host has queued the call. Medians, in microseconds. `kernels` is the sum of
+the times of a call's kernels, memsets and copies in a profile, and `launches` their number.
 """
 
 from __future__ import annotations
@@ -43,6 +44,20 @@ def on_host(work: Work, runs: int = 200) -> float:
         times.append(time.perf_counter() - begun)
     torch.cuda.synchronize()
     return statistics.median(times) * 1e6
+
+
+def kernels_of(work: Work, runs: int = 10) -> tuple[float, float]:
+    """Return the time of a call's kernels, memsets and copies in a profile, and their number."""
+    for _ in range(3):
+        work()
+    torch.cuda.synchronize()
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        for _ in range(runs):
+            work()
+        torch.cuda.synchronize()
+    events = [e for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    return sum(e.self_device_time_total for e in events) / runs, len(events) / runs
 
 
 def bags_of(bags: int, mean: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -87,7 +102,9 @@ def forwards() -> dict[str, Work]:
             found[f"torch dense backward, {bags} bags"] = lambda f=with_backward: f(theirs)
     ids, _, segments = bags_of(16384, 20)
     y = torch.randn(16384, COLUMNS, device=DEVICE)
-    found["GradV2"] = lambda: rg.raw_ops.SparseSegmentMeanGradV2(y, ids, segments, ROWS)
+    found["GradV2, which waits for its number of rows"] = lambda: rg.raw_ops.SparseSegmentMeanGradV2(
+        y, ids, segments, ROWS
+    )
     return found
 
 
@@ -105,6 +122,16 @@ def one_table() -> dict[str, tuple[Work, bool]]:
         return step
 
     found: dict[str, tuple[Work, bool]] = {}
+
+    def backward_of(module: Any) -> Work:
+        def backward() -> None:
+            module.weight.grad = None
+            module(ids, offsets).backward(y)
+
+        return backward
+
+    rows = rgt.nn.EmbeddingBag(ROWS, COLUMNS, mode="mean", include_last_offset=True, grad="rows", device=DEVICE)
+    found["forward and backward, rows"] = backward_of(rows), True
     for name, options, rule in (
         ("fused, RowWiseAdagrad", {"fused": True}, "RowWiseAdagrad"),
         ("rows, RowWiseAdagrad", {"grad": "rows"}, "RowWiseAdagrad"),
@@ -147,17 +174,28 @@ def many_tables(count: int = 26, rows: int = 200_000, bags: int = 4096, mean: in
     ours = rgt.nn.Embeddings(tables, fused=True, include_last_offset=True, device=DEVICE)
     optimizer = rgt.optim.SGD(ours.parameters(), lr=1e-3)
 
-    def ours_step(ids: Any, offsets: Any = None) -> None:
+    def ours_step(ids: Any, offsets: Any = None, module: Any = ours, optimizer: Any = optimizer) -> None:
         optimizer.zero_grad(set_to_none=True)
-        outputs = list(ours(ids, offsets).values())
+        outputs = list(module(ids, offsets).values())
         torch.autograd.backward(outputs, [y] * len(outputs))
         optimizer.step()
+
+    def forward(module: Any, *inputs: Any) -> Any:
+        with torch.no_grad():
+            return module(*inputs)
+
+    by_rows = rgt.nn.Embeddings(tables, include_last_offset=True, device=DEVICE)
+    rows_optimizer = rgt.optim.SGD(by_rows.parameters(), lr=1e-3)
 
     theirs = torch.nn.ModuleList(
         torch.nn.EmbeddingBag(rows, COLUMNS, mode="mean", include_last_offset=True, sparse=True, device=DEVICE)
         for _ in range(count)
     )  # fmt: skip
     their_optimizer = torch.optim.SGD(theirs.parameters(), lr=1e-3)
+
+    def their_forward() -> Any:
+        with torch.no_grad():
+            return [m(ids, offsets) for m, (ids, offsets) in zip(theirs, batches, strict=True)]
 
     def their_step() -> None:
         their_optimizer.zero_grad(set_to_none=True)
@@ -169,6 +207,10 @@ def many_tables(count: int = 26, rows: int = 200_000, bags: int = 4096, mean: in
     return {
         f"{count} tables fused, by feature": (lambda: ours_step(by_feature), True),
         f"{count} tables fused, one vector": (lambda: ours_step(vector, all_offsets), True),
+        f"{count} tables grad='rows', by feature": (lambda: ours_step(by_feature, None, by_rows, rows_optimizer), True),
+        f"{count} tables forward, by feature": (lambda: forward(ours, by_feature), True),
+        f"{count} tables forward, one vector": (lambda: forward(ours, vector, all_offsets), True),
+        f"torch {count} tables forward": (their_forward, True),
         f"torch {count} tables sparse SGD": (their_step, False),
     }
 
@@ -187,6 +229,10 @@ def measured(name: str, work: Work, captures: bool) -> dict[str, Any]:
             found["graph"] = round(graph(work, 40).median * 1e3, 1)
         except Exception as error:
             found["graph_error"] = repr(error)[:160]
+    try:
+        found["kernels"], found["launches"] = (round(x, 1) for x in kernels_of(work))
+    except Exception as error:  # a machine whose profiler may not read the device
+        found["kernels_error"] = repr(error)[:160]
     print(json.dumps(found), flush=True)
     return found
 

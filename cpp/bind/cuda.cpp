@@ -250,9 +250,9 @@ void bind_cuda(nb::module_& m) {
       })
       .def_prop_ro("bytes", &UpdateFromRows::bytes)
       .def("run", [](const UpdateFromRows& update, Device& device, std::uintptr_t stream, Address memory, Address grad,
-                     const IdsArgument& ids, std::int64_t size, const ReportArgument& report) {
+                     const IdsArgument& ids, std::int64_t size, Address count, const ReportArgument& report) {
         const WithoutGil unlocked;
-        update.run(device, stream_of(stream), memory, grad, ids_of(ids), size, report_of(report));
+        update.run(device, stream_of(stream), memory, grad, ids_of(ids), size, count, report_of(report));
       });
   nb::class_<UpdateFromEntries>(m, "CudaUpdateFromEntries")
       .def("__init__", [](UpdateFromEntries* self, const UpdateArgument& update, const MatrixArgument& grad,

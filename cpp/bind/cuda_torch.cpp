@@ -3,10 +3,13 @@
 // A function returns None, and has done nothing, where the ops have to do the job: for tensors that are not plain,
 // contiguous and on this device, for invalid arguments, for which the ops raise, and while a fault is reported.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "../cuda/bags.h"
@@ -21,14 +24,14 @@ namespace nb = nanobind;
 namespace rowgrad::cuda {
 namespace {
 
-constexpr std::int64_t kMaxBags = 0x7fffffff;
+constexpr std::int64_t kMaxBags = 0x7fffffff, kMaxRowBytes = std::int64_t(1) << 32;
 
 // How bags are described: by the bag of each id, or by where each begins.
 enum class Bounds { segments, offsets, offsets_with_end };
 
-bool is_list(const TensorView& view) {
-  return view.ndim == 1 && (view.dtype == DType::int32 || view.dtype == DType::int64) && view.is_contiguous();
-}
+bool is_id(DType dtype) { return dtype == DType::int32 || dtype == DType::int64; }
+
+bool is_list(const TensorView& view) { return view.ndim == 1 && is_id(view.dtype) && view.is_contiguous(); }
 
 IdList list_of(const TensorView& view) {
   return {reinterpret_cast<Address>(view.data), view.dtype == DType::int64};
@@ -53,6 +56,44 @@ Range range_of(const TensorView& view) {
   return {reinterpret_cast<Address>(view.data), view.size() * width_of(view.dtype)};
 }
 
+// Whether memory that is written overlaps other memory.
+bool conflicts(std::vector<Range> written, const std::vector<Range>& read) {
+  struct Part {
+    Address begin, end;
+    bool is_written;
+  };
+  std::vector<Part> parts;
+  const auto add = [&](const Range& range, bool is_written) {
+    if (range.bytes > 0) parts.push_back({range.begin, range.begin + static_cast<Address>(range.bytes), is_written});
+  };
+  for (const Range& range : written) add(range, true);
+  for (const Range& range : read) add(range, false);
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.begin < b.begin; });
+  Address any_end = 0, written_end = 0;
+  for (const Part& part : parts) {
+    if (part.begin < (part.is_written ? any_end : written_end)) return true;
+    any_end = std::max(any_end, part.end);
+    if (part.is_written) written_end = std::max(written_end, part.end);
+  }
+  return false;
+}
+
+// A lookup of many features that a backward pass will need, and the memory with what it left.
+struct RecordedLookup {
+  FeatureLookup lookup;
+  nb::object memory;
+  Address at;
+};
+
+// A validated step of the tables of a lookup. The caller keeps the tensors alive and unchanged until `run`.
+struct PreparedTables {
+  std::vector<RowUpdate> updates;
+  std::vector<std::int64_t> row_firsts;
+  StackedBatch batch;
+  Order order;
+  nb::object caller;
+};
+
 // One validated step of a table. The caller keeps the tensors alive and unchanged until `run`.
 struct PreparedStep {
   RowUpdate update;
@@ -63,17 +104,28 @@ struct PreparedStep {
   nb::object caller;
 };
 
+// One validated step of a table with a row-sparse gradient.
+struct PreparedRows {
+  RowUpdate update;
+  Address grad;
+  IdList ids;
+  std::int64_t size;
+  Address count;
+  nb::object caller;
+};
+
 class TorchCalls {
  public:
   // `kind` and `index`: where tensors are, as in DLPack. `empty` is torch.empty, `place` its device.
   TorchCalls(Device& device, Ledger& ledger, int kind, int index, nb::object empty, nb::object place, nb::object int32,
-             nb::object uint8)
+             nb::object int64, nb::object uint8)
       : device_(device),
         ledger_(ledger),
         place_{kind, index},
         empty_(std::move(empty)),
         torch_device_(std::move(place)),
         int32_(std::move(int32)),
+        int64_(std::move(int64)),
         uint8_(std::move(uint8)),
         dtype_name_(nb::steal(PyUnicode_InternFromString("dtype"))),
         device_name_(nb::steal(PyUnicode_InternFromString("device"))) {}
@@ -119,6 +171,73 @@ class TorchCalls {
     return keeps ? nb::object(nb::make_tuple(out, kept)) : out;
   }
 
+  // Returns the row-sparse gradient of bags of a table with `num_rows` rows: as many values and ids as there may be, of
+  // which the first are distinct, and their number, all on the device.
+  nb::object row_gradient(nb::object caller, nb::handle grad, nb::handle ids, nb::handle segments, std::int64_t num_rows,
+                          std::int64_t reduce, int order) {
+    Stream stream;
+    if (!begin(stream)) return nb::none();
+    const auto grad_view = read(grad), id_view = read(ids), segment_view = read(segments);
+    const auto y = rows_of(grad_view);
+    if (!y || !id_view || !segment_view || !is_list(*id_view) || !is_list(*segment_view) || num_rows <= 0 ||
+        id_view->size() == 0 || segment_view->size() != id_view->size())
+      return nb::none();
+    const std::int64_t size = id_view->size(), capacity = std::min(size, num_rows);
+    std::vector<std::int64_t> shape(grad_view->shape, grad_view->shape + grad_view->ndim);
+    shape[0] = capacity;
+    Address values_at = 0, rows_at = 0, count_at = 0, memory = 0;
+    const nb::object dtype = nb::steal(PyObject_GetAttr(grad.ptr(), dtype_name_.ptr()));
+    const nb::object values = empty(shape, dtype, values_at), rows = empty({1, capacity}, int64_, rows_at),
+                     count = empty({1}, int64_, count_at);
+    const Gradient gradient(device_, *y, values_at, size, num_rows, reduce, Order(order), true);
+    const nb::object workspace = empty({gradient.bytes()}, uint8_, memory);
+    Report report;
+    if (!values.is_valid() || !rows.is_valid() || !count.is_valid() || !workspace.is_valid() ||
+        !take(std::move(caller), stream, report))
+      return nb::none();
+    {
+      const WithoutGil unlocked;
+      gradient.run_padded(device_, stream, memory, list_of(*id_view), list_of(*segment_view), rows_at, capacity,
+                          count_at, report);
+    }
+    return nb::make_tuple(values, rows, count);
+  }
+
+  // Validates a step with a row-sparse gradient: `ids`, a matrix with one row, and the values for each. `count`: how many
+  // of them there are, or None for all.
+  nb::object prepare_rows(nb::object caller, int rule, nb::handle table, const std::vector<nb::object>& slots,
+                          nb::handle values, nb::handle ids, nb::handle count, std::uintptr_t numbers, bool lazy,
+                          bool random, std::int64_t seed, std::int64_t step) {
+    Stream stream;
+    if (!begin(stream)) return nb::none();
+    const auto table_view = read(table), value_view = read(values), id_view = read(ids);
+    const auto rows = rows_of(table_view), grad = rows_of(value_view);
+    if (!rows || !grad || !id_view || id_view->ndim != 2 || id_view->shape[0] != 1 || !id_view->is_contiguous() ||
+        !is_id(id_view->dtype) || id_view->size() != grad->rows || grad->dtype != rows->dtype ||
+        grad->columns != rows->columns || grad->rows == 0)
+      return nb::none();
+    std::vector<Range> written, read_only{range_of(*value_view), range_of(*id_view)};
+    PreparedRows found{{}, grad->data, list_of(*id_view), grad->rows, 0, std::move(caller)};
+    if (!count.is_none()) {
+      const auto count_view = read(count);
+      if (!count_view || count_view->dtype != DType::int64 || count_view->size() != 1) return nb::none();
+      found.count = reinterpret_cast<Address>(count_view->data);
+      read_only.push_back(range_of(*count_view));
+    }
+    const auto update = read_update(rule, *table_view, *rows, slots, numbers, lazy, random, seed, step, written);
+    if (!update || conflicts(std::move(written), read_only)) return nb::none();
+    found.update = *update;
+    return nb::cast(std::move(found));
+  }
+
+  // Queues a prepared step with rows; returns whether that was possible.
+  bool run_rows(PreparedRows& step) {
+    const UpdateFromRows update(step.update);
+    return run(update, step.caller, [&](Stream stream, Address memory, const Report& report) {
+      update.run(device_, stream, memory, step.grad, step.ids, step.size, step.count, report);
+    });
+  }
+
   // Validates a step fused with the gradient of bags. `numbers` is the address of the step's numbers.
   nb::object prepare_step(nb::object caller, int rule, nb::handle table, const std::vector<nb::object>& slots,
                           nb::handle grad, nb::handle ids, nb::handle segments, std::uintptr_t numbers, bool lazy,
@@ -131,49 +250,212 @@ class TorchCalls {
     PreparedStep found{{Rule(rule), *rows}, *y, list_of(*id_view), list_of(*segment_view), id_view->size(), reduce,
                        Order(order), std::move(caller)};
     if (y->dtype != rows->dtype || y->columns != rows->columns || segment_view->size() != found.size ||
-        found.size == 0 || rows->rows == 0 || slots.size() != static_cast<std::size_t>(slots_of(Rule(rule))))
+        found.size == 0 || rows->rows == 0)
       return nb::none();
     for (int d = 1; d < table_view->ndim; ++d)
       if (grad_view->ndim != table_view->ndim || grad_view->shape[d] != table_view->shape[d]) return nb::none();
-    std::vector<Range> written{range_of(*table_view)};
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      const auto slot = read(slots[i]);
-      const std::int64_t elements = is_per_row(Rule(rule)) ? rows->rows : rows->rows * rows->columns;
-      if (!slot || slot->dtype != accumulator_of(rows->dtype) || !slot->is_contiguous() || slot->size() != elements)
-        return nb::none();
-      found.update.slots[i] = reinterpret_cast<Address>(slot->data);
-      written.push_back(range_of(*slot));
-    }
-    for (std::size_t i = 0; i < written.size(); ++i) {
-      for (const auto& input : {range_of(*grad_view), range_of(*id_view), range_of(*segment_view)})
-        if (written[i].overlaps(input)) return nb::none();
-      for (std::size_t j = 0; j < i; ++j)
-        if (written[i].overlaps(written[j])) return nb::none();
-    }
-    const double* const first = reinterpret_cast<const double*>(numbers);
-    std::copy(first, first + found.update.numbers.size(), found.update.numbers.begin());
-    found.update.lazy = lazy;
-    found.update.random = random;
-    found.update.seed = seed;
-    found.update.step = step;
+    std::vector<Range> written;
+    const auto update = read_update(rule, *table_view, *rows, slots, numbers, lazy, random, seed, step, written);
+    if (!update || conflicts(written, {range_of(*grad_view), range_of(*id_view), range_of(*segment_view)}))
+      return nb::none();
+    found.update = *update;
     return nb::cast(std::move(found));
+  }
+
+  // Looks up the bags of many features, each in its own table. `ids` is a list of (ids, offsets), or if there are
+  // `offsets` a vector with those of all features. Returns the outputs of each group of tables of one dtype and width,
+  // one after the other or if `stacked` bag by bag; the features of each group; and what a backward pass needs.
+  nb::object look_up_features(nb::object caller, nb::list tables, const std::vector<std::int64_t>& reduce, nb::handle ids,
+                              nb::handle offsets, bool has_end, bool stacked, int keeps) {
+    Stream stream;
+    if (!begin(stream)) return nb::none();
+    const std::size_t count = tables.size();
+    const bool joined = !offsets.is_none();
+    std::vector<FeatureBags> features(count);
+    std::int64_t bags = -1;
+    if (joined) {
+      const auto id_view = read(ids), offset_view = read(offsets);
+      if (!id_view || !offset_view || !is_list(*id_view) || !is_list(*offset_view)) return nb::none();
+      const std::int64_t listed = offset_view->size() - 1;
+      if (listed < 1 || listed % static_cast<std::int64_t>(count)) return nb::none();
+      bags = listed / static_cast<std::int64_t>(count);
+      for (auto& feature : features) {
+        feature.ids = list_of(*id_view);
+        feature.offsets = list_of(*offset_view);
+        feature.size = id_view->size();
+      }
+    } else {
+      if (!PyList_CheckExact(ids.ptr()) || static_cast<std::size_t>(PyList_Size(ids.ptr())) != count)
+        return nb::none();
+      for (std::size_t f = 0; f < count; ++f) {
+        PyObject* const pair = PyList_GetItem(ids.ptr(), static_cast<Py_ssize_t>(f));
+        if (!PyTuple_CheckExact(pair) || PyTuple_Size(pair) != 2) return nb::none();
+        const auto id_view = read(PyTuple_GetItem(pair, 0)), offset_view = read(PyTuple_GetItem(pair, 1));
+        if (!id_view || !offset_view || !is_list(*id_view) || !is_list(*offset_view)) return nb::none();
+        const std::int64_t own = offset_view->size() - has_end;
+        if (own < 1 || (bags >= 0 && own != bags)) return nb::none();
+        bags = own;
+        features[f].ids = list_of(*id_view);
+        features[f].offsets = list_of(*offset_view);
+        features[f].size = id_view->size();
+      }
+    }
+    if (bags > kMaxBags || reduce.size() != count) return nb::none();
+    for (std::size_t f = 0; f < count; ++f) {
+      const auto matrix = rows_of(read(tables[f]));
+      if (!matrix || matrix->columns == 0) return nb::none();
+      features[f].table = *matrix;
+      features[f].reduce = reduce[f];
+    }
+    FeatureLookup lookup(std::move(features), bags, has_end, joined, FeatureLookup::Keeps(keeps));
+    const auto& groups = lookup.groups();
+    if (!lookup.is_supported() || (stacked && groups.size() > 1)) return nb::none();
+    std::vector<Address> outs;
+    nb::list out_list, members;
+    for (const FeatureGroup& group : groups) {
+      const auto own = static_cast<std::int64_t>(group.features.size());
+      if (stacked && own * group.columns * itemsize(group.dtype) >= kMaxRowBytes) return nb::none();
+      const nb::object dtype = nb::steal(PyObject_GetAttr(tables[static_cast<std::size_t>(group.features[0])].ptr(), dtype_name_.ptr()));
+      Address at = 0;
+      const nb::object out = stacked ? empty({bags, own, group.columns}, dtype, at) : empty({own * bags, group.columns}, dtype, at);
+      if (!out.is_valid()) return nb::none();
+      outs.push_back(at);
+      out_list.append(out);
+      members.append(group.features);
+    }
+    Address at = 0;
+    const nb::object memory = empty({lookup.bytes()}, uint8_, at);
+    Report report;
+    if (!memory.is_valid() || !take(std::move(caller), stream, report)) return nb::none();
+    {
+      const WithoutGil unlocked;
+      lookup.run(device_, stream, at, outs, stacked, report);
+    }
+    nb::object recorded = nb::none();
+    if (keeps) recorded = nb::cast(RecordedLookup{std::move(lookup), memory, at});
+    return nb::make_tuple(out_list, members, recorded);
+  }
+
+  // Validates a step of the tables of one group of a lookup. `grads`: those of its outputs, or if `stacked` of the one
+  // output. `updates`: for each table None or (table, slots, address of numbers, lazy, random, seed, step).
+  nb::object prepare_tables(nb::object caller, const RecordedLookup& recorded, int number, int rule, nb::list grads,
+                            bool stacked, nb::list updates, int order) {
+    Stream stream;
+    if (!begin(stream)) return nb::none();
+    const FeatureLookup& lookup = recorded.lookup;
+    const FeatureGroup& group = lookup.groups().at(static_cast<std::size_t>(number));
+    const std::size_t count = group.features.size();
+    if (updates.size() != count || grads.size() != (stacked ? 1 : count) || group.size == 0 || group.rows == 0)
+      return nb::none();
+    PreparedTables found{{}, group.row_firsts, {}, Order(order), std::move(caller)};
+    StackedBatch& batch = found.batch;
+    std::vector<Range> written, read_only;
+    const auto bytes = static_cast<Address>(group.columns * itemsize(group.dtype));
+    batch.grad_stride = stacked ? static_cast<std::int64_t>(count) * group.columns : group.columns;
+    Address readable = 0;
+    for (std::size_t t = 0; t < (stacked ? 1 : count); ++t) {
+      Address at = 0;
+      if (!grads[t].is_none()) {
+        const auto view = read(grads[t]);
+        if (!view || view->dtype != group.dtype || !view->is_contiguous() ||
+            view->size() != lookup.bags() * batch.grad_stride || view->shape[0] != lookup.bags())
+          return nb::none();
+        readable = at = reinterpret_cast<Address>(view->data);
+        read_only.push_back(range_of(*view));
+      }
+      batch.grads.push_back(at);
+    }
+    for (std::size_t t = 1; stacked && t < count; ++t) batch.grads.push_back(batch.grads[0] + t * bytes);
+    if (!readable) return nb::none();
+    for (std::size_t t = 0; t < count; ++t) {
+      RowUpdate none{Rule(rule), {0, group.dtype, 0, group.columns}};
+      if (!batch.grads[t]) batch.grads[t] = readable;  // its sums are not used
+      const nb::handle item = updates[t];
+      if (item.is_none()) {
+        found.updates.push_back(none);
+        continue;
+      }
+      const auto [table, slots, numbers, lazy, random, seed, step] =
+          nb::cast<std::tuple<nb::object, std::vector<nb::object>, std::uintptr_t, bool, bool, std::int64_t, std::int64_t>>(item);
+      const auto view = read(table);
+      const auto rows = rows_of(view);
+      const FeatureBags& feature = lookup.feature(group.features[t]);
+      if (!rows || rows->dtype != group.dtype || rows->columns != group.columns || rows->rows != feature.table.rows)
+        return nb::none();
+      if (rows->rows == 0) {  // nothing to update
+        found.updates.push_back(none);
+        continue;
+      }
+      const auto update = read_update(rule, *view, *rows, slots, numbers, lazy, random, seed, step, written);
+      if (!update) return nb::none();
+      found.updates.push_back(*update);
+    }
+    if (conflicts(std::move(written), read_only)) return nb::none();
+    const auto at = [&](std::int64_t offset) { return recorded.at + static_cast<Address>(offset); };
+    batch.rows = {at(group.rows_at), false};
+    batch.segments = {at(group.segments_at), false};
+    batch.size = group.size;
+    batch.stack_rows = group.rows;
+    batch.segment_shift = lookup.segment_shift();
+    batch.lookup = {at(group.scales_at), at(group.failed_at)};
+    if (!UpdateTables(device_, found.updates, found.row_firsts, batch, found.order).is_supported()) return nb::none();
+    return nb::cast(std::move(found));
+  }
+
+  // Queues a prepared step of tables; returns whether that was possible.
+  bool run_tables(PreparedTables& step) {
+    const UpdateTables update(device_, std::move(step.updates), std::move(step.row_firsts), step.batch, step.order);
+    return run(update, step.caller,
+               [&](Stream stream, Address memory, const Report& report) { update.run(device_, stream, memory, report); });
   }
 
   // Queues a prepared step; returns whether that was possible.
   bool run_step(PreparedStep& step) {
-    Stream stream;
-    if (!begin(stream)) return false;
     const UpdateFromBags update(device_, step.update, step.grad, step.size, step.ids.wide, step.reduce, step.order);
-    Address memory = 0;
-    const nb::object workspace = empty({update.bytes()}, uint8_, memory);
-    Report report;
-    if (!workspace.is_valid() || !take(step.caller, stream, report)) return false;
-    const WithoutGil unlocked;
-    update.run(device_, stream, memory, step.ids, step.segments, report);
-    return true;
+    return run(update, step.caller, [&](Stream stream, Address memory, const Report& report) {
+      update.run(device_, stream, memory, step.ids, step.segments, report);
+    });
   }
 
  private:
+  // Allocates the workspace of an update, then calls `queue` without the GIL; false if that is not possible.
+  template <class Update, class Queue>
+  bool run(const Update& update, const nb::object& caller, const Queue& queue) {
+    Stream stream;
+    if (!begin(stream)) return false;
+    Address memory = 0;
+    const nb::object workspace = empty({update.bytes()}, uint8_, memory);
+    Report report;
+    if (!workspace.is_valid() || !take(caller, stream, report)) return false;
+    const WithoutGil unlocked;
+    queue(stream, memory, report);
+    return true;
+  }
+
+  // Returns the step of a table, and adds what it writes; nothing if the kernels cannot update it in place.
+  std::optional<RowUpdate> read_update(int rule, const TensorView& view, const Matrix& table,
+                                       const std::vector<nb::object>& slots, std::uintptr_t numbers, bool lazy,
+                                       bool random, std::int64_t seed, std::int64_t step, std::vector<Range>& written) {
+    RowUpdate update{Rule(rule), table};
+    if (slots.size() != static_cast<std::size_t>(slots_of(update.rule))) return {};
+    written.push_back(range_of(view));
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const auto slot = read(slots[i]);
+      const std::int64_t elements = is_per_row(update.rule) ? table.rows : table.rows * table.columns;
+      if (!slot || slot->dtype != accumulator_of(table.dtype) || !slot->is_contiguous() || slot->size() != elements)
+        return {};
+      update.slots[i] = reinterpret_cast<Address>(slot->data);
+      written.push_back(range_of(*slot));
+    }
+    const double* const first = reinterpret_cast<const double*>(numbers);
+    std::copy(first, first + update.numbers.size(), update.numbers.begin());
+    update.lazy = lazy;
+    update.random = random;
+    update.seed = seed;
+    update.step = step;
+    return update;
+  }
+
   // Finds the stream; false if this device is not current or a fault is reported.
   bool begin(Stream& stream) {
     if (ledger_.is_raised() || !device_.is_current()) return false;
@@ -212,7 +494,7 @@ class TorchCalls {
   Device& device_;
   Ledger& ledger_;
   const Place place_;
-  const nb::object empty_, torch_device_, int32_, uint8_, dtype_name_, device_name_;
+  const nb::object empty_, torch_device_, int32_, int64_, uint8_, dtype_name_, device_name_;
 };
 
 }  // namespace
@@ -221,10 +503,33 @@ class TorchCalls {
 void bind_cuda_torch(nb::module_& m) {
   using namespace rowgrad::cuda;
   nb::class_<PreparedStep>(m, "CudaPreparedStep");
+  nb::class_<PreparedTables>(m, "CudaPreparedTables");
+  nb::class_<PreparedRows>(m, "CudaPreparedRows");
+  nb::class_<RecordedLookup>(m, "CudaRecordedLookup")
+      .def_prop_ro("memory", [](const RecordedLookup& r) { return r.memory; })
+      .def_prop_ro("bags", [](const RecordedLookup& r) { return r.lookup.bags(); })
+      .def_prop_ro("segment_shift", [](const RecordedLookup& r) { return r.lookup.segment_shift(); })
+      // Of a group: the offsets of its rows and segments in the memory, their number, the first row of each table, and
+      // the number of ids of each feature, or in a shared vector of all.
+      .def("group", [](const RecordedLookup& r, std::size_t number) {
+        const FeatureGroup& group = r.lookup.groups().at(number);
+        std::vector<std::int64_t> sizes;
+        for (const int f : group.features) sizes.push_back(r.lookup.feature(f).size);
+        return nb::make_tuple(group.rows_at, group.segments_at, group.size, group.row_firsts, sizes);
+      });
   nb::class_<TorchCalls>(m, "CudaTorchCalls")
-      .def(nb::init<Device&, Ledger&, int, int, nb::object, nb::object, nb::object, nb::object>(),
+      .def(nb::init<Device&, Ledger&, int, int, nb::object, nb::object, nb::object, nb::object, nb::object>(),
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
       .def("sum_bags", &TorchCalls::sum_bags)
       .def("prepare_step", &TorchCalls::prepare_step)
-      .def("run_step", &TorchCalls::run_step);
+      .def("run_step", &TorchCalls::run_step)
+      .def("look_up_features", &TorchCalls::look_up_features, nb::arg("caller"), nb::arg("tables"), nb::arg("reduce"),
+           nb::arg("ids"), nb::arg("offsets").none(), nb::arg("has_end"), nb::arg("stacked"), nb::arg("keeps"))
+      .def("prepare_tables", &TorchCalls::prepare_tables)
+      .def("run_tables", &TorchCalls::run_tables)
+      .def("row_gradient", &TorchCalls::row_gradient)
+      .def("prepare_rows", &TorchCalls::prepare_rows, nb::arg("caller"), nb::arg("rule"), nb::arg("table"),
+           nb::arg("slots"), nb::arg("values"), nb::arg("ids"), nb::arg("count").none(), nb::arg("numbers"),
+           nb::arg("lazy"), nb::arg("random"), nb::arg("seed"), nb::arg("step"))
+      .def("run_rows", &TorchCalls::run_rows);
 }

@@ -1,5 +1,7 @@
 #include "bags.h"
 
+#include <cstring>
+
 namespace rowgrad::cuda {
 namespace {
 
@@ -76,6 +78,135 @@ void sum_bags(Device& device, Stream stream, const Matrix& data, const OffsetBag
   params.segments = segments;
   BlocksOfBags::of<SumOffsetBags>(device, data, out, bags.size, bags.bags)
       .launch(device, stream, data, out, bags.ids, bags.size, bags.bags, reduce, report, params);
+}
+
+namespace {
+
+constexpr std::int64_t kMaxRows = std::int64_t(1) << 31;
+constexpr std::int64_t kEntryWords = sizeof(FeatureEntry) / 8;
+
+std::int64_t aligned(std::int64_t bytes) { return ceil_div(bytes, 256) * 256; }
+
+}  // namespace
+
+FeatureLookup::FeatureLookup(std::vector<FeatureBags> features, std::int64_t bags, bool has_end, bool joined, Keeps keeps)
+    : features_(std::move(features)), bags_(bags), has_end_(has_end), joined_(joined), keeps_(keeps) {
+  const auto count = static_cast<std::int64_t>(features_.size());
+  while ((std::int64_t(1) << segment_shift_) < bags_) ++segment_shift_;
+  for (int f = 0; f < count; ++f) add_group(f);
+  // Words that the launcher writes: whether each group failed, the features, and the members of groups.
+  words_ = static_cast<std::int64_t>(groups_.size()) + count * (kEntryWords + 1);
+  bytes_ = aligned(words_ * 8);
+  if (keeps_ == Keeps::nothing) return;
+  // The ids of one group's features have unknown places in a vector that several groups share.
+  if (joined_ && groups_.size() > 1) is_supported_ = false;
+  const auto part = [&](std::int64_t bytes) {
+    const std::int64_t at = bytes_;
+    bytes_ += aligned(bytes);
+    return at;
+  };
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    FeatureGroup& group = groups_[g];
+    group.failed_at = static_cast<std::int64_t>(g) * 8;
+    group.rows_at = part(group.size * 4);
+    group.segments_at = part(group.size * 4);
+    if (keeps_ != Keeps::stack) continue;
+    const std::int64_t segments = static_cast<std::int64_t>(group.features.size()) << segment_shift_;
+    group.scales_at = part(segments * itemsize(accumulator_of(group.dtype)));
+    is_supported_ = is_supported_ && group.rows <= kMaxRows && segments <= kMaxRows && group.size < kMaxRows / 2;
+  }
+}
+
+void FeatureLookup::add_group(int number) {
+  const FeatureBags& feature = features_[static_cast<std::size_t>(number)];
+  if (feature.table.rows >= kMaxRows) is_supported_ = false;
+  const auto found = std::find_if(groups_.begin(), groups_.end(), [&](const FeatureGroup& group) {
+    return group.dtype == feature.table.dtype && group.columns == feature.table.columns;
+  });
+  FeatureGroup& group = found != groups_.end() ? *found : groups_.emplace_back();
+  group.dtype = feature.table.dtype;
+  group.columns = feature.table.columns;
+  group.features.push_back(number);
+  group.row_firsts.push_back(group.rows);
+  group.rows += ceil_div(feature.table.rows, 32) * 32;
+  group.size = joined_ ? feature.size : group.size + feature.size;
+}
+
+void FeatureLookup::run(Device& device, Stream stream, Address memory, const std::vector<Address>& outs, bool stacked,
+                        const Report& report) {
+  const auto count = static_cast<std::int64_t>(features_.size());
+  const auto group_count = static_cast<std::int64_t>(groups_.size());
+  std::vector<FeatureEntry> entries(features_.size());
+  std::vector<std::int64_t> words(static_cast<std::size_t>(words_), 0);
+  std::int64_t member = group_count + count * kEntryWords;
+  std::vector<std::int64_t> first_members;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const FeatureGroup& group = groups_[g];
+    first_members.push_back(member);
+    const std::int64_t out_columns = stacked ? group.columns : bags_ * group.columns;
+    std::int64_t entry_first = 0;
+    for (std::size_t k = 0; k < group.features.size(); ++k) {
+      const int f = group.features[k];
+      FeatureBags& feature = features_[static_cast<std::size_t>(f)];
+      feature.out = outs[g] + static_cast<Address>(static_cast<std::int64_t>(k) * out_columns * itemsize(group.dtype));
+      FeatureEntry& entry = entries[static_cast<std::size_t>(f)];
+      entry.data = feature.table.data;
+      entry.rows = feature.table.rows;
+      entry.reduce = feature.reduce;
+      entry.out = feature.out;
+      entry.ids = feature.ids.data;
+      entry.ids_wide = feature.ids.wide;
+      entry.offsets = feature.offsets.data;
+      entry.offsets_wide = feature.offsets.wide;
+      entry.size = feature.size;
+      if (keeps_ == Keeps::stack) {
+        entry.row_first = group.row_firsts[k];
+        entry.segment_first = static_cast<std::int64_t>(k) << segment_shift_;
+      }
+      entry.entry_first = joined_ ? 0 : entry_first;
+      entry_first += feature.size;
+      words[static_cast<std::size_t>(member++)] = f;
+    }
+  }
+  std::memcpy(words.data() + group_count, entries.data(), entries.size() * sizeof(FeatureEntry));
+  put_words(device, stream, memory, words);
+  const auto at = [&](std::int64_t offset) { return memory + static_cast<Address>(offset); };
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const FeatureGroup& group = groups_[g];
+    const auto members = static_cast<std::int64_t>(group.features.size());
+    Matrix tables{0, group.dtype, 0, group.columns};  // with the bits of all addresses, which decide their alignment
+    std::int64_t size = joined_ ? group.size : 0;
+    for (const int f : group.features) {
+      tables.data |= feature(f).table.data;
+      if (!joined_) size = std::max(size, members * feature(f).size);
+    }
+    // A block has bags of one feature. Blocks are chosen for the largest feature, or the average one if sizes are unknown.
+    const auto blocks = BlocksOfBags::of<SumFeatureBags>(device, tables, outs[g], size, bags_ * members);
+    const std::int64_t blocks_each = ceil_div(bags_, blocks.block_bags);
+    SumFeatureBags params;
+    params.features = at(group_count * 8);
+    params.count = count;
+    params.members = at(first_members[g] * 8);
+    params.blocks = blocks_each;
+    params.columns = group.columns;
+    params.lanes = blocks.shape.lanes;
+    params.stride = stacked ? members * group.columns : group.columns;
+    params.bags = bags_;
+    params.block_bags = blocks.block_bags;
+    params.capacity = blocks.capacity;
+    params.has_end = has_end_ || joined_;
+    params.joined = joined_;
+    if (keeps_ != Keeps::nothing) {
+      params.rows = at(group.rows_at);
+      params.segments = at(group.segments_at);
+      params.failed = at(group.failed_at);
+      if (keeps_ == Keeps::stack) params.scales = at(group.scales_at);
+    }
+    params.checks = report.checks;
+    params.fault = report.fault;
+    params.alarm = report.alarm;
+    device.launch(stream, blocks.variant, {blocks_each * members, blocks.grid.y}, blocks.shared, params);
+  }
 }
 
 }  // namespace rowgrad::cuda

@@ -1,5 +1,7 @@
 // Sums of a table's rows by bag: SparseSegment{Sum,Mean,SqrtN} and bags by offsets.
 #pragma once
+#include <vector>
+
 #include "layout.h"
 
 namespace rowgrad::cuda {
@@ -24,5 +26,62 @@ void sum_bags(Device& device, Stream stream, const Matrix& data, const SegmentBa
 // Does this for offsets, at least one. `segments`: memory for the bag of each id as int32, or 0.
 void sum_bags(Device& device, Stream stream, const Matrix& data, const OffsetBags& bags, Address out,
               std::int64_t reduce, const Report& report, Address segments = 0);
+
+// A feature of a batch: its ids and bags, the table that they look up, and its output.
+struct FeatureBags {
+  Matrix table;
+  std::int64_t reduce;
+  IdList ids, offsets;
+  std::int64_t size;
+  Address out = 0;
+};
+
+// Features of tables of one dtype and width. Their tables form a stack: row r of a table is row `row_firsts` + r.
+struct FeatureGroup {
+  std::vector<int> features;
+  DType dtype;
+  std::int64_t columns;
+  std::int64_t size = 0;                 // ids
+  std::int64_t rows = 0;                 // of the stack
+  std::vector<std::int64_t> row_firsts;  // multiples of 32
+  // In the memory of the lookup, if it is recorded.
+  std::int64_t failed_at = 0, rows_at = 0, segments_at = 0, scales_at = 0;
+};
+
+// A lookup of many features, each in its own table.
+class FeatureLookup {
+ public:
+  // What a backward pass will read: nothing; the ids and the bag of each for every feature by itself; or the ids of the
+  // stack and the segments of all features.
+  enum class Keeps { nothing, features, stack };
+
+  // `joined`: the features share a vector of ids, and have consecutive parts of a list of offsets with its end.
+  FeatureLookup(std::vector<FeatureBags> features, std::int64_t bags, bool has_end, bool joined, Keeps keeps);
+
+  // Whether all lists fit the kernels' numbers.
+  bool is_supported() const { return is_supported_; }
+  // The bytes of memory: the workspace, and what a backward pass reads.
+  std::int64_t bytes() const { return bytes_; }
+  std::int64_t bags() const { return bags_; }
+  const std::vector<FeatureGroup>& groups() const { return groups_; }
+  const FeatureBags& feature(int f) const { return features_[static_cast<std::size_t>(f)]; }
+  std::int64_t segment_shift() const { return segment_shift_; }
+
+  // Queues validation and sums. `outs`: the memory of each group's outputs, one after the other; or if `stacked`, bag by
+  // bag.
+  void run(Device& device, Stream stream, Address memory, const std::vector<Address>& outs, bool stacked,
+           const Report& report);
+
+ private:
+  void add_group(int feature);
+
+  std::vector<FeatureBags> features_;
+  const std::int64_t bags_;
+  const bool has_end_, joined_;
+  const Keeps keeps_;
+  std::vector<FeatureGroup> groups_;
+  std::int64_t segment_shift_ = 0, words_ = 0, bytes_ = 0;
+  bool is_supported_ = true;
+};
 
 }  // namespace rowgrad::cuda

@@ -93,6 +93,51 @@ struct Roots {
   std::int64_t size = 0;
 };
 
+struct FeatureEntry {
+  Address data = 0;
+  std::int64_t rows = 0;
+  std::int64_t reduce = 0;
+  Address out = 0;
+  Address ids = 0;
+  std::int64_t ids_wide = 0;
+  Address offsets = 0;
+  std::int64_t offsets_wide = 0;
+  std::int64_t size = 0;
+  std::int64_t row_first = 0;
+  std::int64_t segment_first = 0;
+  std::int64_t entry_first = 0;
+};
+
+struct PutWords {
+  static constexpr const char* kernel = "put_words";
+  Address to = 0;
+  std::int64_t count = 0;
+  std::int64_t words[480] = {};
+};
+
+struct SumFeatureBags {
+  static constexpr const char* kernel = "sum_feature_bags";
+  Address features = 0;
+  std::int64_t count = 0;
+  Address members = 0;
+  std::int64_t blocks = 0;
+  std::int64_t columns = 0;
+  std::int64_t lanes = 0;
+  std::int64_t stride = 0;
+  std::int64_t bags = 0;
+  std::int64_t block_bags = 0;
+  std::int64_t capacity = 0;
+  std::int64_t has_end = 0;
+  std::int64_t joined = 0;
+  Address rows = 0;
+  Address segments = 0;
+  Address scales = 0;
+  Address failed = 0;
+  Address checks = 0;
+  Address fault = 0;
+  Address alarm = 0;
+};
+
 struct FillCount {
   static constexpr const char* kernel = "fill_count";
   Address ids = 0;
@@ -382,6 +427,16 @@ struct PadRows {
   Address alarm = 0;
 };
 
+struct PadRowGradient {
+  static constexpr const char* kernel = "pad_row_gradient";
+  Address values = 0;
+  std::int64_t units = 0;
+  Address ids = 0;
+  Address total = 0;
+  Address count = 0;
+  std::int64_t size = 0;
+};
+
 struct WritePlan {
   static constexpr const char* kernel = "write_plan";
   Address sorted_positions = 0;
@@ -599,6 +654,7 @@ struct ScanIds {
   std::int64_t order = 0;
   std::int64_t id_code = 0;
   std::int64_t segment_code = 0;
+  Address earlier = 0;
   Address checks = 0;
   Address fault = 0;
   Address alarm = 0;
@@ -810,11 +866,83 @@ struct SlicePick {
   Address checks = 0;
 };
 
+struct TableEntry {
+  std::int64_t row_first = 0;
+  Address table = 0;
+  Address slot0 = 0;
+  Address slot1 = 0;
+  std::int64_t seed = 0;
+};
+
+struct SumFeatureRows {
+  static constexpr const char* kernel = "sum_feature_rows";
+  Address grads = 0;
+  std::int64_t grad_stride = 0;
+  std::int64_t segment_shift = 0;
+  Address out = 0;
+  std::int64_t cols = 0;
+  std::int64_t lanes = 0;
+  Address ids = 0;
+  Address segments = 0;
+  Address scales = 0;
+  Address divisors = 0;
+  Address heads = 0;
+  Address firsts = 0;
+  Address begins = 0;
+  std::int64_t size = 0;
+  std::int64_t run_shift = 0;
+  std::int64_t unique = 0;
+  Address partials = 0;
+  Address lefts = 0;
+  Address left_count = 0;
+  Address checks = 0;
+};
+
+struct StepTableRows {
+  static constexpr const char* kernel = "step_table_rows";
+  Address tables = 0;
+  std::int64_t count_tables = 0;
+  Address grads = 0;
+  std::int64_t grad_stride = 0;
+  std::int64_t segment_shift = 0;
+  Address table = 0;
+  Address slot0 = 0;
+  Address slot1 = 0;
+  std::int64_t cols = 0;
+  double lr = 0;
+  double eps = 0;
+  double weight_decay = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double rate = 0;
+  double momentum = 0;
+  double nesterov = 0;
+  double lr_power = 0;
+  double l1 = 0;
+  double l2 = 0;
+  double l2_shrinkage = 0;
+  std::int64_t random = 0;
+  std::int64_t seed = 0;
+  std::int64_t step = 0;
+  std::int64_t lanes = 0;
+  Address grad = 0;
+  Address ids = 0;
+  std::int64_t wide = 0;
+  std::int64_t size = 0;
+  Address count = 0;
+  Address starts = 0;
+  std::int64_t entries = 0;
+  Address segments = 0;
+  Address scales = 0;
+  Address checks = 0;
+};
+
 struct CheckRowIds {
   static constexpr const char* kernel = "check_row_ids";
   Address ids = 0;
   std::int64_t wide = 0;
   std::int64_t size = 0;
+  Address count = 0;
   std::int64_t bound = 0;
   std::int64_t code = 0;
   Address checks = 0;

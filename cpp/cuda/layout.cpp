@@ -54,4 +54,16 @@ ColumnShape::ColumnShape(DType dtype, std::int64_t columns, std::initializer_lis
   tiles = ceil_div(static_cast<std::int64_t>(units), lanes);
 }
 
+void put_words(Device& device, Stream stream, Address to, const std::vector<std::int64_t>& words) {
+  constexpr std::size_t kMost = sizeof(PutWords::words) / 8;
+  for (std::size_t first = 0; first < words.size(); first += kMost) {
+    PutWords put;
+    const std::size_t count = std::min(kMost, words.size() - first);
+    put.to = to + first * 8;
+    put.count = static_cast<std::int64_t>(count);
+    std::copy_n(words.begin() + static_cast<std::ptrdiff_t>(first), count, put.words);
+    device.launch(stream, "", {1}, 0, put);
+  }
+}
+
 }  // namespace rowgrad::cuda

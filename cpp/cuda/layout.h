@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "device.h"
 #include "kernel_structs.h"
@@ -50,6 +51,9 @@ const char* type_name(DType dtype);
 
 // The bytes of one element.
 inline int itemsize(DType dtype) { return static_cast<int>(width_of(dtype)); }
+
+// Queues the writing of words to device memory, whose values a captured graph keeps.
+void put_words(Device& device, Stream stream, Address to, const std::vector<std::int64_t>& words);
 
 // The assignment of columns to lanes: each lane has `width` adjacent columns, `lanes` lanes a tile, tiles a row.
 struct ColumnShape {

@@ -66,7 +66,7 @@ IdSort::IdSort(const Device& device, std::int64_t size, std::int64_t rows, std::
   firsts_ = part(capacity / kSortedChunk * 4);
   begins_ = part(capacity / kSortedChunk * 4);
   scales_ = part(capacity * scale_bytes_);
-  segment_scales_ = part(sources * scale_bytes_);
+  segment_scales_ = part(options.scaled ? 0 : sources * scale_bytes_);
   workspace_ = part(options.workspace);
 }
 
@@ -90,7 +90,7 @@ SortedEntries IdSort::entries(Address memory) const {
 
 SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
                           bool by_segment, const IdFaults& faults, std::int64_t reduce, const Report& report,
-                          const IdList& rows_out, Address starts_out) const {
+                          const IdList& rows_out, Address starts_out, const LookupState& lookup) const {
   constexpr std::int64_t kCheckBlocks = 2;  // per processor
   const auto at = [&](std::int64_t offset) { return offset < 0 ? Address(0) : memory + static_cast<Address>(offset); };
   const SortedEntries found = entries(memory);
@@ -112,6 +112,7 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const I
   scan.order = faults.order;
   scan.id_code = static_cast<std::int64_t>(faults.id);
   scan.segment_code = static_cast<std::int64_t>(faults.segment);
+  scan.earlier = lookup.failed;
   scan.checks = found.checks;
   scan.fault = report.fault;
   scan.alarm = report.alarm;
@@ -138,7 +139,7 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const I
     pass.histogram = at(histograms_) + static_cast<Address>(number * bins * 4);
     pass.states = at(states_) + static_cast<Address>(number * tiles_ * bins * 4);
     pass.counts = found.counts;
-    pass.segment_scales = number ? 0 : at(segment_scales_);
+    pass.segment_scales = number || lookup.scales ? 0 : at(segment_scales_);
     pass.sources = sources_;
     pass.reduce = reduce;
     pass.checks = found.checks;
@@ -159,7 +160,7 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const I
   find.rows_wide = rows_out.wide;
   find.starts = starts_out;
   find.segments = found.values;
-  find.segment_scales = at(segment_scales_);
+  find.segment_scales = lookup.scales ? lookup.scales : at(segment_scales_);
   find.scales = found.scales;
   find.checks = found.checks;
   device.launch(stream, scale_type, {row_tiles_}, 9 * 8, find);
@@ -183,14 +184,16 @@ Joins::Joins(std::int64_t size, const ColumnShape& shape, DType dtype, int run_s
   workspace = sums + slots * 16;
 }
 
-void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, Address grad, DType dtype, Address out,
-                const ColumnShape& shape, int mode, int run_shift, bool unique) {
+namespace {
+
+// Queues the sums; `sum` has the fields that name the gradient.
+template <class Params>
+void launch_sums(Device& device, Stream stream, Params sum, const SortedEntries& entries, DType dtype, Address out,
+                 const ColumnShape& shape, int mode, int run_shift, bool unique) {
   const Joins joins(entries.size, shape, dtype, run_shift);
   const std::string columns = std::string(type_name(dtype)) + ", " + std::to_string(shape.width);
   const std::string variant = columns + ", " + std::to_string(mode);
-  const std::int64_t workers = device.threads_of<SumRows>(variant) / shape.lanes;
-  SumRows sum;
-  sum.grad = grad;
+  const std::int64_t workers = device.threads_of<Params>(variant) / shape.lanes;
   sum.out = out;
   sum.cols = shape.columns;
   sum.lanes = shape.lanes;
@@ -221,6 +224,24 @@ void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, Add
   join.checks = entries.checks;
   device.launch(stream, columns + (mode & kRound ? ", true" : ", false"),
                 {std::min<std::int64_t>(ceil_div(joins.slots, workers), 2 * device.processors), shape.tiles}, 0, join);
+}
+
+}  // namespace
+
+void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, Address grad, DType dtype, Address out,
+                const ColumnShape& shape, int mode, int run_shift, bool unique) {
+  SumRows sum;
+  sum.grad = grad;
+  launch_sums(device, stream, sum, entries, dtype, out, shape, mode, run_shift, unique);
+}
+
+void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, const FeatureGradients& grads, DType dtype,
+                Address out, const ColumnShape& shape, int mode, int run_shift) {
+  SumFeatureRows sum;
+  sum.grads = grads.grads;
+  sum.grad_stride = grads.stride;
+  sum.segment_shift = grads.shift;
+  launch_sums(device, stream, sum, entries, dtype, out, shape, mode, run_shift, true);
 }
 
 Gradient::Gradient(const Device& device, const Matrix& grad, Address out, std::int64_t size, std::int64_t num_rows,
@@ -277,6 +298,24 @@ Address Gradient::run(Device& device, Stream stream, Address memory, const IdLis
   sum_sorted(device, stream, entries, grad_.data, grad_.dtype, out_, shape_, has_divisor(reduce_) ? kScale : 0,
              run_shift_, unique_);
   return entries.total;
+}
+
+void Gradient::run_padded(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
+                          Address rows, std::int64_t capacity, Address count, const Report& report) const {
+  constexpr std::int64_t kBlocks = 4;  // per multiprocessor
+  PadRowGradient pad;
+  pad.total = run(device, stream, memory, ids, segments, {rows, true}, report);
+  const int bytes = itemsize(grad_.dtype);
+  const bool is_wide = (grad_.columns * bytes) % 16 == 0 && out_ % 16 == 0;
+  const std::string unit = is_wide ? "Block16" : "uint" + std::to_string(8 * bytes) + "_t";
+  pad.values = out_;
+  pad.units = is_wide ? grad_.columns * bytes / 16 : grad_.columns;
+  pad.ids = rows;
+  pad.count = count;
+  pad.size = capacity;
+  const int threads = device.threads_of<PadRowGradient>(unit);
+  const std::int64_t items = capacity * std::max<std::int64_t>(pad.units, 1);
+  device.launch(stream, unit, {std::min(ceil_div(items, threads), kBlocks * device.processors)}, 0, pad);
 }
 
 }  // namespace rowgrad::cuda

@@ -29,6 +29,12 @@ struct SortedEntries {
   Address ids = 0, values = 0, heads = 0, firsts = 0, begins = 0, scales = 0, divisors = 0;
 };
 
+// What a lookup has left in memory for a sort of its ids.
+struct LookupState {
+  Address scales = 0;  // the reciprocal divisors of sources, if the sort is `scaled`
+  Address failed = 0;  // the check state: if the lookup failed, all launches of the sort do nothing
+};
+
 // One sort by row, in memory of `bytes` bytes that the caller allocates. Entries are pairs (row, value); a value is a
 // segment id or a position.
 class IdSort {
@@ -38,6 +44,7 @@ class IdSort {
     int scale_bytes = 0;        // of the reciprocal divisor of each entry; 0: none
     std::int64_t zeroed = 0;    // further bytes that start as zeros
     std::int64_t workspace = 0; // further bytes
+    bool scaled = false;        // the caller has the reciprocal divisors of sources
   };
   IdSort(const Device& device, std::int64_t size, std::int64_t rows, std::int64_t sources, const Options& options);
 
@@ -49,7 +56,7 @@ class IdSort {
   // for the distinct rows and their first entries, or none.
   SortedEntries run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
                     bool by_segment, const IdFaults& faults, std::int64_t reduce, const Report& report,
-                    const IdList& rows_out = {}, Address starts_out = 0) const;
+                    const IdList& rows_out = {}, Address starts_out = 0, const LookupState& lookup = {}) const;
   // The addresses without a launch.
   SortedEntries entries(Address memory) const;
 
@@ -79,9 +86,19 @@ struct Joins {
   Joins(std::int64_t size, const ColumnShape& shape, DType dtype, int run_shift);
 };
 
+// Gradients of the outputs of features: the address of each, whose segments are the numbers below 2^shift, and the
+// elements between rows.
+struct FeatureGradients {
+  Address grads;
+  std::int64_t stride, shift;
+};
+
 // Queues the sums of sorted entries: into table rows, or if `unique` into consecutive rows.
 void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, Address grad, DType dtype, Address out,
                 const ColumnShape& shape, int mode, int run_shift, bool unique);
+// Does this for segments of many features, into consecutive rows. `mode` must contain kScale and no more than kSeveral.
+void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, const FeatureGradients& grads, DType dtype,
+                Address out, const ColumnShape& shape, int mode, int run_shift);
 
 // A gradient of sum, mean or sqrtn bags: the workspace, and the launches. `unique`: consecutive distinct rows.
 class Gradient {
@@ -93,6 +110,10 @@ class Gradient {
   // `rows`: memory for the distinct rows, if unique. Returns the address of their number.
   Address run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
               const IdList& rows, const Report& report) const;
+  // Does this for `capacity` unique rows with 64-bit ids, at least as many as there can be. Rows after the last distinct
+  // one are zeros for the same id. Writes their number to `count`.
+  void run_padded(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments, Address rows,
+                  std::int64_t capacity, Address count, const Report& report) const;
 
  private:
   Gradient(const Device& device, const Matrix& grad, Address out, std::int64_t size, std::int64_t num_rows,

@@ -1,5 +1,7 @@
 #include "row_updates.h"
 
+#include <cstring>
+
 namespace rowgrad::cuda {
 namespace {
 
@@ -71,6 +73,27 @@ struct RowLanes {
   }
 };
 
+template <class Params>
+void name_singles(Params& params, const Singles& singles) {
+  params.starts = singles.starts;
+  params.entries = singles.entries.size;
+  params.segments = singles.entries.values;
+  params.scales = singles.entries.scales;
+}
+
+// Queues the kernel that updates several rows at a time; `params` has the fields that name rows and gradients.
+template <class Params>
+void launch_steps(Device& device, Stream stream, Params params, const RowUpdate& update, const ColumnShape& shape) {
+  const std::string variant = variant_of(update, shape.width);
+  const std::int64_t groups = device.threads_of<Params>(variant) / shape.lanes, bytes = slot_itemsize(update);
+  const std::int64_t stride = (shape.lanes + (shape.lanes < 8 ? 1 : 8 / shape.width)) * shape.width;
+  const std::int64_t shared = groups * kRowsAtOnce * (stride * bytes + bytes + 16);  // the layout in row_steps.cuh
+  fill(params, update, shape.lanes);
+  const std::int64_t blocks =
+      std::min<std::int64_t>(ceil_div(params.size, groups * kRowsAtOnce), device.processors * kResident);
+  device.launch(stream, variant, {blocks, shape.tiles}, shared, params);
+}
+
 }  // namespace
 
 void step_rows(Device& device, Stream stream, const RowUpdate& update, Address grad, const IdList& ids,
@@ -94,28 +117,19 @@ void step_rows(Device& device, Stream stream, const RowUpdate& update, Address g
     device.launch(stream, variant_of(update, how.width), how.grid(device, size), kThreads * how.width * square, params);
     return;
   }
-  const std::string variant = variant_of(update, shape.width);
-  const std::int64_t groups = device.threads_of<StepRows>(variant) / shape.lanes, bytes = slot_itemsize(update);
-  const std::int64_t stride = (shape.lanes + (shape.lanes < 8 ? 1 : 8 / shape.width)) * shape.width;
-  const std::int64_t shared = groups * kRowsAtOnce * (stride * bytes + bytes + 16);  // the layout in row_steps.cuh
   StepRows params;
   list(params);
-  fill(params, update, shape.lanes);
   if (singles) {
-    params.starts = singles->starts;
-    params.entries = singles->entries.size;
     params.bags = singles->bags;
-    params.segments = singles->entries.values;
-    params.scales = singles->entries.scales;
+    name_singles(params, *singles);
   }
-  const std::int64_t blocks = std::min<std::int64_t>(ceil_div(size, groups * kRowsAtOnce), device.processors * kResident);
-  device.launch(stream, variant, {blocks, shape.tiles}, shared, params);
+  launch_steps(device, stream, params, update, shape);
 }
 
-void fade_other_rows(Device& device, Stream stream, const RowUpdate& update, Address marks, const IdList& listed,
-                     std::int64_t size, Address checks, Address count) {
-  if (!update.fades_others()) return;
-  device.zero(stream, marks, update.mark_bytes());
+namespace {
+
+void mark_rows(Device& device, Stream stream, Address marks, const IdList& listed, std::int64_t size, Address checks,
+               Address count) {
   MarkRows mark;
   mark.marks = marks;
   mark.ids = listed.data;
@@ -124,6 +138,9 @@ void fade_other_rows(Device& device, Stream stream, const RowUpdate& update, Add
   mark.count = count;
   mark.checks = checks;
   device.launch(stream, "", {std::min<std::int64_t>(ceil_div(size, kThreads), device.processors * 8)}, 0, mark);
+}
+
+void fade_unmarked_rows(Device& device, Stream stream, const RowUpdate& update, Address marks, Address checks) {
   const RowLanes how(update, 0);
   FadeRows fade;
   fill(fade, update, how.lanes);
@@ -133,21 +150,32 @@ void fade_other_rows(Device& device, Stream stream, const RowUpdate& update, Add
   device.launch(stream, variant_of(update, how.width), how.grid(device, update.table.rows), 0, fade);
 }
 
+}  // namespace
+
+void fade_other_rows(Device& device, Stream stream, const RowUpdate& update, Address marks, const IdList& listed,
+                     std::int64_t size, Address checks, Address count) {
+  if (!update.fades_others()) return;
+  device.zero(stream, marks, update.mark_bytes());
+  mark_rows(device, stream, marks, listed, size, checks, count);
+  fade_unmarked_rows(device, stream, update, marks, checks);
+}
+
 void UpdateFromRows::run(Device& device, Stream stream, Address memory, Address grad, const IdList& ids,
-                         std::int64_t size, const Report& report) const {
+                         std::int64_t size, Address count, const Report& report) const {
   device.zero(stream, memory, 8);
   CheckRowIds check;
   check.ids = ids.data;
   check.wide = ids.wide;
   check.size = size;
+  check.count = count;
   check.bound = update_.table.rows;
   check.code = static_cast<std::int64_t>(Fault::row_ids);
   check.checks = memory;
   check.fault = report.fault;
   check.alarm = report.alarm;
   device.launch(stream, "", {std::min<std::int64_t>(ceil_div(size, kThreads), device.processors * 8)}, 0, check);
-  step_rows(device, stream, update_, grad, ids, size, memory);
-  fade_other_rows(device, stream, update_, memory + 256, ids, size, memory);
+  step_rows(device, stream, update_, grad, ids, size, memory, count);
+  fade_other_rows(device, stream, update_, memory + 256, ids, size, memory, count);
 }
 
 UpdateFromEntries::UpdateFromEntries(const RowUpdate& update, const Matrix& grad, std::int64_t entries,
@@ -196,6 +224,130 @@ void UpdateFromBags::run(Device& device, Stream stream, Address memory, const Id
   const Address starts = memory + static_cast<Address>(starts_at_);
   const SortedEntries entries = sort_.run(device, stream, memory, ids, segments, true, {}, reduce_, report, rows, starts);
   rest_.run(device, stream, memory + static_cast<Address>(rest_at_), entries, rows, starts, entries.total);
+}
+
+// -- Many tables ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+Address bits_of(const std::vector<Address>& addresses) {
+  Address bits = 0;
+  for (const Address address : addresses) bits |= address;
+  return bits;
+}
+
+bool are_alike(const RowUpdate& a, const RowUpdate& b) {
+  return a.rule == b.rule && a.numbers == b.numbers && a.lazy == b.lazy && a.random == b.random && a.step == b.step;
+}
+
+}  // namespace
+
+UpdateTables::UpdateTables(const Device& device, std::vector<RowUpdate> updates, std::vector<std::int64_t> row_firsts,
+                           const StackedBatch& batch, Order order)
+    : updates_(std::move(updates)),
+      row_firsts_(std::move(row_firsts)),
+      batch_(batch),
+      order_(order),
+      shape_(updates_[0].table.dtype, updates_[0].table.columns,
+             {{bits_of(batch.grads), itemsize(updates_[0].table.dtype)}}),
+      sort_(device, batch.size, batch.stack_rows, static_cast<std::int64_t>(updates_.size()) << batch.segment_shift,
+            [&]() -> IdSort::Options {
+              const DType dtype = updates_[0].table.dtype;
+              const Joins joins(batch.size, shape_, dtype, run_shift_of(order));
+              IdSort::Options options;
+              options.scale_bytes = itemsize(accumulator_of(dtype));
+              options.scaled = true;
+              options.zeroed = joins.zeroed;
+              options.workspace = joins.workspace;
+              return options;
+            }()),
+      listed_(std::min(batch.size, batch.stack_rows)) {
+  bool fades_others = false;
+  for (std::size_t t = 0; t < updates_.size(); ++t) {
+    const RowUpdate& update = updates_[t];
+    if (!update.table.data) continue;
+    fades_others = fades_others || update.fades_others();
+    auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Alike& a) { return are_alike(a.common, update); });
+    if (found == groups_.end()) found = groups_.insert(groups_.end(), {update, {}});
+    found->tables.push_back(t);
+    found->common.table.data |= update.table.data;
+    for (std::size_t slot = 0; slot < update.slots.size(); ++slot) found->common.slots[slot] |= update.slots[slot];
+  }
+  const auto tables = static_cast<std::int64_t>(updates_.size());
+  const std::int64_t words = tables + static_cast<std::int64_t>(groups_.size()) * tables * std::int64_t(sizeof(TableEntry) / 8);
+  bytes_ = sort_.bytes();
+  const auto part = [&](std::int64_t size) {
+    const std::int64_t at = bytes_;
+    bytes_ += aligned(size);
+    return at;
+  };
+  rows_at_ = part(listed_ * 4);
+  starts_at_ = part(listed_ * 8);
+  sums_at_ = part(listed_ * shape_.columns * itemsize(updates_[0].table.dtype));
+  words_at_ = part(words * 8);
+  marks_at_ = part(fades_others ? ceil_div(batch.stack_rows, 32) * 4 : 0);
+}
+
+bool UpdateTables::is_supported() const {
+  const Address grads = bits_of(batch_.grads);
+  return std::none_of(groups_.begin(), groups_.end(), [&](const Alike& group) {
+    return is_too_wide(group.common, step_shape(group.common, 0, grads));
+  });
+}
+
+void UpdateTables::run(Device& device, Stream stream, Address memory, const Report& report) const {
+  const auto at = [&](std::int64_t offset) { return memory + static_cast<Address>(offset); };
+  const auto tables = static_cast<std::int64_t>(updates_.size());
+  std::vector<TableEntry> entries(groups_.size() * updates_.size());
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    TableEntry* const own = &entries[g * updates_.size()];
+    for (std::size_t t = 0; t < updates_.size(); ++t) own[t].row_first = row_firsts_[t];
+    for (const std::size_t t : groups_[g].tables) {
+      own[t].table = updates_[t].table.data;
+      own[t].slot0 = updates_[t].slots[0];
+      own[t].slot1 = updates_[t].slots[1];
+      own[t].seed = updates_[t].seed;
+    }
+  }
+  std::vector<std::int64_t> words(batch_.grads.begin(), batch_.grads.end());
+  words.resize(updates_.size() + entries.size() * sizeof(TableEntry) / 8);
+  std::memcpy(words.data() + tables, entries.data(), entries.size() * sizeof(TableEntry));
+  put_words(device, stream, at(words_at_), words);
+
+  const IdList rows{at(rows_at_), false};
+  const Address starts = at(starts_at_), sums = at(sums_at_);
+  const SortedEntries sorted =
+      sort_.run(device, stream, memory, batch_.rows, batch_.segments, true, {}, 0, report, rows, starts, batch_.lookup);
+  const FeatureGradients grads{at(words_at_), batch_.grad_stride, batch_.segment_shift};
+  sum_sorted(device, stream, sorted, grads, updates_[0].table.dtype, sums, shape_, kScale | kSeveral, run_shift_of(order_));
+  const Address grad_bits = bits_of(batch_.grads);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const RowUpdate& common = groups_[g].common;
+    StepTableRows params;
+    params.tables = at(words_at_ + 8 * tables) + g * updates_.size() * sizeof(TableEntry);
+    params.count_tables = tables;
+    params.grads = grads.grads;
+    params.grad_stride = grads.stride;
+    params.segment_shift = grads.shift;
+    params.grad = sums;
+    params.ids = rows.data;
+    params.size = listed_;
+    params.count = sorted.total;
+    params.checks = sorted.checks;
+    name_singles(params, {starts, 0, sorted});
+    launch_steps(device, stream, params, common, step_shape(common, sums, grad_bits));
+  }
+  bool are_marked = false;
+  for (const Alike& group : groups_)
+    for (const std::size_t t : group.tables) {
+      if (!updates_[t].fades_others()) continue;
+      if (!are_marked) {
+        device.zero(stream, at(marks_at_), ceil_div(batch_.stack_rows, 32) * 4);
+        mark_rows(device, stream, at(marks_at_), rows, listed_, sorted.checks, sorted.total);
+        are_marked = true;
+      }
+      fade_unmarked_rows(device, stream, updates_[t], at(marks_at_ + row_firsts_[t] / 8), sorted.checks);
+    }
 }
 
 }  // namespace rowgrad::cuda

@@ -1,6 +1,7 @@
 // Optimizer steps of tables in place: by rows, of all rows, and fused with the gradient of bags.
 #pragma once
 #include <array>
+#include <vector>
 
 #include "row_sums.h"
 
@@ -43,8 +44,9 @@ class UpdateFromRows {
  public:
   explicit UpdateFromRows(const RowUpdate& update) : update_(update) {}
   std::int64_t bytes() const { return 256 + update_.mark_bytes(); }
+  // `count`: the address of the number of rows, at most `size`, or 0 for `size`.
   void run(Device& device, Stream stream, Address memory, Address grad, const IdList& ids, std::int64_t size,
-           const Report& report) const;
+           Address count, const Report& report) const;
 
  private:
   const RowUpdate update_;
@@ -87,6 +89,45 @@ class UpdateFromBags {
   const UpdateFromEntries rest_;
   std::int64_t starts_at_, rest_at_, bytes_;
   std::int64_t rows_at_;
+};
+
+// What a lookup of many tables has left, and the gradients of its outputs.
+struct StackedBatch {
+  IdList rows, segments;  // of the stack of tables; see FeatureGroup
+  std::int64_t size, stack_rows, segment_shift;
+  LookupState lookup;
+  std::vector<Address> grads;  // of each table's output, all readable
+  std::int64_t grad_stride;    // elements between rows
+};
+
+// Steps of many tables of one dtype and width, fused with the gradients of the bags of one feature each.
+class UpdateTables {
+ public:
+  // `updates`: of each table of the stack, in order; those whose table has no address are not updated. `row_firsts`: the
+  // first row of each table in the stack.
+  UpdateTables(const Device& device, std::vector<RowUpdate> updates, std::vector<std::int64_t> row_firsts,
+               const StackedBatch& batch, Order order);
+
+  // Whether the kernels support rows of this width.
+  bool is_supported() const;
+  std::int64_t bytes() const { return bytes_; }
+  void run(Device& device, Stream stream, Address memory, const Report& report) const;
+
+ private:
+  // Tables whose steps differ in nothing but the table.
+  struct Alike {
+    RowUpdate common;  // with the bits of all addresses, which decide their alignment
+    std::vector<std::size_t> tables;
+  };
+
+  const std::vector<RowUpdate> updates_;
+  const std::vector<std::int64_t> row_firsts_;
+  const StackedBatch batch_;
+  const Order order_;
+  const ColumnShape shape_;  // of the sums
+  const IdSort sort_;
+  std::vector<Alike> groups_;
+  std::int64_t listed_, rows_at_, starts_at_, sums_at_, words_at_, marks_at_, bytes_;
 };
 
 }  // namespace rowgrad::cuda

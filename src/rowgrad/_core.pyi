@@ -279,6 +279,7 @@ class CudaUpdateFromRows:
         grad: int,
         ids: tuple[int, bool],
         size: int,
+        count: int,
         report: tuple[int, int, int],
         /,
     ) -> None: ...
@@ -341,6 +342,24 @@ class CudaUpdateFromBags:
 class CudaPreparedStep:
     """A validated step of a table; its tensors must stay unchanged until it runs."""
 
+class CudaPreparedTables:
+    """A validated step of tables of one dtype and width; its tensors must stay unchanged until it runs."""
+
+class CudaPreparedRows:
+    """A validated step of a table with a row-sparse gradient; its tensors must stay unchanged until it runs."""
+
+class CudaRecordedLookup:
+    """A lookup of many features, and the memory with what its backward pass needs."""
+
+    @property
+    def memory(self) -> Any: ...
+    @property
+    def bags(self) -> int: ...
+    @property
+    def segment_shift(self) -> int: ...
+    def group(self, number: int, /) -> tuple[int, int, int, list[int], list[int]]:
+        """Return where rows and segments are in the memory, their number, and each table's first row and its ids."""
+
 class CudaTorchCalls:
     """Calls with torch tensors in one crossing; None or False where the ops have to do the job."""
 
@@ -353,6 +372,7 @@ class CudaTorchCalls:
         empty: Callable[..., Any],
         place: Any,
         int32: Any,
+        int64: Any,
         uint8: Any,
         /,
     ) -> None: ...
@@ -379,3 +399,48 @@ class CudaTorchCalls:
         /,
     ) -> CudaPreparedStep | None: ...
     def run_step(self, step: CudaPreparedStep, /) -> bool: ...
+    def look_up_features(
+        self,
+        caller: Any,
+        tables: list[Any],
+        reduce: list[int],
+        ids: Any,
+        offsets: Any,
+        has_end: bool,
+        stacked: bool,
+        keeps: int,
+    ) -> tuple[list[Any], list[list[int]], CudaRecordedLookup | None] | None:
+        """Return the outputs of each group of tables of one dtype and width, its features, and what backward needs."""
+    def prepare_tables(
+        self,
+        caller: Any,
+        recorded: CudaRecordedLookup,
+        number: int,
+        rule: int,
+        grads: list[Any],
+        stacked: bool,
+        updates: list[Any],
+        order: int,
+        /,
+    ) -> CudaPreparedTables | None: ...
+    def run_tables(self, step: CudaPreparedTables, /) -> bool: ...
+    def row_gradient(
+        self, caller: Any, grad: Any, ids: Any, segments: Any, num_rows: int, reduce: int, order: int, /
+    ) -> tuple[Any, Any, Any] | None:
+        """Return values, ids and their number, all on the device."""
+    def prepare_rows(
+        self,
+        caller: Any,
+        rule: int,
+        table: Any,
+        slots: list[Any],
+        values: Any,
+        ids: Any,
+        count: Any,
+        numbers: int,
+        lazy: bool,
+        random: bool,
+        seed: int,
+        step: int,
+    ) -> CudaPreparedRows | None: ...
+    def run_rows(self, step: CudaPreparedRows, /) -> bool: ...

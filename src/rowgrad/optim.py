@@ -394,14 +394,25 @@ def apply_rows(
 
 
 def prepare_rows(
-    rule: str, table: Array | Memory, slots: Sequence[Array | Memory], grad: Any, row_ids: Any, step: Step
+    rule: str,
+    table: Array | Memory,
+    slots: Sequence[Array | Memory],
+    grad: Any,
+    row_ids: Any,
+    step: Step,
+    count: Memory | None = None,
 ) -> Callable[[], None]:
-    """Validate the arguments of `apply_rows`; return a function that runs the kernel."""
+    """Validate the arguments of `apply_rows`; return a function that runs the kernel.
+
+    `count`: the number of rows, if only the device of the memory knows it.
+    """
     with UpdateCall("apply_rows", table=table, grad=grad, row_ids=row_ids) as call:
         state = call.state(rule, table, slots)
         grads, ids = call.rows("grad", grad), call.ids("row_ids", row_ids)
         if ids.shape[0] != grads.shape[0]:
             raise make_error("lengths_match", argument="row_ids", value=ids.shape[0], bound=grads.shape[0])
+        if count is not None:
+            call.ids("count", count)
         return call.prepare(state, rule, step)
 
 

@@ -43,7 +43,7 @@ class Device:
         checks = self.empty((SLOTS + 1,), torch.int64)
         checks.zero_()
         self.ledger = Ledger(checks, pinned)
-        self.calls = CudaTorchCalls(launcher, self.ledger.slots, *place, torch.int32, torch.uint8)
+        self.calls = CudaTorchCalls(launcher, self.ledger.slots, *place, torch.int32, torch.int64, torch.uint8)
 
     def stream(self) -> int:
         """Return the address of the current stream."""

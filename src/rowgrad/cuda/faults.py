@@ -50,7 +50,10 @@ def mode() -> str:
 
 
 class Caller(Protocol):
-    """What an error names: an op of the catalogue, or an update."""
+    """What an error names: an op of the catalogue, or an update.
+
+    A function `error_of(key, position, value, bound)`, if it has one, returns the error of a fault.
+    """
 
     @property
     def name(self) -> str:
@@ -99,7 +102,11 @@ class Ledger:
         if not reports or _mode == "off":
             return
         slot, op, code, position, value, bound = reports[0]
-        error = make_error(Fault(code).name, has=op.input_names, position=position, value=value, bound=bound)
+        key, error_of = Fault(code).name, getattr(op, "error_of", None)
+        if error_of is None:
+            error = make_error(key, has=op.input_names, position=position, value=value, bound=bound)
+        else:
+            error = error_of(key, position, value, bound)
         if slot == own:
             raise error
         raise error.in_call(op.name, None, "", context="in an earlier call on a CUDA device")

@@ -46,7 +46,9 @@ class Kernel:
         self.struct = "".join(part.capitalize() for part in name.split("_"))
         fields = _fields(file, self.struct)
         self.fields = tuple(fields)
-        self._packing = Struct("".join("d" if kind == "double" else "q" for kind in fields.values()))
+        self._packing = Struct(
+            "".join(f"{size_of(kind)}{'d' if kind == 'double' else 'q'}" for kind in fields.values())
+        )
         assert name not in KERNELS, name
         KERNELS[name] = self
 
@@ -119,12 +121,15 @@ def _truth(value: bool) -> str:
 
 
 _STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
-_FIELD = re.compile(r"^  ([\w:<>, ]+?[\w>]\*?(?: const)?\*?) ?\b(\w+);", re.MULTILINE)
+_FIELD = re.compile(r"^  ([\w:<>, ]+?[\w>]\*?(?: const)?\*?) ?\b(\w+)(\[\d+\])?;", re.MULTILINE)
 
 
 @cache
 def _structs(file: str) -> dict[str, dict[str, str]]:
-    return {m[1]: {f[2]: f[1].strip() for f in _FIELD.finditer(m[2])} for m in _STRUCT.finditer(text_of(file))}
+    return {
+        m[1]: {f[2]: f[1].strip() + (f[3] or "") for f in _FIELD.finditer(m[2])}
+        for m in _STRUCT.finditer(text_of(file))
+    }
 
 
 def kernel_structs(file: str) -> dict[str, tuple[str, dict[str, str]]]:
@@ -137,9 +142,23 @@ def kernel_structs(file: str) -> dict[str, tuple[str, dict[str, str]]]:
     }
 
 
+def entry_structs(file: str) -> dict[str, dict[str, str]]:
+    """Return the fields of the structs that the launcher writes to device memory: those whose name ends in Entry."""
+    return {struct: _fields(file, struct) for struct in _structs(file) if struct.endswith("Entry")}
+
+
+def size_of(kind: str) -> int:
+    """Return the number of 8-byte words of a field of this type."""
+    return int(kind.partition("[")[2].rstrip("]") or 1)
+
+
 def _fields(file: str, struct: str) -> dict[str, str]:
-    """Return the fields of a kernel's struct and their types, each 8 bytes: a pointer, int64_t, uint64_t or double."""
+    """Return the fields of a struct and their types, each 8 bytes: a pointer, int64_t, uint64_t or double.
+
+    The last field may be an array of int64_t.
+    """
     fields = _structs(file)[struct]
     for name, kind in fields.items():
-        assert kind.endswith("*") or kind in ("int64_t", "uint64_t", "double"), (struct, name, kind)
+        is_word = kind.endswith("*") or kind.partition("[")[0] in ("int64_t", "uint64_t", "double")
+        assert is_word, (struct, name, kind)
     return fields

@@ -13,6 +13,7 @@ from ..errors import make_error
 
 # Importing a family registers its kernels in RUNNERS.
 from . import bag_ids as bag_ids
+from . import features as features
 from . import fill_rows as fill_rows
 from . import row_plan as row_plan
 from . import rows as rows

@@ -46,6 +46,7 @@ Kernel(
 
 _UNSIGNED = {2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
 _PAD = Kernel("row_ops.cuh", "pad_rows", 256, [(u,) for u in _UNSIGNED.values()])
+Kernel("row_ops.cuh", "pad_row_gradient", 256, [(u,) for u in (*_UNSIGNED.values(), "Block16")])
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:

@@ -98,11 +98,12 @@ def updates(kernel: str) -> Callable[[Callable[[Update], None]], Callable[[Updat
 def apply_rows(update: Update) -> None:
     """Validate ids, update their rows, then decay the moments of the other rows if the rule does."""
     grad, ids, device = update.inputs["grad"], update.inputs["row_ids"], update.call.device
+    count = update.inputs.get("count")
     native = CudaUpdateFromRows(update.argument())
     memory = device.workspace(native.bytes)
     native.run(
         device.launcher, device.stream(), memory.data_ptr(), grad.data_ptr(), id_list(ids), ids.shape[0],
-        update.call.report(),
+        0 if count is None else count.data_ptr(), update.call.report(),
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from .._runtime import bags as shared
 from .._runtime.arrays import as_array
 from .._runtime.bags import Bags as Bags
 from .._runtime.results import check_size
-from ..errors import make_error
+from ..errors import OpError, make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
 from .tensors import NAME, check_storage, from_numpy, is_batched, tensor_expected
@@ -217,3 +217,17 @@ def fill_empty_bags(bags: Bags, default_id: int) -> Bags:
     shared.check_lengths(bags)
     default = torch.tensor(default_id, dtype=bags.indices.dtype, device=bags.indices.device)
     return shared.fill_empty_bags(LIBRARY, OPS, bags, default)
+
+
+def in_feature(feature: str, error: OpError, ends: bool) -> OpError:
+    """Return the error of one feature's ids or offsets; `ends`: whether offsets have to end with the number of ids."""
+    facts: dict[str, Any] = {
+        "argument": error.argument,
+        "position": error.position,
+        "value": error.value,
+        "bound": error.bound,
+    }
+    advice = error.advice
+    if error.key == "offsets_end" and ends:
+        advice = "If your offsets have no end, construct the module with include_last_offset=False."
+    return make_error("in_feature", feature=feature, text=error.explanation, advice=advice, **facts)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import make_error
-from .row_gradient import norm_of
+from .row_gradient import norm_of, valid_rows
 from .row_state import is_dtensor
 from .tensors import check_storage
 
@@ -109,9 +109,12 @@ def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
         if p.grad is None:
             continue
         if p.grad.is_sparse:
-            check_storage(p.grad._indices(), "grad")
-            check_storage(p.grad._values(), "grad")
-            p.grad = p.grad.coalesce()
+            with torch._C.DisableTorchFunctionSubclass():  # which keeps padding
+                check_storage(p.grad._indices(), "grad")
+                check_storage(p.grad._values(), "grad")
+                is_padded = valid_rows(p.grad) is not None
+            if not is_padded:
+                p.grad = p.grad.coalesce()
         else:
             check_storage(p.grad, "grad")
         found.append(p.grad)
@@ -120,4 +123,5 @@ def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
 
 def _values(grad: Tensor) -> Tensor:
     """Return the values of a gradient; changing them in place changes the gradient."""
-    return grad.values() if grad.is_sparse else grad
+    with torch._C.DisableTorchFunctionSubclass():
+        return grad._values() if grad.is_sparse else grad

@@ -17,8 +17,8 @@ from .._runtime.results import check_size
 from ..errors import OpError, make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
-from . import devices, functional, gpu_calls
-from .bags import Bags, as_weights, check_storages, check_vector, drop_padding, read_bags
+from . import devices, functional, gpu_features
+from .bags import Bags, as_weights, check_storages, check_vector, drop_padding, in_feature, read_bags
 from .feature_lookup import Batch, TableFacts, TableSet, look_up
 from .fused import FusedWeight, TableModule, fused_lookup, needs_fused_lookup
 from .row_gradient import keep_coalesced
@@ -197,6 +197,8 @@ class Embeddings(torch.nn.Module):
                 raise make_error("bags_unfit", argument="name of a table", value=repr(table.name), bound=bound)
             self.add_module(table.name, TableParameter(table, grad, fused, device, dtype))
         facts = [self._modules[t.name].facts for t in self.tables]  # type: ignore[union-attr]
+        owners = [(f, table.name) for table in self.tables for f in table.read_by]
+        self._names_in_errors = gpu_features.NamesInErrors(owners)
         self._table_set = TableSet(facts, [i for i, t in enumerate(self.tables) for _ in t.read_by])
 
     @property
@@ -252,16 +254,20 @@ class Embeddings(torch.nn.Module):
         return _by_feature(self._groups, rows, self.output)
 
     def _lookup_on_gpu(self, tables: list[Any], ids: Any, offsets: Any, weights: Any) -> Any:
-        """Look up each table's feature on a GPU; None if the ops have to do it."""
-        if offsets is not None or weights is not None or not isinstance(ids, Mapping):
+        """Look up all features in one call on a GPU; None if the ops have to do it, which also raise errors."""
+        if weights is not None:
             return None
-        if self._table_set.is_shared or ids.keys() != set(self._features):
+        has_end = self.include_last_offset
+        if offsets is None:
+            if has_end is None or not isinstance(ids, Mapping) or len(ids) != len(self._features):
+                return None
+            ids = [ids.get(f) for f in self._features]
+        elif type(ids) is not Tensor or type(offsets) is not Tensor:
             return None
-        features = {f: ids[f] for f in self._features}
-        found = gpu_calls.look_up_features(self, tables, self._table_set.facts, features, self.include_last_offset)
+        found = gpu_features.look_up(self, self._names_in_errors, self._table_set, tables, ids, offsets, bool(has_end))
         if found is None:
             return None
-        return torch.stack(found, 1) if self.output == "stacked" else dict(zip(self._features, found, strict=True))
+        return found[0] if self.output == "stacked" else dict(zip(self._features, found, strict=True))
 
     def _unpack(self, ids: Any, offsets: Any, weights: Any, lengths: Any) -> tuple[Any, Any, Any]:
         """Return ids, offsets with their end, and weights; those of a KeyedJaggedTensor if one is passed."""
@@ -603,16 +609,7 @@ def _feature_vector(feature: str, ids: Any, weights: Any, include_last_offset: b
         bags = bags._replace(weights=_check_weights(bags.weights, bags.indices))
         check_storages(bags)
     except OpError as error:
-        facts: dict[str, Any] = {
-            "argument": error.argument,
-            "position": error.position,
-            "value": error.value,
-            "bound": error.bound,
-        }
-        advice = error.advice
-        if error.key == "offsets_end" and include_last_offset:
-            advice = "If your offsets have no end, construct the module with include_last_offset=False."
-        raise make_error("in_feature", feature=feature, text=error.explanation, advice=advice, **facts) from error
+        raise in_feature(feature, error, bool(include_last_offset)) from error
     except TypeError as error:
         raise TypeError(f"feature {feature}: {error}") from error
     if offsets is not None:

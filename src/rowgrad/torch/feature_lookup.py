@@ -15,16 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch._C import (
-    DisableTorchFunctionSubclass,
-    _are_functorch_transforms_active,
-    _get_tracing_state,
-    _len_torch_dispatch_stack,
-)
-from torch.autograd import forward_ad
+from torch._C import DisableTorchFunctionSubclass
 from torch.autograd.function import _SingleLevelFunction
 from torch.autograd.graph import increment_version
-from torch.compiler import is_compiling
 from torch.nn import Parameter
 
 from .. import _core
@@ -32,6 +25,7 @@ from .._catalog.enums import COMBINERS, Order, Reduction, Rounding
 from .._catalog.rules import RULES, check_range, slot_dtype
 from ..errors import make_error
 from ..raw_ops import OPS
+from . import devices
 from .autograd import named
 from .bag_lookup import REPLICAS, is_in_ddp
 from .bags import Bags, drop_padding
@@ -47,7 +41,7 @@ from .fused import (
     stored_grad,
 )
 from .row_gradient import keep_coalesced, new_unique_rows
-from .tensors import DTYPE, check_storage, new_tensor
+from .tensors import DTYPE, check_storage, is_eager, new_tensor
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _NAME = {DTYPE[name]: name for name in ("float16", "bfloat16", "float32", "float64")}
@@ -67,13 +61,16 @@ class TableFacts(NamedTuple):
 class TableSet:
     """Tables that are looked up together, and the table of each feature."""
 
-    __slots__ = ("facts", "features", "is_shared", "kernel")
+    __slots__ = ("facts", "features", "has_padding", "is_shared", "kernel", "reductions")
 
     def __init__(self, facts: Sequence[TableFacts], features: Sequence[int]) -> None:
         self.facts = tuple(facts)
         self.features = tuple(features)
         self.is_shared = len(set(self.features)) < len(self.features)
-        self.kernel = _core.TableSet([(int(Reduction[f.combiner]), f.padding) for f in self.facts], list(self.features))
+        self.has_padding = any(f.padding >= 0 for f in self.facts)
+        self.reductions = [int(Reduction[f.combiner]) for f in self.facts]
+        paddings = [f.padding for f in self.facts]
+        self.kernel = _core.TableSet(list(zip(self.reductions, paddings, strict=True)), list(self.features))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TableSet, (self.facts, self.features)
@@ -125,17 +122,6 @@ class Batch(NamedTuple):
             else:
                 found.append(FeatureIds(value, None, own, True))
         return found
-
-
-def is_eager() -> bool:
-    """Return whether a call runs now, on the tensors themselves: torch neither traces nor transforms it."""
-    return not (
-        is_compiling()
-        or _are_functorch_transforms_active()
-        or _len_torch_dispatch_stack()
-        or forward_ad._current_level >= 0
-        or _get_tracing_state() is not None
-    )
 
 
 class _Call:
@@ -331,19 +317,24 @@ class _Lookup(_SingleLevelFunction):
         if len(needs) > count:
             weights = [None] * (len(needs) - count)
             if True in needs[count:]:
-                weights = _weight_gradients(ctx, call, needs[count:], _by_feature(call, ys))
+                weights = _weight_gradients(ctx, call, needs[count:], by_feature(call, ys))
         return None, *tables, *weights, None
 
 
-def _by_feature(call: _Call, ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+def by_feature(call: Any, ys: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
     """Return the gradient of each feature's output."""
     if not call.stacked:
         return ys
     return [None] * len(call.table_set.features) if ys[0] is None else ys[0].unbind(1)
 
 
-def _table_gradients(ctx: Any, call: _Call, needs: Sequence[bool], ys: Sequence[Tensor | None]) -> Sequence[Any]:
-    """Return the gradient of each table; fused tables get theirs in the optimizer's step."""
+def split_tables(
+    ctx: Any, call: Any, needs: Sequence[bool], ys: Sequence[Tensor | None]
+) -> tuple[list[int], list[int]]:
+    """Return the tables whose gradients this backward pass needs, and the fused ones that are left to a step.
+
+    `call` has the lookup's `table_set`, `stacked` and `fused`.
+    """
     if call.stacked:
         wanted = [] if ys[0] is None else [t for t, needed in enumerate(needs) if needed]
     elif True in [y is None for y in ys]:
@@ -356,12 +347,18 @@ def _table_gradients(ctx: Any, call: _Call, needs: Sequence[bool], ys: Sequence[
         targets = destinations(ctx, wanted, ctx.tables)
         deferred = wanted if targets is None else [t for t in wanted if targets[t] == "step"]
         wanted = [] if targets is None else [t for t in wanted if targets[t] == "autograd"]
+    return wanted, deferred
+
+
+def _table_gradients(ctx: Any, call: _Call, needs: Sequence[bool], ys: Sequence[Tensor | None]) -> Sequence[Any]:
+    """Return the gradient of each table; fused tables get theirs in the optimizer's step."""
+    wanted, deferred = split_tables(ctx, call, needs, ys)
     found: list[Any] = [None] * len(needs)
     if not wanted and not deferred:
         return found
     gradients = None if torch.is_grad_enabled() else BagGradients.read(call, ys)
     if gradients is None:  # derivatives of gradients, gradients of other classes
-        features, parts = _saved_features(ctx, call), _by_feature(call, ys)
+        features, parts = _saved_features(ctx, call), by_feature(call, ys)
         for t in (*wanted, *deferred):
             found[t] = _op_gradient(call, t, features, parts)
         return found
@@ -536,19 +533,54 @@ def _contiguous(y: Tensor) -> Tensor:
     return y.resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
-class PendingLookup:
+class JointPending:
     """The gradients of the fused tables of one lookup that are not yet summed by row; see `fused.Pending`."""
 
-    __slots__ = ("gradients", "numbers", "weights")
+    __slots__ = ("numbers", "weights")
 
-    def __init__(self, gradients: BagGradients, numbers: list[int], tables: Sequence[FusedWeight]) -> None:
-        self.gradients = gradients
+    def __init__(self, numbers: list[int], tables: Sequence[FusedWeight]) -> None:
         self.numbers = numbers  # of the tables in the lookup
         self.weights = [tables[t] for t in numbers]
 
     def number_of(self, weight: Any) -> int:
         """Return the number of a table in the lookup."""
         return next(t for t, own in zip(self.numbers, self.weights, strict=True) if own is weight)
+
+    def numbers_of(self, weights: Sequence[Any]) -> list[int]:
+        """Return the numbers of tables in the lookup."""
+        if len(weights) == len(self.weights) and all(map(is_, weights, self.weights)):
+            return self.numbers
+        return [self.number_of(weight) for weight in weights]
+
+    def check(self) -> None:
+        """Raise if the gradient was overwritten after backward."""
+        raise NotImplementedError
+
+    def rows(self, weight: Any) -> Tensor:
+        """Return the row-sparse gradient."""
+        raise NotImplementedError
+
+    def new_step(self) -> JointStep:
+        """Return a step of some of the tables."""
+        raise NotImplementedError
+
+    def update(self, weight: Any, optimizer: Any) -> Iterator[None]:
+        """Validate, yield, then step the table by itself."""
+        yield from optimizer._iter_update_from_grad(weight, self.rows(weight))
+
+
+class PendingLookup(JointPending):
+    """The pending gradients of a lookup on the CPU."""
+
+    __slots__ = ("gradients",)
+
+    def __init__(self, gradients: BagGradients, numbers: list[int], tables: Sequence[FusedWeight]) -> None:
+        super().__init__(numbers, tables)
+        self.gradients = gradients
+
+    def new_step(self) -> JointStep:
+        """Return a step of some of the tables."""
+        return _CpuStep(self)
 
     def check(self) -> None:
         """Raise if the gradient was overwritten after backward."""
@@ -559,27 +591,29 @@ class PendingLookup:
         """Return the row-sparse gradient."""
         return self.gradients.rows([self.number_of(weight)])[0]
 
-    def update(self, weight: Any, optimizer: Any) -> Iterator[None]:
-        """Validate, yield, then step the table by itself."""
-        yield from optimizer._iter_update_from_grad(weight, self.rows(weight))
-
 
 class _JointStep:
     """A step of several tables of one dtype: one kernel call."""
 
-    __slots__ = ("numbers", "params", "states", "steps")
+    __slots__ = ("numbers", "params", "states")
 
     def __init__(self) -> None:
         self.params: list[Any] = []
         self.states: list[dict[str, Any]] = []
         self.numbers: list[tuple[Any, ...]] = []  # of each table; see `step_numbers`
 
-    def read(self, rule: str) -> bool:
-        """Pass tables and slots to the kernel; return False if it cannot update them in place."""
-        self.steps, found = _new_steps(rule), False
-        if _TABLE is not None:
-            found = self.steps.add(self.params, self.states, self.numbers)
-        return found
+    def prepare(self, rule: str) -> bool:
+        """Return whether the kernel can update the tables; others, which may raise, step by themselves."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Update the tables."""
+        raise NotImplementedError
+
+    def read(self, rule: str) -> Any:
+        """Return the tables and slots as the CPU's kernel takes them; None if it cannot update them in place."""
+        steps = _new_steps(rule)
+        return steps if _TABLE is not None and steps.add(self.params, self.states, self.numbers) else None
 
     def count(self) -> None:
         """Count the step, and make autograd reject tensors that it saved before."""
@@ -596,21 +630,23 @@ def _new_steps(rule: str) -> Any:
 class JointStep(_JointStep):
     """A step of fused tables that one lookup read."""
 
-    __slots__ = ("pending", "tables")
+    __slots__ = ("pending",)
 
-    def __init__(self, pending: PendingLookup) -> None:
+    def __init__(self, pending: JointPending) -> None:
         super().__init__()
-        self.pending = pending
+        self.pending: Any = pending
+
+
+class _CpuStep(JointStep):
+    """A step of tables on the CPU."""
+
+    __slots__ = ("steps", "tables")
 
     def prepare(self, rule: str) -> bool:
         """Return whether the kernel can update the tables; others, which may raise, step by themselves."""
-        own, pending = self.params, self.pending
-        if len(own) == len(pending.weights) and all(map(is_, own, pending.weights)):
-            self.tables = pending.numbers
-        else:
-            self.tables = [pending.number_of(param) for param in own]
-        gradients = pending.gradients
-        return self.read(rule) and bool(self.steps.fit(gradients.call.kernel, gradients.at, self.tables))
+        self.tables = self.pending.numbers_of(self.params)
+        gradients, self.steps = self.pending.gradients, self.read(rule)
+        return self.steps is not None and bool(self.steps.fit(gradients.call.kernel, gradients.at, self.tables))
 
     def run(self) -> None:
         """Update the tables."""
@@ -624,7 +660,7 @@ class JointStep(_JointStep):
 class JointRowStep(_JointStep):
     """A step of several tables with their row-sparse gradients."""
 
-    __slots__ = ("ids", "rows")
+    __slots__ = ("ids", "rows", "steps")
 
     def __init__(self) -> None:
         super().__init__()
@@ -633,7 +669,8 @@ class JointRowStep(_JointStep):
 
     def prepare(self, rule: str) -> bool:
         """Return whether the kernel can update the tables; others, which may raise, step by themselves."""
-        return self.read(rule) and bool(self.steps.add_rows(self.ids, self.rows))
+        self.steps = self.read(rule)
+        return self.steps is not None and bool(self.steps.add_rows(self.ids, self.rows))
 
     def run(self) -> None:
         """Update the tables."""
@@ -671,14 +708,13 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
                 own: JointStep | JointRowStep | None
                 is_fused, grad = type(param) is FusedWeight, stored_grad(param)
                 if is_fused and (waiting := param.rowgrad_pending):
-                    if len(waiting) != 1 or type(pending := waiting[0]) is not PendingLookup:
+                    if len(waiting) != 1 or not isinstance(pending := waiting[0], JointPending):
                         continue
                     if grad is not None or not is_only_optimizer(param):
                         continue
                     own = joint.get(id(pending))
                     if own is None:
-                        own = joint[id(pending)] = JointStep(pending)
-                    dtype = pending.gradients.call.dtype
+                        own = joint[id(pending)] = pending.new_step()
                 elif (is_fused or type(param) is Parameter) and grad is not None and _are_rows(grad, param):
                     dtype = param.dtype
                     own = joint.get(dtype)
@@ -692,6 +728,7 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
                 count = state["step"]
                 if type(count) is not int:
                     continue
+                dtype = param.dtype
                 found = numbers.get((count, dtype))
                 if found is None:
                     found = numbers[count, dtype] = step_numbers(optimizer, group, param, index, dtype, cache)
@@ -706,7 +743,7 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
                     own.rows.append(grad._values())
         steps = []
         for own in joint.values():
-            if type(own) is JointStep:
+            if isinstance(own, JointStep):
                 own.pending.check()
             elif len(own.params) < 2:  # a single table gains nothing
                 continue
@@ -725,18 +762,20 @@ def _step_of_group(optimizer: Any, group: Mapping[str, Any], index: int, cache: 
         return None
     count, waiting = len(params), [param.rowgrad_pending for param in params]
     first = waiting[0]
-    if len(first) != 1 or type(pending := first[0]) is not PendingLookup or waiting.count(first) < count:
+    if len(first) != 1 or not isinstance(pending := first[0], JointPending) or waiting.count(first) < count:
         return None
     if [len(param.rowgrad_optimizers) for param in params].count(1) < count:
         return None
     if list(map(stored_grad, params)).count(None) < count:
         return None
-    own = JointStep(pending)
+    if len({param.dtype for param in params}) > 1:
+        return None
+    own = pending.new_step()
     own.params, own.states = params, [states[param] for param in params]
     steps = [state.get("step") for state in own.states]
     if type(steps[0]) is not int or steps.count(steps[0]) < count:
         return None
-    numbers = step_numbers(optimizer, group, params[0], index, pending.gradients.call.dtype, cache)
+    numbers = step_numbers(optimizer, group, params[0], index, params[0].dtype, cache)
     if numbers[2]:  # stochastic rounding: tables are rounded differently
         return None
     own.numbers = [numbers] * count
@@ -747,6 +786,7 @@ def _are_rows(grad: Tensor, param: Tensor) -> bool:
     """Return whether a gradient consists of unique rows of a table."""
     return (
         grad.is_sparse
+        and not devices.is_on_gpu(grad)
         and grad.is_cpu
         and param.ndim == 2
         and param.dtype in _FLOATS

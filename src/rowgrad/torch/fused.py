@@ -51,12 +51,17 @@ class Pending(NamedTuple):
         """Raise if a tensor was overwritten after backward; make the current stream wait for the one that wrote it."""
         if any(t._version != v for t, v in zip(self.tensors, self.versions, strict=True)):
             raise make_error("fused_overwritten")
-        if self.stream is not None:
-            current = torch.cuda.current_stream(self.stream.device)
-            if current != self.stream:
-                current.wait_stream(self.stream)
-                for tensor in self.tensors:
-                    tensor.record_stream(current)
+        wait_for_stream(self.stream, self.tensors)
+
+
+def wait_for_stream(stream: Any, tensors: Sequence[Tensor]) -> None:
+    """Make the current stream wait for the one on which tensors were written; None: a CPU."""
+    if stream is not None:
+        current = torch.cuda.current_stream(stream.device)
+        if current != stream:
+            current.wait_stream(stream)
+            for tensor in tensors:
+                tensor.record_stream(current)
 
 
 def _new_anchor() -> Tensor:

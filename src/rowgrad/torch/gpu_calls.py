@@ -6,7 +6,7 @@ So functions return None where they cannot do the job, and do not raise for an a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -19,23 +19,22 @@ from .._catalog.rules import RULES
 from .._catalog.spec import CATALOG, Op
 from .._runtime.numpy_runner import constants_of
 from ..errors import make_error
-from ..lookup import COMBINERS
 from . import devices
 from .autograd import _PlainFunction
 from .bag_lookup import REPLICAS, is_in_ddp
 from .bags import Bags
-from .feature_lookup import TableFacts, is_eager, step_numbers
+from .feature_lookup import step_numbers
 from .fused import (
     FusedWeight,
     Pending,
     _Fused,
     is_only_optimizer,
-    needs_fused_lookup,
     remove_pending,
     stored_grad,
 )
-from .row_gradient import keep_coalesced
+from .row_gradient import keep_coalesced, valid_rows
 from .saved_call import SavedCall
+from .tensors import is_eager
 
 _REDUCTION = {"Sum": int(Reduction.sum), "Mean": int(Reduction.mean), "SqrtN": int(Reduction.sqrtn)}
 _OPS = {kind: CATALOG[f"SparseSegment{kind}WithNumSegments"] for kind in _REDUCTION}
@@ -49,8 +48,9 @@ class _Caller(NamedTuple):
     input_names: tuple[str, ...]
 
 
-_LOOKUP = _Caller("EmbeddingBag", (*_OPS["Sum"].input_names, *CATALOG["SegmentIdsFromOffsets"].input_names))
-_STEP = _Caller("apply_bags", ("table", "grad", "indices", "segment_ids"))
+LOOKUP = _Caller("EmbeddingBag", (*_OPS["Sum"].input_names, *CATALOG["SegmentIdsFromOffsets"].input_names))
+STEP = _Caller("apply_bags", ("table", "grad", "indices", "segment_ids"))
+_ROW_STEP = _Caller("apply_rows", ("table", "grad", "row_ids"))
 
 
 def run_op(op: Op, device: Any, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Tensor, ...] | None:
@@ -83,7 +83,7 @@ def look_up(
         return None  # ranks may have to exchange gradients
     form = _OFFSETS_WITH_END if has_end else _OFFSETS
     with DisableTorchFunctionSubclass():
-        found = device.calls.sum_bags(_LOOKUP, weight, ids, offsets, form, 0, _REDUCTION[kind], recorded)
+        found = device.calls.sum_bags(LOOKUP, weight, ids, offsets, form, 0, _REDUCTION[kind], recorded)
     if found is None or not recorded:
         result: Tensor | None = found
         return result
@@ -97,24 +97,6 @@ def look_up(
     arguments = {"data": weight, "indices": ids, "segment_ids": segments, "num_segments": bags.num_bags}
     attrs = {**op.attrs, "sparse_gradient": rows}
     return _Lookup.apply(op, arguments, attrs, weight, out)
-
-
-def look_up_features(
-    module: Any, tables: Sequence[Any], facts: Sequence[TableFacts], features: Mapping[str, Any], has_end: bool | None
-) -> list[Tensor] | None:
-    """Return the combined rows of the bags of one feature for each table, from (ids, offsets) by feature."""
-    if has_end is None or len(features) != len(tables) or not devices.is_on_gpu(tables[0]):
-        return None
-    rows, found = module.grad == "rows", list[Tensor]()
-    for weight, own, value in zip(tables, facts, features.values(), strict=True):
-        if own.padding >= 0 or type(value) is not tuple or len(value) != 2:
-            return None
-        inputs = (*value, None, None, None, has_end)
-        out = look_up(weight, inputs, COMBINERS[own.combiner], rows, needs_fused_lookup(module, weight), False)
-        if out is None or (found and out.shape[0] != found[0].shape[0]):
-            return None
-        found.append(out)
-    return found
 
 
 class _FusedLookup(_Fused):
@@ -148,42 +130,90 @@ class _Lookup(_PlainFunction):
         return *_PlainFunction.backward(ctx, *ys), None
 
 
+class _Numbers(NamedTuple):
+    """The state of a parameter, and the numbers of its next step."""
+
+    hyperparameters: Any  # an array, whose memory is at `address`
+    state: dict[str, Any]
+    slots: list[Tensor]
+    address: int
+    lazy: bool
+    random: bool
+    seed: int
+    step: int
+
+
+def _numbers_of(optimizer: Any, group: Mapping[str, Any], param: Any, index: int) -> _Numbers | None:
+    """Return the numbers of a parameter's next step; None if it has to be prepared by the ops."""
+    if group["maximize"] is not False or group["capturable"] is not False:
+        return None
+    spec, state = RULES[optimizer.rule], optimizer.state[param]
+    if "step" not in state:
+        optimizer._next_step(group, param, index)  # creates the state
+    count = state["step"]
+    if type(count) is not int or (devices.is_captured() and (spec.fades or group["stochastic_rounding"])):
+        return None  # a graph would repeat the step's number, which raises
+    cache = optimizer.__dict__.setdefault("_joint_cache", {})
+    array, lazy, random, _, address = step_numbers(optimizer, group, param, index, param.dtype, cache)
+    seed = (group["seed"] + index) % 2**63 if random else 0
+    slots = [state[slot.name] for slot in spec.slots]
+    return _Numbers(array, state, slots, address, bool(lazy), bool(random), seed, count + 1)
+
+
 def fused_step(optimizer: Any, group: Mapping[str, Any], param: FusedWeight, index: int) -> Iterator[None] | None:
     """Return the step of a table with its pending gradient; None if it has to be prepared by the ops."""
     waiting = param.rowgrad_pending
     if len(waiting) != 1 or type(pending := waiting[0]) is not Pending or pending.batch is None:
         return None
-    if group["maximize"] is not False or group["capturable"] is not False or devices.is_captured():
-        return None
-    device, spec = devices.device_for(param), RULES[optimizer.rule]
+    device = devices.device_for(param)
     if device is None or device.waits() or stored_grad(param) is not None or not is_only_optimizer(param):
         return None
-    state = optimizer.state[param]
-    if "step" not in state:
-        optimizer._next_step(group, param, index)  # creates the state
-    count = state["step"]
-    if type(count) is not int:
+    numbers = _numbers_of(optimizer, group, param, index)
+    if numbers is None:
         return None
-    cache = optimizer.__dict__.setdefault("_joint_cache", {})
-    numbers = step_numbers(optimizer, group, param, index, param.dtype, cache)
-    random = bool(numbers[2])
-    seed = (group["seed"] + index) % 2**63 if random else 0
     y, bags, kind = pending.batch
-    slots = [state[slot.name] for slot in spec.slots]
+    _, state, slots, *rest = numbers
     with DisableTorchFunctionSubclass():
         step = device.calls.prepare_step(
-            _STEP, spec.number, param, slots, y, bags.indices, bags.segment_ids, numbers[4], bool(numbers[1]), random,
-            seed, count + 1, _REDUCTION[kind], int(Order[devices.default_order(param)]),
+            STEP, RULES[optimizer.rule].number, param, slots, y, bags.indices, bags.segment_ids, *rest,
+            _REDUCTION[kind], int(Order[devices.default_order(param)]),
         )  # fmt: skip
-    return None if step is None else _run_step(device, step, param, pending, state)
+    if step is None:
+        return None
+    return _run(device, device.calls.run_step, step, param, state, lambda: remove_pending([param], pending))
 
 
-def _run_step(device: Any, step: Any, param: FusedWeight, pending: Pending, state: dict[str, Any]) -> Iterator[None]:
+def row_step(optimizer: Any, group: Mapping[str, Any], param: Any, index: int, grad: Tensor) -> Iterator[None] | None:
+    """Return the step of a table with its row-sparse gradient; None if it has to be prepared by the ops."""
+    device = devices.device_for(param)
+    if device is None or device.waits():
+        return None
+    with DisableTorchFunctionSubclass():
+        if grad.layout is not torch.sparse_coo or grad.sparse_dim() != 1 or grad.shape != param.shape:
+            return None
+        count = None
+        if not grad.is_coalesced():
+            count = valid_rows(grad)
+            if count is None:
+                return None
+        numbers = _numbers_of(optimizer, group, param, index)
+        if numbers is None:
+            return None
+        _, state, slots, *rest = numbers
+        step = device.calls.prepare_rows(
+            _ROW_STEP, RULES[optimizer.rule].number, param, slots, grad._values(), grad._indices(), count, *rest
+        )
+    return None if step is None else _run(device, device.calls.run_rows, step, param, state, lambda: None)
+
+
+def _run(
+    device: Any, run: Callable[[Any], bool], step: Any, param: Tensor, state: dict[str, Any], done: Callable[[], None]
+) -> Iterator[None]:
     yield
-    if not device.calls.run_step(step):
+    if not run(step):
         device.ledger.raise_reported()
         raise make_error("out_of_memory_between")
     with DisableTorchFunctionSubclass():
         increment_version(param)  # so that autograd rejects tensors it saved before
     state["step"] += 1
-    remove_pending([param], pending)
+    done()

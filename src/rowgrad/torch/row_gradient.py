@@ -2,6 +2,10 @@
 
 Autograd rebuilds a sparse tensor when it stores it in `weight.grad`, and drops its class and the knowledge that its
 rows are unique. `keep_coalesced` restores both. It recognizes ids by their storage, so it never waits for a GPU.
+
+A backward pass on a GPU does not wait for the number of its rows: it leaves padding after them. Optimizers, norms,
+scaling and clipping read the number on the device. Every other function sees a gradient from which `_drop_padding` has
+removed the padding, unless a CUDA graph is being captured.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..errors import make_error
+from . import devices
 from .tensors import check_storage
 
 __all__ = ("RowGradient",)
@@ -28,6 +33,7 @@ class _Ids(NamedTuple):
 
     storage: StorageWeakRef
     valid: Tensor | None
+    is_hidden: bool = False  # whether the padding is removed when the gradient is read
 
 
 # By address, offset and length. A weak reference keeps the address of a storage from being used again.
@@ -35,15 +41,21 @@ _KNOWN_IDS: dict[tuple[int, int, int], _Ids] = {}
 _prune_at = 256
 
 
-def _remember(ids: Tensor, count: Tensor | None) -> None:
+def _remember(ids: Tensor, count: Tensor | None, is_hidden: bool = False) -> None:
     global _prune_at  # no lock, which a fork could leave locked; all changes are single operations of a dict
     storage = ids.untyped_storage()
-    _KNOWN_IDS[storage._cdata, ids.storage_offset(), ids.numel()] = _Ids(StorageWeakRef(storage), count)
+    _KNOWN_IDS[storage._cdata, ids.storage_offset(), ids.numel()] = _Ids(StorageWeakRef(storage), count, is_hidden)
     if len(_KNOWN_IDS) >= _prune_at:
         for key, known in list(_KNOWN_IDS.items()):
             if known.storage.expired():
                 _KNOWN_IDS.pop(key, None)
         _prune_at = max(256, 2 * len(_KNOWN_IDS))
+
+
+def valid_rows(grad: Tensor) -> Tensor | None:
+    """Return the number of valid rows, a tensor, if a gradient that is not coalesced has padding after them."""
+    known = _recall(grad)
+    return None if known is None else known.valid
 
 
 def _recall(grad: Tensor) -> _Ids | None:
@@ -102,11 +114,13 @@ class RowGradient(Tensor):
     def ids(self) -> Tensor:
         """Return the row of the table to which each row of the gradient belongs, as a vector."""
         with torch._C.DisableTorchFunctionSubclass():
+            _drop_padding(self)
             return self._indices()[0]
 
     def rows(self) -> Tensor:
         """Return the rows of the gradient; to change them in place changes the gradient."""
         with torch._C.DisableTorchFunctionSubclass():
+            _drop_padding(self)
             return self.values() if self.is_coalesced() else self._values()
 
     @property
@@ -128,6 +142,7 @@ class RowGradient(Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         with torch._C.DisableTorchFunctionSubclass():
+            _drop_padding(self)
             return _restored, (self.detach(), self.requires_grad)  # a plain sparse tensor, as torch saves them
 
     @classmethod
@@ -142,6 +157,11 @@ class RowGradient(Tensor):
                 rest = {k: v for k, v in options.items() if k not in named}
                 result = answer(func, *args, *named.values(), **rest)
             if result is NotImplemented:
+                if func not in _OF_ALL_ROWS:
+                    for value in (*args, *options.values()):
+                        for item in value if type(value) in (list, tuple) else (value,):
+                            if type(item) is RowGradient:
+                                _drop_padding(item)
                 result = func(*args, **options)
             return _with_class(result)
 
@@ -155,6 +175,33 @@ def _with_class(result: Any) -> Any:
         for item in result:
             _with_class(item)
     return result
+
+
+# Functions that depend on no row, so that padding does not matter.
+_OF_ALL_ROWS = {
+    *(
+        getattr(Tensor, name).__get__
+        for name in ("shape", "dtype", "device", "layout", "is_sparse", "is_cuda", "is_cpu", "is_meta", "requires_grad",
+                     "grad_fn", "is_leaf", "ndim", "_version", "_backward_hooks")
+    ),
+    Tensor.size, Tensor.dim, Tensor.sparse_dim, Tensor.dense_dim, Tensor.numel, Tensor.element_size, Tensor.get_device,
+    Tensor.is_floating_point, Tensor.is_complex, Tensor.requires_grad_, Tensor.detach, Tensor.__hash__,
+}  # fmt: skip
+
+
+@torch.no_grad()
+def _drop_padding(grad: Tensor) -> None:
+    """Remove the padding that a backward pass left, in place; waits for the GPU."""
+    known = None if grad.is_coalesced() else _recall(grad)
+    if known is None or not known.is_hidden or devices.is_captured():
+        return
+    assert known.valid is not None
+    count, values = int(known.valid), grad._values()
+    device = devices.device_for(values)
+    if device is not None:
+        device.ledger.raise_reported()  # of a call with bad ids, which have no gradient
+    grad.copy_(_sparse_tensor(grad._indices()[:, :count], values[:count], grad.shape[0], True))
+    _remember(grad._indices(), None)
 
 
 def _restored(grad: Tensor, requires_grad: bool) -> Tensor:
@@ -198,6 +245,17 @@ def new_unique_rows(values: Tensor, ids: Tensor, num_rows: int) -> Tensor:
     """Return a RowGradient of new rows, and of new ids in a matrix with one row, which ascend strictly."""
     grad = _sparse_tensor(ids, values, num_rows, True)
     _remember(ids, None)
+    grad.__class__ = RowGradient
+    return grad
+
+
+def new_padded_rows(values: Tensor, ids: Tensor, count: Tensor, num_rows: int) -> Tensor:
+    """Return a RowGradient of new rows, of which the first `count` are valid, as for `sparse_rows`.
+
+    The padding is removed when the gradient is read.
+    """
+    grad = _sparse_tensor(ids, values, num_rows, False)
+    _remember(ids, count, is_hidden=True)
     grad.__class__ = RowGradient
     return grad
 

@@ -244,6 +244,11 @@ class RowOptimizer(torch.optim.Optimizer):
         if grad is None:
             return
         try:
+            if not fused and devices.is_on_gpu(param):
+                queued = gpu_calls.row_step(self, group, param, index, grad)
+                if queued is not None:
+                    yield from queued
+                    return
             step = self._next_step(group, param, index)
             if index or len(group["params"]) > 1 or len(self.param_groups) > 1:
                 check_row_ids(grad)

@@ -30,6 +30,7 @@ from ..optim import (
 from ..plan import Plan
 from . import devices
 from .launch import readable
+from .row_gradient import valid_rows
 from .tensors import DTYPE, check_storage, is_plain, new_tensor
 
 Tensor = Any  # torch's annotations lack the attributes used here
@@ -175,8 +176,11 @@ def step_with_grad(
     else:
         ids = _read(rows.ids, "grad")
         named = memory_of(ids, "grad", param.device)
-        if rows.is_coalesced:
-            launch = prepare_rows(rule, memory, state, gradient, named, step)
+        count = None
+        if rows.valid is not None and memory.device is not None:
+            count = memory_of(rows.valid, "count", param.device)
+        if rows.is_coalesced or count is not None:
+            launch = prepare_rows(rule, memory, state, gradient, named, step, count)
         else:
             each = torch.arange(ids.shape[0], device=ids.device)  # each entry is its own bag
             bags = memory_of(each, "segment_ids", ids.device)
@@ -205,6 +209,7 @@ class _Rows(NamedTuple):
     ids: Tensor
     values: Tensor
     is_coalesced: bool
+    valid: Tensor | None  # how many there are before padding, if only the device knows it
 
 
 def sparse_parts(grad: Tensor) -> _Rows | None:
@@ -217,7 +222,8 @@ def sparse_parts(grad: Tensor) -> _Rows | None:
             raise make_error("not_here", argument="grad", value=value, bound="sparse in dimension 0 only")
         ids = grad._indices()
         check_storage(ids, "grad")
-        return _Rows(ids[0], grad._values(), grad.is_coalesced())
+        is_coalesced = grad.is_coalesced()
+        return _Rows(ids[0], grad._values(), is_coalesced, None if is_coalesced else valid_rows(grad))
 
 
 def check_row_ids(grad: Tensor) -> None:

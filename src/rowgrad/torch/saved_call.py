@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 
 from .._catalog.rows import IndexedRows
 from .._catalog.spec import CATALOG, Call, Op
+from .gpu_gradients import row_gradient
 from .row_gradient import sparse_rows as sparse_rows
 from .tensors import is_plain
 
@@ -107,6 +108,10 @@ class SavedCall:
             rest = iter(saved[len(facts.saved) :])
             outputs = tuple([next(rest) if o is None else o for o in outputs])
         attrs = {**self.attrs, **DENSE} if _must_be_dense((*ys, *saved)) else self.attrs
+        if rows and attrs.get("sparse_gradient"):
+            padded = row_gradient(self.op, arguments, ys[0])
+            if padded is not None:
+                return (padded,)
         call = Call(arguments, attrs, outputs, self.wanted)
         cotangents: Iterable[Any] = ys
         if outputs and any(y is None for y in ys):

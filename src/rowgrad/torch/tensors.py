@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_torch_dispatch_stack
 from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 from torch.nn.parameter import Parameter, is_lazy
 
 from .._catalog.spec import FLOATS, INDEX, QUANTIZED, Arg, Aval, Op, regroup, spread
@@ -278,3 +281,14 @@ def new_tensor(shape: Sequence[int], dtype: torch.dtype, zeros: bool) -> Tensor:
     if dtype == torch.bfloat16:
         return torch.from_numpy(new_array(tuple(shape), np.dtype(np.uint16), zeros)).view(dtype)
     return torch.from_numpy(new_array(tuple(shape), NUMPY_DTYPE[NAME[dtype]], zeros))
+
+
+def is_eager() -> bool:
+    """Return whether a call runs now, on the tensors themselves: torch neither traces nor transforms it."""
+    return not (
+        is_compiling()
+        or _are_functorch_transforms_active()
+        or _len_torch_dispatch_stack()
+        or forward_ad._current_level >= 0
+        or _get_tracing_state() is not None
+    )

@@ -54,10 +54,12 @@ DEVICE void each_in_runs(const Starts& start, int64_t count, int64_t size, const
 }
 
 // Checks of the offsets of a list of `ids` ids. `has_end`: the last offset is the end of the last bag and begins none.
+// `base` is added to the position of a fault.
 struct OffsetChecks {
   Ids list;
   int64_t size, ids;
   bool has_end;
+  int64_t base = 0;
 
   DEVICE bool ends_wrong(int64_t last) const { return last > ids || (has_end && last != ids); }
 
@@ -69,16 +71,16 @@ struct OffsetChecks {
   // Reports the first fault in the order of the checks; returns whether there is one.
   DEVICE bool report_first(Fault* fault, int64_t* alarm) const {
     if (list[0] != 0) {
-      report(fault, alarm, fault_offsets_begin, 0, list[0], 0);
+      report(fault, alarm, fault_offsets_begin, base, list[0], 0);
       return true;
     }
     for (int64_t i = 1; i < size; ++i)
       if (list[i] < list[i - 1]) {
-        report(fault, alarm, fault_offsets_fall, i, list[i], list[i - 1]);
+        report(fault, alarm, fault_offsets_fall, base + i, list[i], list[i - 1]);
         return true;
       }
     const int64_t last = list[size - 1];
-    if (ends_wrong(last)) report(fault, alarm, fault_offsets_end, size - 1, last, ids);
+    if (ends_wrong(last)) report(fault, alarm, fault_offsets_end, base + size - 1, last, ids);
     return ends_wrong(last);
   }
 };

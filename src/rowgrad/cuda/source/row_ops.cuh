@@ -150,4 +150,26 @@ DEVICE void pad_rows(const PadRows& p) {
   }
 }
 
+struct PadRowGradient {
+  void* values;
+  int64_t units;
+  int64_t* ids;
+  const int64_t* total;
+  int64_t* count;
+  int64_t size;
+};
+
+// Repeats the id of the last of `total` rows, or 0, up to `size` rows, whose values are zeros: added to it, they change
+// nothing. A row has `units` U. Writes the number to `count`.
+template <class U>
+DEVICE void pad_row_gradient(const PadRowGradient& p) {
+  const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, stride = int64_t(gridDim.x) * blockDim.x;
+  const int64_t total = *p.total;
+  const int64_t last = total > 0 ? p.ids[total - 1] : 0;
+  if (first == 0) *p.count = total;
+  U* values = static_cast<U*>(p.values);
+  for (int64_t i = total * p.units + first; i < p.size * p.units; i += stride) values[i] = U();
+  for (int64_t i = total + first; i < p.size; i += stride) p.ids[i] = last;
+}
+
 }  // namespace rowgrad

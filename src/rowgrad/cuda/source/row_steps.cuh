@@ -54,25 +54,45 @@ struct Listed {
   int64_t row, begin, end;
 };
 
+// The table of a step. `update_of(id)` has the addresses that the row `row_of(id)` belongs to.
+template <class T>
+struct OneTable {
+  RowUpdate<T> u;
+
+  template <class P>
+  explicit DEVICE OneTable(const P& p) : u(row_update_of<T>(p)) {}
+  DEVICE int64_t id_of(int64_t row) const { return row; }
+  DEVICE int64_t row_of(int64_t id) const { return id; }
+  DEVICE bool is_stepped(int64_t) const { return true; }
+  DEVICE const RowUpdate<T>& update_of(int64_t) const { return u; }
+};
+
+// Returns the gradient row of a segment.
+template <class T>
+DEVICE const void* row_of_segment(const StepRows& p, uint32_t segment) {
+  return static_cast<const T*>(p.bags) + int64_t(segment) * p.cols;
+}
+
 // The steps of up to eight rows by a group of lanes.
 //
 // Rules with one slot per row need the sum of squares of whole rows, each in one group: column c adds to sum c mod 8,
 // then a tree over the eight, as for inner products. Eight lanes share a row, or one lane has a row if the group has
 // fewer.
-template <class T, int W, class Rule>
+template <class T, int W, class Rule, class Tables>
 struct RowSteps {
   typedef Accumulator<T> A;
   static constexpr int kRowsLoaded = Rule::slots == 0 ? kRowsAtOnce : Rule::slots == 1 ? 4 : 2;  // in flight
   static constexpr bool loads_all = kRowsLoaded == kRowsAtOnce;
-  const RowUpdate<T> u;
+  const Tables tables;
   const LaneGroup group;
   const RowsOfGroup<T, W> rows;
   const int64_t column;
   const bool is_column;
   int waiting;
 
-  explicit DEVICE RowSteps(const StepRows& p)
-      : u(row_update_of<T>(p)),
+  template <class P>
+  explicit DEVICE RowSteps(const P& p)
+      : tables(p),
         group(p.lanes),
         rows(group.lanes),
         column((int64_t(blockIdx.y) * group.lanes + group.lane) * W),
@@ -82,7 +102,8 @@ struct RowSteps {
   DEVICE A* own_columns(int j) const { return rows.sums + j * rows.stride + group.lane * W; }
 
   // Returns row k + j of the list.
-  DEVICE Listed listed(const StepRows& p, int64_t k, int j, int64_t count) const {
+  template <class P>
+  DEVICE Listed listed(const P& p, int64_t k, int j, int64_t count) const {
     const Ids ids{p.ids, p.wide != 0};
     Listed found{k + j, 0, 0};
     if (k + j >= count) return found;
@@ -96,19 +117,21 @@ struct RowSteps {
 
   // Stores the source of a row's gradient. If its lowest bit is set, the source is a single entry, to be multiplied by
   // its scale.
-  DEVICE void place(const StepRows& p, int64_t k, int j, const Listed& found) const {
+  template <class P>
+  DEVICE void place(const P& p, int64_t k, int j, const Listed& found) const {
     const int64_t row_bytes = p.cols * int64_t(sizeof(T));
     int64_t source = reinterpret_cast<int64_t>(p.grad) + (k + j) * row_bytes;
     if (found.begin + 1 == found.end) {
-      source = (reinterpret_cast<int64_t>(p.bags) + int64_t(p.segments[found.begin]) * row_bytes) | 1;
+      source = reinterpret_cast<int64_t>(row_of_segment<T>(p, p.segments[found.begin])) | 1;
       rows.factors[j] = p.scales ? static_cast<const A*>(p.scales)[found.begin] : A(1);
     }
-    rows.ids[j] = found.row;
+    rows.ids[j] = tables.id_of(found.row);
     rows.sources[j] = source;
   }
 
   // Steps rows from k on, and prefetches the list entries after the next `stride`: `ahead` is one of them.
-  DEVICE void take_from(const StepRows& p, int64_t k, int64_t stride, int64_t count, Listed& ahead) {
+  template <class P>
+  DEVICE void take_from(const P& p, int64_t k, int64_t stride, int64_t count, Listed& ahead) {
     waiting = count - k < kRowsAtOnce ? int(count - k) : kRowsAtOnce;
     if (group.lanes >= kRowsAtOnce) {
       if (group.lane < waiting) place(p, k, group.lane, ahead);
@@ -123,7 +146,10 @@ struct RowSteps {
   DEVICE void load_rows(Columns<Rule, W, T> (&loaded)[kRowsLoaded], int first) const {
 #pragma unroll
     for (int j = 0; j < kRowsLoaded; ++j)
-      if (is_column && first + j < waiting) loaded[j] = load_columns<Rule, W>(u, rows.ids[first + j], column);
+      if (is_column && first + j < waiting) {
+        const int64_t id = rows.ids[first + j];
+        if (tables.is_stepped(id)) loaded[j] = load_columns<Rule, W>(tables.update_of(id), tables.row_of(id), column);
+      }
   }
 
   // Loads the gradients of all rows, four in flight.
@@ -157,11 +183,11 @@ struct RowSteps {
     Columns<Rule, W, T> loaded[kRowsLoaded];
     A slot = zero_of<A>();  // of a rule with one slot per row
     if constexpr (Rule::per_row)
-      if (group.lanes >= kRowsAtOnce && group.lane < waiting) slot = u.slot0[rows.ids[group.lane]];
+      if (group.lanes >= kRowsAtOnce && group.lane < waiting) slot = slot_of_row(rows.ids[group.lane]);
     if constexpr (loads_all) load_rows(loaded, 0);
     read_gradients();
     if constexpr (Rule::per_row) {
-      if (u.decays) decay(loaded);
+      if (tables.u.decays) decay(loaded);
       find_factors(slot);
     }
 #pragma unroll 1
@@ -179,7 +205,7 @@ struct RowSteps {
       if (is_column && j < waiting) {
         Pack<A, W> g = load_pack<W>(own_columns(j));
 #pragma unroll
-        for (int w = 0; w < W; ++w) g.at[w] = decayed<Rule>(u, g.at[w], load(loaded[j].weight.at[w]));
+        for (int w = 0; w < W; ++w) g.at[w] = decayed<Rule>(tables.u, g.at[w], load(loaded[j].weight.at[w]));
         store_pack<W>(own_columns(j), g);
       }
     __syncwarp(group.mask);
@@ -188,17 +214,26 @@ struct RowSteps {
   DEVICE void step(Columns<Rule, W, T> (&loaded)[kRowsLoaded], int first) const {
 #pragma unroll
     for (int j = 0; j < kRowsLoaded; ++j)
-      if (is_column && first + j < waiting) {
+      if (is_column && first + j < waiting && tables.is_stepped(rows.ids[first + j])) {
         Pack<A, W> g = load_pack<W>(own_columns(first + j));
         A factor = zero_of<A>();
         if constexpr (Rule::per_row) {
           factor = rows.factors[first + j];
         } else {
 #pragma unroll
-          for (int w = 0; w < W; ++w) g.at[w] = decayed<Rule>(u, g.at[w], load(loaded[j].weight.at[w]));
+          for (int w = 0; w < W; ++w) g.at[w] = decayed<Rule>(tables.u, g.at[w], load(loaded[j].weight.at[w]));
         }
-        step_columns<Rule, true, W>(u, rows.ids[first + j], column, loaded[j], g.at, factor);
+        const int64_t id = rows.ids[first + j];
+        step_columns<Rule, true, W>(tables.update_of(id), tables.row_of(id), column, loaded[j], g.at, factor);
       }
+  }
+
+  DEVICE A slot_of_row(int64_t id) const {
+    return tables.is_stepped(id) ? tables.update_of(id).slot0[tables.row_of(id)] : zero_of<A>();
+  }
+
+  DEVICE A new_factor(int64_t id, A slot, A squares) const {
+    return tables.is_stepped(id) ? factor_of(tables.update_of(id), tables.row_of(id), slot, squares) : zero_of<A>();
   }
 
   DEVICE void find_factors(A slot) const {
@@ -210,7 +245,7 @@ struct RowSteps {
         if (j < waiting) {
           const A* from = rows.sums + j * rows.stride;
 #pragma unroll 4
-          for (int c = group.lane % 8; c < int(u.cols); c += 8) sum = plus(sum, times(from[c], from[c]));
+          for (int c = group.lane % 8; c < int(tables.u.cols); c += 8) sum = plus(sum, times(from[c], from[c]));
         }
         sum = plus(sum, __shfl_xor_sync(group.mask, sum, 4));
         sum = plus(sum, __shfl_xor_sync(group.mask, sum, 2));
@@ -220,11 +255,11 @@ struct RowSteps {
       __syncwarp(group.mask);
       if (group.lane < waiting) {
         A& factor = rows.factors[group.lane];
-        factor = factor_of(u, rows.ids[group.lane], slot, factor);
+        factor = new_factor(rows.ids[group.lane], slot, factor);
       }
     } else {
       for (int j = group.lane; j < waiting; j += group.lanes)
-        rows.factors[j] = factor_of(u, rows.ids[j], u.slot0[rows.ids[j]], sum_of_squares(rows.sums + j * rows.stride));
+        rows.factors[j] = new_factor(rows.ids[j], slot_of_row(rows.ids[j]), sum_of_squares(rows.sums + j * rows.stride));
     }
     __syncwarp(group.mask);
   }
@@ -234,10 +269,10 @@ struct RowSteps {
 #pragma unroll
     for (int i = 0; i < 8; ++i) eight[i] = zero_of<A>();
 #pragma unroll 1
-    for (int c = 0; c < int(u.cols); c += 8)
+    for (int c = 0; c < int(tables.u.cols); c += 8)
 #pragma unroll
       for (int i = 0; i < 8; ++i)
-        if (c + i < int(u.cols)) eight[i] = plus(eight[i], times(from[c + i], from[c + i]));
+        if (c + i < int(tables.u.cols)) eight[i] = plus(eight[i], times(from[c + i], from[c + i]));
     return plus(plus(plus(eight[0], eight[4]), plus(eight[2], eight[6])),
                 plus(plus(eight[1], eight[5]), plus(eight[3], eight[7])));
   }
@@ -246,16 +281,21 @@ struct RowSteps {
 // A group of lanes steps rows ids[k], …, ids[k + 7], or without ids rows k, …, k + 7, with row k of `grad` as the
 // gradient of the k-th. With `starts`, a row may have a single sorted entry: then its gradient is the entry's row of
 // `bags` times its scale, rounded like any sum. If the host does not know the number of rows, it is in `count`.
-template <class T, class Rule, int W>
-DEVICE void step_rows(const StepRows& p) {
+template <class T, class Rule, int W, class Tables, class P>
+DEVICE void step_listed_rows(const P& p) {
   if (p.checks && is_raised(p.checks)) return;
-  RowSteps<T, W, Rule> steps(p);
+  RowSteps<T, W, Rule, Tables> steps(p);
   const int64_t groups = blockDim.x / steps.group.lanes, stride = gridDim.x * groups * kRowsAtOnce;
   const int64_t count = p.count ? *p.count : p.size;
   const int64_t first = (blockIdx.x * groups + threadIdx.x / steps.group.lanes) * kRowsAtOnce;
   Listed ahead = steps.listed(p, first, steps.group.lane % kRowsAtOnce, count);
 #pragma unroll 1
   for (int64_t k = first; k < count; k += stride) steps.take_from(p, k, stride, count, ahead);
+}
+
+template <class T, class Rule, int W>
+DEVICE void step_rows(const StepRows& p) {
+  step_listed_rows<T, Rule, W, OneTable<T>>(p);
 }
 
 }  // namespace rowgrad

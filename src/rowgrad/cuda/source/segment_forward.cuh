@@ -222,6 +222,12 @@ struct BagLane {
   }
 };
 
+// Returns the elements between the outputs of neighbouring bags.
+template <class P>
+DEVICE int64_t out_stride(const P& p) {
+  return p.columns;
+}
+
 // Each group of lanes sums one bag at a time; all groups of the block sum long bags together. `ids` are those of the
 // whole block.
 template <class T, int W, class I, class P>
@@ -230,7 +236,7 @@ DEVICE void sum_bags_of(const P& p, int64_t first_bag, const BlockOfBags& block,
   A* parts = static_cast<A*>(memory);
   const int lanes = int(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = blockDim.x / lanes;
   const int64_t column = (int64_t(blockIdx.y) * lanes + lane) * W, begin = block.starts[0];
-  const LaneOfRows<T> out(static_cast<T*>(p.out) + first_bag * p.columns, p.columns, column);
+  const LaneOfRows<T> out(static_cast<T*>(p.out) + first_bag * out_stride(p), out_stride(p), column);
   const BagLane<T, W, I> me(p, column);
   // Lists in shared memory are short; offsets in global memory may need 64 bits.
   auto ids_of = [&](int bag) {
@@ -291,16 +297,16 @@ DEVICE void sum_bags_of(const P& p, int64_t first_bag, const BlockOfBags& block,
   }
 }
 
-// Finds and validates the bags of this block with `find(first, block)`, then sums them. Returns whether one is bad.
+// Finds and validates the bags of a block with `find(first, block)`, then sums them. Returns whether one is bad.
 template <class T, int W, class P, class Find>
-DEVICE bool sum_block_of_bags(const P& p, const Find& find) {
+DEVICE bool sum_block_of_bags(const P& p, int64_t number, const Find& find) {
   SHARED;
   // Layout: partial sums of long bags | starts | list
   unsigned char* memory = shared_memory + sizeof(Accumulator<T>) * W * blockDim.x;
   BlockOfBags block;
   block.starts = reinterpret_cast<int64_t*>(memory);
   block.list = reinterpret_cast<uint32_t*>(block.starts + p.block_bags + 2);
-  const int64_t first = int64_t(blockIdx.x) * p.block_bags, rest = p.bags - first;
+  const int64_t first = number * p.block_bags, rest = p.bags - first;
   block.bags = int(rest < p.block_bags ? rest : p.block_bags);
   const bool bad = find(first, block);
   if (!bad && p.columns > 0) {
@@ -317,7 +323,7 @@ DEVICE bool sum_block_of_bags(const P& p, const Find& find) {
 template <class T, int W>
 DEVICE void sum_bags(const SumBags& p) {
   if (p.earlier && is_raised(p.earlier)) return;
-  const bool bad = sum_block_of_bags<T, W>(p, [&](int64_t first, BlockOfBags& block) {
+  const bool bad = sum_block_of_bags<T, W>(p, blockIdx.x, [&](int64_t first, BlockOfBags& block) {
     if (p.segments_wide)
       return p.ids_wide ? find_bags<int64_t, int64_t>(p, first, block) : find_bags<int64_t, int32_t>(p, first, block);
     return p.ids_wide ? find_bags<int32_t, int64_t>(p, first, block) : find_bags<int32_t, int32_t>(p, first, block);
@@ -349,8 +355,10 @@ struct SumOffsetBags {
   int64_t* alarm;
 };
 
-// Reports the first fault: of the offsets, as `check_offsets` does, then of the ids.
+// Reports the first fault: of the offsets, as `check_offsets` does, then of the ids. A gradient that reads `segments`
+// then finds one that is out of range, although bad offsets leave the list unwritten.
 DEVICE void report_bad_offset_bag(const SumOffsetBags& p) {
+  if (p.segments && p.size > 0) p.segments[0] = -1;
   const OffsetChecks offset_checks{{p.offsets, p.offsets_wide != 0}, p.bags + (p.has_end != 0), p.size, p.has_end != 0};
   if (offset_checks.report_first(p.fault, p.alarm)) return;
   const Ids ids{p.ids, p.ids_wide != 0};
@@ -358,20 +366,20 @@ DEVICE void report_bad_offset_bag(const SumOffsetBags& p) {
     if (!is_below(ids[i], p.rows)) return report(p.fault, p.alarm, fault_index_not_in_data, i, ids[i], p.rows);
 }
 
-// Reads the bags of a block from offsets, and validates the offsets and ids. Stores the bag of each id in `segments`, if
-// a gradient will read it. Returns whether an offset or an id is bad.
-template <class O, class I>
-DEVICE bool read_bags(const SumOffsetBags& p, int64_t first, BlockOfBags& block) {
-  const O* offsets = static_cast<const O*>(p.offsets);
+// Reads the bags of a block and validates their bounds and ids. `start(k)` is where bag k begins, from 0 to `size`: the
+// first bag at 0 if `begins`, and the last one ends at `size` if `ends`. Calls `put(i, id, bag)` for each id of the
+// block if `keeps`. Returns whether an offset or an id is bad.
+template <class I, class P, class Start, class Put>
+DEVICE bool read_bags(const P& p, int64_t size, int64_t first, BlockOfBags& block, bool begins, bool ends, bool keeps,
+                      const Start& start, const Put& put) {
   const I* ids = static_cast<const I*>(p.ids);
   const int count = block.bags;
   int64_t* starts = block.starts;
-  for (int k = threadIdx.x; k <= count; k += blockDim.x)
-    starts[k] = first + k < p.bags || p.has_end ? int64_t(offsets[first + k]) : p.size;
+  for (int k = threadIdx.x; k <= count; k += blockDim.x) starts[k] = start(first + k);
   __syncthreads();
-  bool bad = (first == 0 && starts[0] != 0) || (first + count == p.bags && starts[count] != p.size);
+  bool bad = (begins && first == 0 && starts[0] != 0) || (ends && first + count == p.bags && starts[count] != size);
   for (int k = threadIdx.x; k < count; k += blockDim.x)
-    bad |= starts[k] < 0 || starts[k] > starts[k + 1] || starts[k + 1] > p.size;
+    bad |= starts[k] < 0 || starts[k] > starts[k + 1] || starts[k + 1] > size;
   if (any_thread(bad)) return true;  // the starts delimit no ids
   const int64_t begin = starts[0], end = starts[count];
   block.is_listed = end - begin <= p.capacity && p.rows <= (int64_t(1) << 32);
@@ -386,7 +394,7 @@ DEVICE bool read_bags(const SumOffsetBags& p, int64_t first, BlockOfBags& block)
       const int64_t i = from + j * blockDim.x;
       if (i >= end) continue;
       bad |= !is_valid_id(id[j], p.rows);
-      if (!block.is_listed && !p.segments) continue;
+      if (!block.is_listed && !keeps) continue;
       int bag = 0;  // the last one that begins at or before i
       for (int high = count; high - bag > 1;) {
         const int middle = (bag + high) / 2;
@@ -396,18 +404,28 @@ DEVICE bool read_bags(const SumOffsetBags& p, int64_t first, BlockOfBags& block)
           high = middle;
       }
       if (block.is_listed) block.list[i - begin + bag] = uint32_t(id[j]);
-      if (p.segments && blockIdx.y == 0) p.segments[i] = int32_t(first + bag);
+      if (keeps) put(i, id[j], first + bag);
     }
   }
   return any_thread(bad);
 }
 
+// Does this for the bags of one list; stores the bag of each id in `segments`, if a gradient will read it.
+template <class O, class I>
+DEVICE bool read_offset_bags(const SumOffsetBags& p, int64_t first, BlockOfBags& block) {
+  const O* offsets = static_cast<const O*>(p.offsets);
+  return read_bags<I>(
+      p, p.size, first, block, true, true, p.segments && blockIdx.y == 0,
+      [&](int64_t bag) { return bag < p.bags || p.has_end ? int64_t(offsets[bag]) : p.size; },
+      [&](int64_t i, I, int64_t bag) { p.segments[i] = int32_t(bag); });
+}
+
 template <class T, int W>
 DEVICE void sum_offset_bags(const SumOffsetBags& p) {
-  const bool bad = sum_block_of_bags<T, W>(p, [&](int64_t first, BlockOfBags& block) {
+  const bool bad = sum_block_of_bags<T, W>(p, blockIdx.x, [&](int64_t first, BlockOfBags& block) {
     if (p.offsets_wide)
-      return p.ids_wide ? read_bags<int64_t, int64_t>(p, first, block) : read_bags<int64_t, int32_t>(p, first, block);
-    return p.ids_wide ? read_bags<int32_t, int64_t>(p, first, block) : read_bags<int32_t, int32_t>(p, first, block);
+      return p.ids_wide ? read_offset_bags<int64_t, int64_t>(p, first, block) : read_offset_bags<int64_t, int32_t>(p, first, block);
+    return p.ids_wide ? read_offset_bags<int32_t, int64_t>(p, first, block) : read_offset_bags<int32_t, int32_t>(p, first, block);
   });
   if (must_report_and_reset(p.checks, bad)) report_bad_offset_bag(p);
 }

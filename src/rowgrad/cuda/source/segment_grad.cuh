@@ -99,8 +99,9 @@ DEVICE void put_row(const LaneOfRows<T>& rows, uint32_t row, const Accumulator<T
   put_pack<W>(rows[row], packed<T, W>(sum));
 }
 
-template <class T, int W, int MODE>
-DEVICE void sum_rows(const SumRows& p) {
+// `grad[segment]` is the address of a segment's columns; P is the kernel's struct.
+template <class T, int W, int MODE, class P, class Grad>
+DEVICE void sum_rows_of(const P& p, const Grad& grad) {
   typedef Accumulator<T> A;
   const unsigned lanes = unsigned(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes;
   const int64_t number = int64_t(blockIdx.x) * (blockDim.x / lanes) + group;
@@ -110,7 +111,7 @@ DEVICE void sum_rows(const SumRows& p) {
   const int run_length = 1 << shift, end = begin + kChunk < size ? begin + kChunk : size;
   const int64_t column = column_of<W>(p);
   const bool is_column = column < p.cols;
-  const LaneOfRows<T> grad(p.grad, p.cols, column), out(p.out, p.cols, column);
+  const LaneOfRows<T> out(p.out, p.cols, column);
 
   uint32_t row_number = p.firsts[chunk];
   int row_begin = int(p.begins[chunk]);
@@ -225,6 +226,11 @@ DEVICE void sum_rows(const SumRows& p) {
       if (!rest) break;
     }
   }
+}
+
+template <class T, int W, int MODE>
+DEVICE void sum_rows(const SumRows& p) {
+  sum_rows_of<T, W, MODE>(p, LaneOfRows<T>(p.grad, p.cols, column_of<W>(p)));
 }
 
 struct JoinRuns {

@@ -36,6 +36,7 @@ struct ScanIds {
   int64_t order;
   int64_t id_code;
   int64_t segment_code;
+  const Checks* earlier;
   Checks* checks;
   Fault* fault;
   int64_t* alarm;
@@ -107,7 +108,12 @@ DEVICE bool count_ids(const ScanIds& p, uint32_t* found) {
   return bad;
 }
 
+// If the checks `earlier` (may be null) have failed, their call has reported it: later kernels then do nothing.
 DEVICE void scan_ids(const ScanIds& p) {
+  if (p.earlier && is_raised(p.earlier)) {
+    if (threadIdx.x == 0) atomicOr(&p.checks->raised, 1u);
+    return;
+  }
   SHARED;
   uint32_t* found = reinterpret_cast<uint32_t*>(shared_memory);
   const int bins = int(p.passes) << p.bits;

@@ -35,6 +35,8 @@ DEVICE uint64_t splitmix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+DEVICE uint64_t random_key(uint64_t seed, uint64_t step) { return splitmix64(splitmix64(seed) ^ step); }
+
 // Reads a kernel's struct; all kernels that update rows have these fields.
 template <class T, class P>
 DEVICE RowUpdate<T> row_update_of(const P& p) {
@@ -49,7 +51,7 @@ DEVICE RowUpdate<T> row_update_of(const P& p) {
 #undef NUMBER
   u.decays = u.weight_decay != A(0);
   u.random = p.random != 0;
-  u.key = splitmix64(splitmix64(uint64_t(p.seed)) ^ uint64_t(p.step));
+  u.key = random_key(uint64_t(p.seed), uint64_t(p.step));
   return u;
 }
 

@@ -8,6 +8,7 @@ struct CheckRowIds {
   const void* ids;
   int64_t wide;
   int64_t size;
+  const int64_t* count;
   int64_t bound;
   int64_t code;
   Checks* checks;
@@ -19,17 +20,18 @@ DEVICE bool rises_at(const Ids& ids, int64_t i, int64_t bound) {
   return is_below(ids[i], bound) && (i == 0 || ids[i - 1] < ids[i]);
 }
 
-// Validates that ids are in [0, bound) and strictly ascending; reports the first bad one as `code`.
+// Validates that ids are in [0, bound) and strictly ascending; reports the first bad one as `code`. If the host does not
+// know their number, it is in `count`.
 DEVICE void check_row_ids(const CheckRowIds& p) {
   const Ids ids{p.ids, p.wide != 0};
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  bool bad = false;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride)
+  const int64_t stride = int64_t(gridDim.x) * blockDim.x, size = p.count && *p.count < p.size ? *p.count : p.size;
+  bool bad = p.count && (*p.count < 0 || *p.count > p.size);
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < size; i += stride)
     bad |= !rises_at(ids, i, p.bound);
   if (!must_report(p.checks, bad)) return;
   int64_t i = 0;
-  while (rises_at(ids, i, p.bound)) ++i;
-  report(p.fault, p.alarm, p.code, i, ids[i], p.bound);
+  while (i < size && rises_at(ids, i, p.bound)) ++i;
+  report(p.fault, p.alarm, p.code, i, i < size ? ids[i] : *p.count, p.bound);
 }
 
 struct UpdateRows {

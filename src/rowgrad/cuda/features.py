@@ -1,0 +1,16 @@
+"""The kernels of many tables at once, which `cpp/cuda/features.cpp` launches: lookups, sums and steps."""
+
+from __future__ import annotations
+
+from .._catalog.rules import RULES
+from .kernel import FLOATS, Kernel
+from .sparse_segment import WIDE
+
+_COLUMNS = [(t, w) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)]
+_SUMS = [(t, w, m) for t, w in _COLUMNS for m in ("1", "9")]
+Kernel("feature_bags.cuh", "put_words", 128)
+Kernel("feature_bags.cuh", "sum_feature_bags", 128, _COLUMNS, 7)
+Kernel("table_steps.cuh", "sum_feature_rows", 128, _SUMS, {(t, w, m): 4 if t == "double" else 5 for t, w, m in _SUMS})
+Kernel(
+    "table_steps.cuh", "step_table_rows", 128, [(t, r.class_name, w) for r in RULES.values() for t, w in _COLUMNS], 4
+)

@@ -1,0 +1,293 @@
+"""Lookups of many features and steps of many tables on a GPU, in one crossing into C++ each.
+
+As in `feature_lookup`, which does this on a CPU, functions return None where the ops have to do the job, which return
+the same bits and raise the errors. The kernels treat tables of one dtype and width as one table: a stack of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._C import DisableTorchFunctionSubclass
+from torch.autograd.function import _SingleLevelFunction
+
+from .._catalog.enums import COMBINERS, Order
+from .._catalog.rules import RULES
+from .._catalog.spec import CATALOG
+from ..errors import OpError, make_error
+from . import devices
+from .autograd import named
+from .bag_lookup import REPLICAS, is_in_ddp
+from .bags import Bags, in_feature
+from .feature_lookup import JointPending, JointStep, TableSet, by_feature, split_tables
+from .fused import ANCHOR, FusedWeight, add_pending, bag_gradients, remove_pending, wait_for_stream
+from .gpu_calls import LOOKUP, STEP
+from .row_gradient import keep_coalesced
+from .tensors import is_eager
+
+_FEATURE_SHIFT = 40  # in the position of a fault, as in source/feature_bags.cuh
+_NOTHING, _FEATURES, _STACK = range(
+    3
+)  # what a lookup keeps for its backward pass; see FeatureLookup in cpp/cuda/bags.h
+
+
+class NamesInErrors:
+    """The features and tables that errors of a module's lookups name."""
+
+    def __init__(self, owners: Sequence[tuple[str, str]]) -> None:
+        self.owners = tuple(owners)  # (feature, table) of each feature
+        self.of_vectors = _Caller("StackBags", CATALOG["StackBags"].input_names, self.owners, True, True)
+        self.of_features = tuple(
+            _Caller(LOOKUP.name, LOOKUP.input_names, self.owners, False, ends) for ends in (False, True)
+        )
+
+
+class _Caller(NamedTuple):
+    """What faults of one kind of lookup name."""
+
+    name: str
+    input_names: tuple[str, ...]
+    owners: tuple[tuple[str, str], ...]
+    joined: bool
+    ends: bool
+
+    def error_of(self, key: str, position: int, value: int, bound: int) -> OpError:
+        """Return the error of a fault, as the ops raise it."""
+        feature, table = self.owners[position >> _FEATURE_SHIFT]
+        position &= (1 << _FEATURE_SHIFT) - 1
+        if key == "id_not_in_feature":
+            facts: dict[str, Any] = {"position": position, "value": value, "bound": bound}
+            return make_error("id_not_in_table", feature=feature, table=repr(table), **facts)
+        error = make_error(key, has=self.input_names, position=position, value=value, bound=bound)
+        return error if self.joined else in_feature(feature, error, self.ends)
+
+
+class _Call(NamedTuple):
+    """One recorded lookup, and what the backward pass needs."""
+
+    table_set: TableSet
+    groups: list[list[int]]  # the features of each group of tables of one dtype and width
+    recorded: Any  # the lookup in C++
+    shapes: list[torch.Size]  # of the tables
+    rows: bool
+    fused: bool
+    stacked: bool
+    joined: bool  # whether the features share a vector of ids
+
+    def bags(self, feature: int) -> Bags:
+        """Return the bags of one feature, as the ops take them; waits for the device if features share a vector."""
+        number, group = next((i, g) for i, g in enumerate(self.groups) if feature in g)
+        member = group.index(feature)
+        rows_at, segments_at, size, firsts, sizes = self.recorded.group(number)
+        rows, segments = (self.recorded.memory[at : at + 4 * size].view(torch.int32) for at in (rows_at, segments_at))
+        first, shift = firsts[member], self.recorded.segment_shift
+        if self.joined:
+            own = (rows >= first) & (rows < first + self.shapes[feature][0])
+            rows, segments = rows[own], segments[own]
+        else:
+            begin = sum(sizes[:member])
+            rows, segments = (x[begin : begin + sizes[member]] for x in (rows, segments))
+        if self.fused:
+            rows, segments = rows - first, segments - (member << shift)
+        return Bags(rows, segments, self.recorded.bags)
+
+    def gradient(self, feature: int, y: Tensor) -> Tensor:
+        """Return the gradient of a feature's table, made of ops, so that it has derivatives itself."""
+        weight = y.new_empty(1).expand(self.shapes[feature])  # only its shape and dtype matter
+        kind = COMBINERS[self.table_set.facts[feature].combiner]
+        sparse = self.rows or self.fused
+        found: Tensor = bag_gradients(frozenset({"data"}), weight, y, self.bags(feature), kind, sparse)["data"]
+        return found
+
+
+def look_up(
+    module: Any,
+    names: NamesInErrors,
+    table_set: TableSet,
+    tables: list[Tensor],
+    ids: Any,
+    offsets: Tensor | None,
+    has_end: bool,
+) -> list[Tensor] | None:
+    """Return the combined rows of every feature's bags, or if the module's output is stacked one tensor of all.
+
+    Args:
+        module: The module, for its options.
+        names: What errors name.
+        table_set: The set that `tables` belong to; each table has one feature.
+        tables: The tables.
+        ids: A tuple (ids, offsets) for each feature, or a vector with the ids of all.
+        offsets: Where the bags in a vector begin, with their end.
+        has_end: Whether the offsets in tuples end with the number of ids.
+    """
+    if not is_eager() or table_set.is_shared or table_set.has_padding:
+        return None
+    device = devices.device_for(tables[0])
+    if device is None or device.waits():
+        return None
+    joined, stacked = offsets is not None, module.output == "stacked"
+    with DisableTorchFunctionSubclass():  # faster for fused tables, which are a subclass
+        keeps = _NOTHING
+        if torch.is_grad_enabled() and True in [t.requires_grad for t in tables]:
+            if is_in_ddp() or (REPLICAS and any(t in REPLICAS for t in tables)):
+                return None  # ranks may have to exchange gradients
+            if module.fused and set(map(type, tables)) != {FusedWeight}:
+                return None
+            if joined and not module.fused:
+                return None  # the host does not know where the ids of a table are
+            keeps = _STACK if module.fused else _FEATURES
+        caller = names.of_vectors if joined else names.of_features[has_end]
+        found = device.calls.look_up_features(
+            caller, tables, table_set.reductions, ids, offsets, has_end, stacked, keeps
+        )  # fmt: skip
+        if found is None:
+            return None
+        outs, groups, recorded = found
+        outputs: Any = outs if stacked else _split(outs, groups)
+        if not keeps:
+            return outputs  # type: ignore[no-any-return]
+        rows = module.grad == "rows"
+        if rows and not module.fused:
+            for weight in tables:
+                if weight.requires_grad:
+                    keep_coalesced(weight)
+        shapes = [t.shape for t in tables]
+        call = _Call(table_set, groups, recorded, shapes, rows, module.fused, stacked, joined)
+        outputs = _Lookup.apply(call, outputs, *tables, ANCHOR if module.fused else None)
+    return [outputs] if type(outputs) is Tensor else list(outputs)
+
+
+def _split(outs: list[Tensor], groups: list[list[int]]) -> list[Tensor]:
+    """Return the output of each feature."""
+    if len(outs) == 1:
+        return list(_chunks(outs[0], len(groups[0])))  # in the order of features
+    found: dict[int, Tensor] = {}
+    for out, members in zip(outs, groups, strict=True):
+        found.update(zip(members, _chunks(out, len(members)), strict=True))
+    return [found[f] for f in range(len(found))]
+
+
+def _chunks(out: Tensor, count: int) -> tuple[Tensor, ...]:
+    # not views: they may be changed in place
+    return (out,) if count == 1 else out.unsafe_split(out.shape[0] // count, 0)
+
+
+@named("rowgrad::EmbeddingBags")
+class _Lookup(_SingleLevelFunction):
+    """A recorded lookup. Its inputs are the tables and the anchor."""
+
+    _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, outputs: list[Tensor], *tensors: Any) -> Any:
+        ctx.call = call
+        ctx.tables = tensors[:-1] if call.fused else None
+        ctx.set_materialize_grads(False)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *ys: Any) -> Any:
+        call: _Call = ctx.call
+        if True in [y is not None and y.layout is not torch.strided for y in ys]:
+            ys = tuple(y if y is None else y.to_dense() for y in ys)
+        wanted, deferred = split_tables(ctx, call, ctx.needs_input_grad[2:-1], ys)
+        found: list[Any] = [None] * len(call.shapes)
+        if deferred:
+            gradients = _readable(ys)
+            if gradients is None:  # of other classes than torch's own
+                wanted = [*wanted, *deferred]
+            else:
+                add_pending([ctx.tables[t] for t in deferred], _PendingTables(call, gradients, deferred, ctx.tables))
+        if wanted:
+            parts = by_feature(call, ys)
+            for t in wanted:
+                y = parts[t]
+                assert y is not None
+                found[t] = call.gradient(t, y)
+        return None, None, *found, None
+
+
+def _readable(ys: Sequence[Tensor | None]) -> list[Tensor | None] | None:
+    """Return the gradients as kernels read them; None if the ops have to read them."""
+    if True in [y is not None and type(y) is not Tensor for y in ys]:
+        return None
+    return [y if y is None else y.contiguous() for y in ys]
+
+
+class _PendingTables(JointPending):
+    """The pending gradients of a lookup on a GPU."""
+
+    __slots__ = ("call", "stream", "versions", "ys")
+
+    def __init__(self, call: _Call, ys: list[Tensor | None], numbers: list[int], tables: Sequence[FusedWeight]) -> None:
+        super().__init__(numbers, tables)
+        self.call, self.ys = call, ys
+        self.versions = self._versions()
+        self.stream = torch.cuda.current_stream(tables[0].device) if tables[0].is_cuda else None
+
+    def _versions(self) -> list[int]:
+        return [0 if y is None else y._version for y in self.ys]
+
+    def check(self) -> None:
+        """Raise if the gradient was overwritten after backward; make the current stream wait for its stream."""
+        if self._versions() != self.versions:
+            raise make_error("fused_overwritten")
+        wait_for_stream(self.stream, [y for y in self.ys if y is not None] + [self.call.recorded.memory])
+
+    def rows(self, weight: Any) -> Tensor:
+        """Return the row-sparse gradient."""
+        feature = self.number_of(weight)
+        y = by_feature(self.call, self.ys)[feature]
+        assert y is not None
+        return self.call.gradient(feature, y)
+
+    def new_step(self) -> JointStep:
+        """Return a step of some of the tables."""
+        return _TableStep(self)
+
+
+class _TableStep(JointStep):
+    """A step of tables on a GPU: a sort for each group of tables of one dtype and width."""
+
+    __slots__ = ("device", "prepared")
+
+    def prepare(self, rule: str) -> bool:
+        """Return whether the kernels can update the tables; others, which may raise, step by themselves."""
+        spec, call, params = RULES[rule], self.pending.call, self.params
+        self.device = device = devices.device_for(params[0])
+        if device is None or device.waits():
+            return False
+        if devices.is_captured() and (spec.fades or any(numbers[2] for numbers in self.numbers)):
+            return False  # the step depends on its number, which raises
+        updates: list[Any] = [None] * len(call.shapes)
+        names = [slot.name for slot in spec.slots]
+        for t, param, state, numbers in zip(
+            self.pending.numbers_of(params), params, self.states, self.numbers, strict=True
+        ):  # fmt: skip
+            _, lazy, random, seed, address = numbers
+            slots = [state[name] for name in names]
+            updates[t] = param, slots, address, bool(lazy), bool(random), seed if random else 0, state["step"] + 1
+        order = int(Order[devices.default_order(params[0])])
+        self.prepared: list[Any] = []
+        for number, group in enumerate(call.groups):
+            own = [updates[t] for t in group]
+            if all(update is None for update in own):
+                continue
+            ys = self.pending.ys if call.stacked else [self.pending.ys[t] for t in group]
+            step = device.calls.prepare_tables(STEP, call.recorded, number, spec.number, ys, call.stacked, own, order)
+            if step is None:
+                return False
+            self.prepared.append(step)
+        return True
+
+    def run(self) -> None:
+        """Update the tables."""
+        for step in self.prepared:
+            if not self.device.calls.run_tables(step):
+                self.device.ledger.raise_reported()
+                raise make_error("out_of_memory_between")
+        self.count()
+        remove_pending(self.params, self.pending)
