@@ -26,7 +26,7 @@ EXAMPLES = ROOT / "tests" / "golden" / "blocks_examples.json"
 PAGES = ROOT / "examples" / "pages"
 
 
-COLUMN, BETWEEN = 370.0, 50.0  # pixels from one column to the next, and between blocks of a column
+COLUMN, BETWEEN = 430.0, 50.0  # pixels from one column to the next, and between blocks of a column
 
 
 def _columns(page: Page) -> list[list[str]]:

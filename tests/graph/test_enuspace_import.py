@@ -75,12 +75,12 @@ def test_a_task_file() -> None:
 def test_a_page_of_the_fourth_generation() -> None:
     imported = read_enuspace(SAMPLES / "basic_4x.svg")
     page = imported.page
-    # Scaled by 1.698 about the upper left corner, (1042, 351): the Add is 218 to the right of a Const up to 330 wide.
+    # Scaled by 1.938 about the upper left corner, (1042, 351): the Add is 430 to the right of a Const up to 390 wide.
     assert [(b.id, b.op, *map(round, b.at or ())) for b in page] == [
-        ("ID_1hvfQR0", "ClientSession", 1721, 386),
+        ("ID_1hvfQR0", "ClientSession", 1817, 390),
         ("ID_1hvfQV0", "Const", 1042, 351),
-        ("ID_1hvgd641", "Const", 1049, 616),
-        ("ID_1hvgdT0", "Add", 1419, 592),
+        ("ID_1hvgd641", "Const", 1050, 653),
+        ("ID_1hvgdT0", "Add", 1472, 596),
     ]
     assert same(page["ID_1hvfQV0"].values["val"], [[1.0, 2.0], [3.0, 4.0]], "float64")
     assert wires_of(page) == [

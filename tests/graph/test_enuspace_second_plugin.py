@@ -309,9 +309,9 @@ def test_blocks_do_not_overlap_and_keep_their_order(seed: int, tmp_path: Path) -
 
 
 def test_pages_with_enough_distance_are_not_moved(tmp_path: Path) -> None:
-    blocks: Blocks = {f"B{k}": ("Const", {}, (400.0 * k + 3, 10.0)) for k in range(4)}
+    blocks: Blocks = {f"B{k}": ("Const", {}, (460.0 * k + 3, 10.0)) for k in range(4)}
     page = read(tmp_path, page_text(blocks, [])).page
-    assert [b.at for b in page] == [(3.0, 10.0), (403.0, 10.0), (803.0, 10.0), (1203.0, 10.0)]
+    assert [b.at for b in page] == [(3.0, 10.0), (463.0, 10.0), (923.0, 10.0), (1383.0, 10.0)]
 
 
 def test_charts_become_trends(tmp_path: Path) -> None:

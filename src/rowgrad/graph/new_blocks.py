@@ -6,9 +6,9 @@ from .block_height import block_height
 from .export.picture import positions, within
 from .page import Block, Page
 
-# The usual width of blocks in an editor, and the space between them. Long names make a block up to 90 wider.
+# The usual width of blocks in an editor, and the space between them. Long names make a block up to 150 wider.
 WIDTH = 240.0
-ASIDE, _BELOW = 130.0, 48.0
+ASIDE, _BELOW = 190.0, 48.0
 LINE = 180.0  # from one block with one pin to the next one below it
 
 

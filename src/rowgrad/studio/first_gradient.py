@@ -14,8 +14,8 @@ FIRST_GRADIENT: dict[str, Any] = {
         {
             "kind": "place",
             "title": "Place a block",
-            "text": f"Press / to search the palette, type {_OP} and press Enter. It is the gradient of looking up "
-            "rows of a table and averaging them in bags.",
+            "text": f"Type {_OP} into the search field, where the key / leads from anywhere, and press Enter. It is "
+            "the gradient of looking up rows of a table and averaging them in bags.",
         },
         {
             "kind": "type",

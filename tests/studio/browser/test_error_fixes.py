@@ -90,7 +90,6 @@ def test_the_help_of_an_op_inserts_its_example(ui: StudioWindow) -> None:
 
 
 @pytest.mark.feature("undo", "fixes")
-@pytest.mark.broken("rowgrad.studio.project_verbs:summarize", "lambda page: original(page) | {'recipes': {}}")
 def test_a_failure_is_over_once_its_edit_is_undone(ui: StudioWindow) -> None:
     ids = IDS | {"indices": [0, 2, 2]}
     ui.open_blocks(const("ids", (0, 0), [0, 2, 2], "int32"), block("g", "SparseSegmentMeanGrad", (340, 0), values=ids))

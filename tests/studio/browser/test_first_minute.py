@@ -102,7 +102,9 @@ def test_the_tour_draws_a_first_gradient_on_the_canvas(ui: StudioWindow) -> None
     tour = ui.window.get_by_role("region", name="Tour")
     expect(tour).to_contain_text("Step 1 of 6")
     expect(ui.window.locator(".tour-ring")).to_be_visible()
-    ui.place(OP)  # by the user
+    expect(ui.window.get_by_label("Search blocks", exact=True)).to_be_focused()
+    ui.keys.type(f"/{OP}")  # as the card says, with or without the key
+    ui.key("Enter")
     expect(tour).to_contain_text("Step 2 of 6")
     ui.type_value(BLOCK, "grad", VALUES["grad"])
     for step in (3, 4):

@@ -343,7 +343,7 @@ export function freePlace(page: Page, catalog: Catalog, wanted: Place, record: O
   return [x, y];
 }
 
-const UNPLACED_COLUMN = 370;
+const UNPLACED_COLUMN = 430;
 const UNPLACED_ROW = 240;
 
 export function positionsOf(page: Page): Map<string, Place> {

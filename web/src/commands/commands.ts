@@ -94,7 +94,7 @@ export const COMMANDS: Command[] = [
   { id: "note", title: "Add a text note", group: "Edit", keys: "n", ready: () => FEATURES.notes && opened(), run: () => addNote(false) },
   { id: "edit-note", title: "Edit the selected note", group: "Edit", ready: () => front()?.notes.size === 1, run: () => set({ dialog: { kind: "note", k: [...doc()!.notes][0]! } }) },
   { id: "frame", title: "Frame the selected blocks", group: "Edit", keys: "f", ready: () => FEATURES.frames && selected(), run: () => addNote(true) },
-  { id: "flip", title: "Flip to gradient", group: "Edit", keys: "g", ready: () => FEATURES.flip && opened(), run: () => set({ dialog: { kind: "flip" } }) },
+  { id: "flip", title: "Flip to gradient", group: "Edit", keys: "g", ready: () => FEATURES.flip && !!front()?.page.blocks.length, run: () => set({ dialog: { kind: "flip" } }) },
 
   { id: "layout", title: "Automatic layout", group: "Arrange", keys: "Ctrl+Shift+l", ready: () => FEATURES.layout && opened(), run: () => { change("automatic layout", (page) => arrange(page, get().catalog, several() ? doc()!.blocks : undefined)); setTimeout(canvasView.fit, 50); } },
   { id: "align-left", title: "Align left", group: "Arrange", keys: "Alt+ArrowLeft", ready: () => FEATURES.align && several(), run: alignSelected("left") },

@@ -20,7 +20,7 @@ interface Props {
   report: (status: string) => void;
 }
 
-const [LEFT, TOP] = [46, 16]; // space for the numbers of rows and columns
+const [LEFT, TOP, PAD] = [46, 16, 2]; // space for the numbers of rows and columns, and the padding of the box
 
 /** The rows or columns that are numbered: so many that their texts are this far apart. */
 function numbers(count: number, size: number, least: number): number[] {
@@ -63,8 +63,8 @@ export function HeatMapCanvas({ heat, scale, label, args, cell, choose, tick, re
   };
   return (
     <div className="map-box" ref={box}>
-      {numbers(columns, size[0], 34).map((k) => <span key={k} className="map-column" style={{ left: LEFT + (k + 0.5) * size[0] }}>{k * across}</span>)}
-      {numbers(rows, size[1], 15).map((k) => <span key={k} className="map-row" style={{ top: TOP + (k + 0.5) * size[1] }}>{k * down}</span>)}
+      {numbers(columns, size[0], 34).map((k) => <span key={k} className="map-column" style={{ left: LEFT + PAD + (k + 0.5) * size[0] }}>{k * across}</span>)}
+      {numbers(rows, size[1], 15).map((k) => <span key={k} className="map-row" style={{ top: TOP + PAD + (k + 0.5) * size[1] }}>{k * down}</span>)}
       <canvas
         ref={canvas}
         className="heat"

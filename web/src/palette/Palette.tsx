@@ -62,7 +62,7 @@ export function Palette() {
               else if (event.key === "Escape") {
                 setTyped("");
                 return; // which also leaves the field
-              } else return;
+              } else if (event.key !== "/") return; // the key that leads here; no name has it
               event.preventDefault();
             }}
           />

@@ -2,6 +2,7 @@
 
 import type { Doc } from "../app/store";
 import { doc, get, set } from "../app/store";
+import { perform as performCommand } from "../commands/commands";
 import { place } from "../page/actions";
 import { newPage } from "../project/pages";
 import { run } from "../run/runs";
@@ -51,7 +52,9 @@ export async function perform(step: Step, op: string): Promise<void> {
 
 /** Begin on an empty page of its own. */
 export async function beginTour(): Promise<void> {
-  if (FEATURES.tour && (await newPage(undefined, freePageName("first_gradient")))) set({ tour: 0, paletteOpen: true });
+  if (!FEATURES.tour || !(await newPage(undefined, freePageName("first_gradient")))) return;
+  set({ tour: 0 });
+  performCommand("find-block"); // what is typed first is the name of the block, not keys of commands
 }
 
 function freePageName(wanted: string): string {

@@ -63,8 +63,8 @@ export function RowList({ title, label, segments, count, partners, lit, chosen, 
                 data-row={row}
                 className={`trace-row${lit.has(row) ? " lit" : ""}${row === chosen ? " chosen" : ""}${many ? "" : " alone"}`}
                 style={{ top: stretch.offset(row), height: ROW }}
-                // Not on entering: rows also move below a pointer that rests, when the list scrolls to what a key chose.
-                onMouseMove={() => row !== chosen && choose(row)}
+                // Not on entering: a list that scrolls to show a row moves others under a pointer that rests.
+                onMouseMove={(event) => (event.movementX || event.movementY) && row !== chosen && choose(row)}
               >
                 <span>{place ? `${place.segment.label} ${place.row}` : `row ${row}`}</span>
                 <span className="quiet">{many === 0 ? "none" : many === 1 ? "1 row" : `${many} rows`}</span>

@@ -113,7 +113,7 @@ function Terms({ sum, result, results, path, setPath, jump }: { sum: RowSum } & 
   const scaled = sum.terms.some((term) => term.scales.length > 0);
   const exactly = (values: readonly string[]) => values.join(", ");
   return (
-    <div className="sum-terms">
+    <div className="sum-terms" tabIndex={0} role="region" aria-label="Terms of the sum">
       <table>
         <thead>
           <tr>

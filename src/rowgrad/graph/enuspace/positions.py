@@ -15,7 +15,7 @@ from ..block_height import block_height
 from ..page import Block, Note
 
 # The greatest width of Studio's blocks, and the distance that wires and labels need.
-WIDTH = 330.0
+WIDTH = 390.0
 _ACROSS, _DOWN = 40.0, 40.0
 _MOST_SCALE = 4.0  # a few blocks drawn on top of one another must not blow up the whole page
 _NEIGHBOURS = 24  # blocks below each one that the scale is computed from

@@ -14,8 +14,8 @@ from ..page_order import ends_of, in_order
 
 # -- positions of blocks -----------------------------------------------------------------------------------------------
 
-# Studio shows values and results on its blocks, which are then up to 330 wide.
-WIDTH, GAP, ROW, PIN, ROW_GAP = 240.0, 130.0, 34.0, 22.0, 50.0
+# Studio shows values and results on its blocks, which are then up to 390 wide.
+WIDTH, GAP, ROW, PIN, ROW_GAP = 240.0, 190.0, 34.0, 22.0, 50.0
 
 
 def height_of(pins: int) -> float:
