@@ -85,8 +85,18 @@ def test_the_help_of_an_op_inserts_its_example(ui: StudioWindow) -> None:
     ui.key("F1")
     ui.window.get_by_role("dialog").get_by_role("button", name="Insert this example").click()
     expect(ui.window.locator("[data-block]")).to_have_count(2)
+    ui.press("undo")
+    ui.place("SparseSegmentSqrtNGrad")  # where the example would be
+    ui.window.get_by_label("Search blocks", exact=True).fill("SparseSegmentSqrtNGrad")
+    item.focus()
+    ui.key("F1")
+    ui.window.get_by_role("dialog").get_by_role("button", name="Insert this example").click()
+    expect(ui.window.locator("[data-block]")).to_have_count(3)
+    _, top, _, bottom = ui.box(ui.block("sparse_segment_sqrt_n_grad"))
+    _, y, _, v = ui.box(ui.block("sparse_segment_sqrt_n_grad_2"))
+    assert bottom <= y or v <= top  # it covers no block
     ui.run_once()
-    assert len(ui.result("sparse_segment_sqrt_n_grad", "output")) == 4
+    assert len(ui.result("sparse_segment_sqrt_n_grad_2", "output")) == 4
 
 
 @pytest.mark.feature("undo", "fixes")

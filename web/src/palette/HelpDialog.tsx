@@ -2,6 +2,7 @@
 
 import { doc, get, server } from "../app/store";
 import { pinText } from "../blocks/pins";
+import { freePlace } from "../canvas/layout";
 import { attempt } from "../messages/messages";
 import { change, focusBlock, place, select, viewport } from "../page/actions";
 import * as edit from "../page/edit";
@@ -53,7 +54,9 @@ async function insertExample(op: string): Promise<void> {
   if (get().start || !doc()) await newPage();
   const open = doc();
   if (!open) return;
-  const reply = await attempt(() => server().request<{ blocks: Block[] }>("example", { page: open.page, op, at: viewport.centre() }));
+  const { catalog } = get();
+  const at = freePlace(open.page, catalog, viewport.centre(), catalog.find(op));
+  const reply = await attempt(() => server().request<{ blocks: Block[] }>("example", { page: open.page, op, at }));
   if (!reply || doc(open.name)?.page !== open.page) return;
   focusBlock(reply.blocks[0]!.id);
   change(`example of ${op}`, (page) => edit.putBlocks(page, reply.blocks), false, open.name);
