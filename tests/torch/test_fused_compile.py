@@ -305,6 +305,28 @@ def test_older_versions_of_torch_that_trace_a_table_as_a_plain_tensor_raise(monk
         torch.compile(tables, backend="eager")({"a": IDS})
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # dynamo reads it
+@pytest.mark.parametrize("make", [rgt.optim.Adam, rgt.optim.RowWiseAdagrad])
+def test_older_versions_of_torch_look_up_between_graphs(monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
+    monkeypatch.setattr(fused_ops, "COMPILES", False)
+    for kind in (rgt.nn.EmbeddingBag, rgt.nn.Embedding, rgt.nn.Embeddings):
+        monkeypatch.setattr(kind, "forward", fused.between_graphs(kind.forward, is_old=True))
+    counter = CompileCounterWithBackend("aot_eager")
+    found, expected = Model(), Model()
+    optimizers = [make(m.parameters(), lr=0.1) for m in (found, expected)]
+    compiled = torch.compile(found, backend=counter)
+    for size in (4, 7, 4):
+        ids, offsets, weights = batch(size)
+        for model, optimizer in zip((compiled, expected), optimizers, strict=True):
+            model(ids, offsets, weights).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    same_state(found, expected)
+    assert counter.frame_count > 0
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(found, backend="eager", fullgraph=True)(*batch(5))
+
+
 def test_export() -> None:
     """Exported programs contain ordinary operators."""
     bag, _, _ = compiled_bag(combiner="sum")

@@ -843,7 +843,7 @@ FEATURES = [
     Feature("`torch.nn.utils.clip_grad_norm_`, `clip_grad_value_`", clipping(torch.nn.utils), COMPUTED),
     Feature("`rgt.clip.clip_grad_norm_`, `clip_grad_value_`", clipping(rgt.clip), COMPUTED),
     Feature("`torch.utils.checkpoint`", activation_checkpointing, "With `use_reentrant=False`: ids have no gradient."),
-    Feature("`torch.compile`", compiled(rgt.optim.Adagrad), "`fused`: from torch 2.13 on."),
+    Feature("`torch.compile`", compiled(rgt.optim.Adagrad), "`fused`: in full graphs from torch 2.13 on."),
     Feature("`torch.compile`, `rgt.optim.Adam`", compiled(rgt.optim.Adam), NOT_LAZY),
     Feature("`torch.optim.swa_utils.AveragedModel`", moving_average),
     Feature("`state_dict`, `torch.save`", state_dicts),

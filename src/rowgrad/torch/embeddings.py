@@ -20,7 +20,7 @@ from ..sparse import SparseTensor
 from . import devices, functional, gpu_features
 from .bags import Bags, as_weights, check_storages, check_vector, drop_padding, in_feature, read_bags
 from .feature_lookup import Batch, TableFacts, TableSet, look_up
-from .fused import FusedWeight, TableModule, fused_lookup, needs_fused_lookup
+from .fused import FusedWeight, TableModule, between_graphs, fused_lookup, needs_fused_lookup
 from .row_gradient import keep_coalesced
 from .saved_call import is_traced
 from .tensors import new_table
@@ -220,6 +220,7 @@ class Embeddings(torch.nn.Module):
         weight: Tensor = self._modules[table].weight  # type: ignore[union-attr,assignment]
         return weight
 
+    @between_graphs
     def forward(
         self, ids: Any, offsets: Tensor | None = None, per_sample_weights: Any = None, *, lengths: Tensor | None = None
     ) -> Any:

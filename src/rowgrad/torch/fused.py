@@ -6,6 +6,7 @@ earlier (GradScaler, clipping, a hook, a second backward pass) gets the row-spar
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import sys
@@ -444,6 +445,24 @@ def _traced_lookup(weight: Any, bags: Bags, kind: str) -> Tensor:
     ids = bags.indices, bags.segment_ids, bags.weights, bags.num_bags
     rows: Tensor = torch.ops.rowgrad._fused_lookup(weight, weight.rowgrad_anchor, *ids, kind, weight.rowgrad_number)
     return rows
+
+
+def between_graphs(forward: Any, is_old: bool = torch.__version__ < (2, 13)) -> Any:
+    """Make `forward` of a fused module run between compiled graphs if torch is older than what compiles fused tables.
+
+    Older versions trace a fused table as a plain tensor, whose gradient is dense: Adam would step all its rows.
+    """
+    if not is_old:
+        return forward
+    eager = torch.compiler.disable(forward)
+
+    @functools.wraps(forward)
+    def run(self: Any, *args: Any, **options: Any) -> Any:
+        if self.fused and torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+            return eager(self, *args, **options)
+        return forward(self, *args, **options)
+
+    return run
 
 
 def check_compiles() -> None:

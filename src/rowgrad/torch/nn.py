@@ -15,7 +15,7 @@ from ..plan import Plan
 from . import functional
 from .embeddings import Embeddings as Embeddings
 from .embeddings import Table as Table
-from .fused import FusedWeight, TableModule, fused_lookup, needs_fused_lookup
+from .fused import FusedWeight, TableModule, between_graphs, fused_lookup, needs_fused_lookup
 from .tensors import check_table_size, from_numpy, new_table, tensor_expected
 
 __all__ = ("Embedding", "EmbeddingBag", "Embeddings", "Table")
@@ -176,6 +176,7 @@ class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
         functional.mode_suffix(value, "combiner")
         self.mode = value
 
+    @between_graphs
     def forward(
         self,
         input: Any,
@@ -286,6 +287,7 @@ class Embedding(_TorchTable, torch.nn.Embedding):
         if _weight is None:
             self.reset_parameters()
 
+    @between_graphs
     def forward(self, input: Tensor) -> Tensor:
         """Return the row of every id, [*input.shape, embedding_dim]."""
         weight = self.weight
