@@ -309,6 +309,7 @@ def test_older_versions_of_torch_that_trace_a_table_as_a_plain_tensor_raise(monk
 @pytest.mark.parametrize("make", [rgt.optim.Adam, rgt.optim.RowWiseAdagrad])
 def test_older_versions_of_torch_look_up_between_graphs(monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
     monkeypatch.setattr(fused_ops, "COMPILES", False)
+    monkeypatch.setattr(fused, "IS_OLD", True)
     for kind in (rgt.nn.EmbeddingBag, rgt.nn.Embedding, rgt.nn.Embeddings):
         monkeypatch.setattr(kind, "forward", fused.between_graphs(kind.forward, is_old=True))
     counter = CompileCounterWithBackend("aot_eager")

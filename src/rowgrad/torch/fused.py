@@ -35,6 +35,7 @@ _GRAD: Any = torch.Tensor.grad  # torch's own property, which `FusedWeight.grad`
 _COMBINER = {kind: name for name, kind in COMBINERS.items()}
 _LOCK = threading.RLock()  # as in autograd, threads that share a table accumulate one at a time
 LAYOUT = "rowgrad_layout"
+IS_OLD = torch.__version__ < (2, 13)  # not tested with compiled graphs of fused tables
 _ZERO_GRAD = {inspect.unwrap(owner.zero_grad).__code__ for owner in (torch.nn.Module, torch.optim.Optimizer)}
 
 
@@ -405,8 +406,8 @@ def needs_fused_lookup(module: Any, weight: Tensor) -> bool:
     """
     if not module.fused or not weight.requires_grad or not torch.is_grad_enabled():
         return False
-    if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
-        check_compiles()  # older versions of torch trace a fused table as a plain tensor, whose gradient is dense
+    if torch.compiler.is_compiling() and not is_exporting():
+        check_compiles()
     if isinstance(weight, FusedWeight):
         return True
     if is_in_fsdp(weight):
@@ -439,7 +440,7 @@ def fused_lookup(weight: Any, bags: Bags, kind: str, plan: Plan | None) -> Tenso
 
 def _traced_lookup(weight: Any, bags: Bags, kind: str) -> Tensor:
     """Look up bags in a graph. Exported programs have no optimizer, so their gradients are those of unfused tables."""
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return lookup(weight, bags, kind, False, None)
     check_compiles()
     ids = bags.indices, bags.segment_ids, bags.weights, bags.num_bags
@@ -447,18 +448,20 @@ def _traced_lookup(weight: Any, bags: Bags, kind: str) -> Tensor:
     return rows
 
 
-def between_graphs(forward: Any, is_old: bool = torch.__version__ < (2, 13)) -> Any:
-    """Make `forward` of a fused module run between compiled graphs if torch is older than what compiles fused tables.
+def is_exporting() -> bool:
+    """Return whether torch.export traces. Versions before 2.13 answer True inside of torch.compile too."""
+    return torch.compiler.is_exporting() and not (IS_OLD and torch.compiler.is_dynamo_compiling())
 
-    Older versions trace a fused table as a plain tensor, whose gradient is dense: Adam would step all its rows.
-    """
+
+def between_graphs(forward: Any, is_old: bool = IS_OLD) -> Any:
+    """Make `forward` of a fused module run between compiled graphs if torch cannot compile fused tables."""
     if not is_old:
         return forward
     eager = torch.compiler.disable(forward)
 
     @functools.wraps(forward)
     def run(self: Any, *args: Any, **options: Any) -> Any:
-        if self.fused and torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        if self.fused and torch.compiler.is_compiling() and not is_exporting():
             return eager(self, *args, **options)
         return forward(self, *args, **options)
 

@@ -19,7 +19,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from ..errors import make_error
 from .bag_lookup import REPLICAS, lookup, replica_of
 from .bags import Bags
-from .fused import defer_bags, gradient_of, numbered_table
+from .fused import IS_OLD, defer_bags, gradient_of, numbered_table
 from .saved_call import is_float, unpack_dual
 
 _LIBRARY = torch.library.Library("rowgrad", "FRAGMENT")
@@ -131,7 +131,7 @@ def _register() -> bool:
     torch.library.register_fake("rowgrad::_fused_lookup", _look_up, lib=_LIBRARY)
     torch.library.register_fake("rowgrad::_defer_bags", _zero, lib=_LIBRARY)
     _LIBRARY.impl("_fused_lookup", _autograd(torch.ops.rowgrad._fused_lookup.default), "Autograd", with_keyset=True)
-    if torch.__version__ < (2, 13):  # not tested
+    if IS_OLD:
         return False
     from torch._library.effects import EffectType
 
