@@ -46,6 +46,16 @@ STEPS = {
     "step fused, ": ("step, `fused=True`, ", "torch step sparse, "),
     "step rows, ": ('step, `grad="rows"`, ', "torch step sparse, "),
     "26 tables fused, ": ("step, 26 tables, fused SGD, ids ", "torch 26 tables sparse SGD"),
+    "26 tables grad='rows', ": ('step, 26 tables, `grad="rows"`, SGD, ids ', "torch 26 tables sparse SGD"),
+    "26 tables forward, ": ("lookup in 26 tables, ids ", "torch 26 tables forward"),
+    "forward and backward, rows": ('forward and backward, `grad="rows"`, 16384 bags', ""),
+}
+JAX_CALLS = {
+    "forward": "`SparseSegmentMeanWithNumSegments`",
+    "dense": "`SparseSegmentMeanGrad`, a dense table",
+    "rows": "`SparseSegmentMeanGradV2`, `size=` the number of ids",
+    "weighted": "`WeightedSparseSegmentMeanWithNumSegments`",
+    "weighted dense": "`WeightedSparseSegmentMeanGrad`, a dense table",
 }
 COMPARISONS = ("six_cases", "shapes", "dtypes", "tiny", "torch_steps", "jax_jit")
 Ratios = dict[tuple[str, str], dict[str, float]]  # (kind, peer) -> case -> how many times faster
@@ -181,6 +191,28 @@ def gpu_steps() -> Iterator[str]:
     yield f"`bench/results/h200-steps.json`: {data['device']}, torch {data['torch']}, {data['date']}."
 
 
+def gpu_jax() -> Iterator[str]:
+    """Yield the times of calls in compiled JAX programs on a GPU next to plain jnp's, and how many were lost."""
+    data = load("h200-jax")
+    found = {(r["name"], r["bags"]): r for r in data["rows"]}
+    yield from (
+        "| call | bags | rowgrad, µs | jnp, µs | times | host, µs | outside of `jit`, µs |",
+        "|---|" + "---:|" * 6,
+    )
+    times = []
+    for (name, bags), row in found.items():
+        if name not in JAX_CALLS:
+            continue
+        theirs = found.get((f"jnp {name}", bags), {}).get("device")
+        times += [theirs / row["device"]] if theirs else []
+        cells = [f"{row['device']:,.1f}", f"{theirs:,.1f}" if theirs else "", shown(times[-1]) if theirs else ""]
+        cells += [f"{row[k]:,.0f}" for k in ("host", "outside of jit")]
+        yield f"| {JAX_CALLS[name]} | {bags:,} | " + " | ".join(cells) + " |"
+    yield ""
+    yield f"{sum(t < 1 for t in times)} of {len(times)} comparisons were lost (bold)."
+    yield f"`bench/results/h200-jax.json`: {data['device']}, JAX {data['jax']}, {data['date']}."
+
+
 def threads() -> Iterator[str]:
     """Yield the speed-up of the second thread, next to plain reads of the same rows."""
     rows = load("threads")["threads"]
@@ -243,6 +275,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "losses": losses,
     "gpu": gpu,
     "gpu steps": gpu_steps,
+    "gpu jax": gpu_jax,
     "threads": threads,
     "growth": growth,
     "pages": pages,

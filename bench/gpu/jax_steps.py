@@ -138,7 +138,9 @@ def main() -> None:
             rows.append(found)
             print(json.dumps(found), flush=True)
     rgj.synchronize()
-    facts = {"device": jax.devices()[0].device_kind, "jax": jax.__version__, "rows": rows}
+    facts = {
+        "device": jax.devices()[0].device_kind, "jax": jax.__version__, "date": time.strftime("%Y-%m-%d"), "rows": rows
+    }  # fmt: skip
     if args.out:
         args.out.write_text(json.dumps(facts, indent=1) + "\n")
 
