@@ -874,7 +874,7 @@ FEATURES = [
     Feature("FSDP1 of the whole model, `RowWiseAdagrad`", fsdp1_row_wise, several=True),
     Feature("FSDP1 of the layers", fsdp1_layers, REPLICATED, several=True),
     Feature("FSDP1 of the layers, `model.clip_grad_norm_`", fsdp1_clipped, several=True),
-    Feature("CUDA graph of a step", cuda_graph, 
+    Feature("CUDA graph of a step", cuda_graph,
             "`rgt.optim.SGD`, `RowWiseAdagrad`; the batch keeps its sizes. `rows`: bags without weights.",
             device="cuda"),
 ]  # fmt: skip
