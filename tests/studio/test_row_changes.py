@@ -81,7 +81,9 @@ def test_a_run_without_updates_and_a_page_that_never_ran_have_no_changes(client:
     page.blocks.append(Block("s", "ClientSession", wires={"fetch_outputs": ends("loss.output")}))
     run(client, page, 2)
     assert changes(client) == {"variables": [], "variable": "", "picture": None}
-    with pytest.raises(OpError, match="variable must be one that a step updated, which are none; got 'table'"):
+    with pytest.raises(
+        OpError, match=r"variable must be one that a step updated \(no step has updated any\); got 'table'"
+    ):
         changes(client, variable="table")
     with pytest.raises(OpError, match="there is no page 'nobody'"):
         client.call("row_changes", name="nobody")

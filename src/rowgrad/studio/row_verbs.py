@@ -385,7 +385,9 @@ def row_changes(studio: Studio, args: Arguments) -> Json:
     largest = max(variables, key=lambda one: (one["recorded"], one["shape"][0]), default=None)
     variable = args.text("variable", largest["variable"] if largest else "")
     if variable and variable not in known:
-        raise args.error("variable", f"one that a step updated, which are {', '.join(known) or 'none'}", variable)
+        raise args.error(
+            "variable", f"one that a step updated ({', '.join(known) or 'no step has updated any'})", variable
+        )
     if args.truth("record", False):
         found.request(variable)
         variables = found.variables()
