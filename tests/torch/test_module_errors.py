@@ -254,6 +254,12 @@ def test_errors_of_a_feature_have_the_facts_and_the_advice() -> None:
         module({"a": (T([1, 2, 3]), T([0, 2]))})
 
 
+def test_lists_of_a_data_loader_raise() -> None:
+    module = rgt.nn.Embeddings([A], include_last_offset=True)
+    with pytest.raises(TypeError, match=r"^feature a: got a list, expected a tuple \(ids, offsets\) or"):
+        module({"a": [T([1, 2]), T([0, 2])]})
+
+
 def test_features_that_are_missing_or_unknown_are_named() -> None:
     module = rgt.nn.Embeddings([rgt.nn.Table(f"f{i}", 3, 2) for i in range(12)], include_last_offset=True)
     ids = {name: (T([0]), T([0, 1])) for name in module.features}

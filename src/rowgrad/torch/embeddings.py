@@ -594,6 +594,9 @@ def _check_rows(rows: np.ndarray[Any, Any], bags: int) -> None:
 def _feature_vector(feature: str, ids: Any, weights: Any, include_last_offset: bool | None) -> tuple[Bags, Tensor]:
     """Return a feature's ids as a vector, and where its bags begin."""
     offsets = None
+    if isinstance(ids, list):  # data loaders turn tuples into lists
+        expected = "a tuple (ids, offsets) or (ids, offsets, weights), or a matrix of ids"
+        raise TypeError(f"feature {feature}: got a list, expected {expected}.")
     if isinstance(ids, tuple) and len(ids) == 3:
         ids, offsets, own = ids
         if own is not None and weights is not None:
