@@ -360,9 +360,13 @@ def test_gradient_of_rows_of_a_jax_table() -> None:
     assert float(value) == 12.0
     assert np.array_equal(rg.jax.rows.to_dense(gradient.rows), expected)
     for bad in ([5], [-1]):
-        with pytest.raises(rg.errors.InvalidArgumentError, match=r"out of range \[0, 5\)"):
-            table[bad]
-    check(lambda: table[0:2], ValueError, "ids must be one of int32, int64; got object")
+        text = f"ids[0] = {bad[0]} is not in [0, 5), the rows of the table"
+        check(lambda bad=bad: table[bad], rg.errors.InvalidArgumentError, text)
+    check(
+        lambda: table[0:2], ValueError,
+        "table[ids] takes an array or a list of row numbers; got a slice. For a range of rows pass jnp.arange; for "
+        "columns index the result, as in table[ids][..., 0].",
+    )  # fmt: skip
     with pytest.raises(TypeError, match="not iterable"):
         iter(table)
 

@@ -564,4 +564,4 @@ def test_row_gradients_of_row_gradients_name_the_alternative() -> None:
 
 def test_the_package_lists_what_it_documents() -> None:
     names = [name for name in dir(rgj) if not name.startswith("__")]
-    assert names == ["Table", "embedding_bag", "optim", "rows", "sharded", "value_and_rows"]
+    assert names == ["Table", "embedding_bag", "optim", "rows", "sharded", "synchronize", "value_and_rows"]

@@ -32,7 +32,7 @@ def block_height(block: Block, outputs: Described | None = None) -> float:
     op = find_op(block.op)
     inputs = [pin.name for pin in op.inputs] if op else [*block.wires, *block.values]
     results = [one for name in ([o.name for o in op.outputs] if op else [""]) for one in _values(outputs, name)]
-    typed = [np.shape(value) for value in block.values.values()] if not block.wires else []
+    typed = [np.shape(x) for value in block.values.values() for x in _arrays(value)] if not block.wires else []
     left = sum(_PIN if name not in block.values else _value_height(block.values[name]) for name in inputs)
     right = _PIN * (len(results) + (len(results) > 1))
     buttons = _BUTTONS if op is not None and op.runs else 0.0
@@ -44,7 +44,15 @@ def _values(outputs: Described | None, name: str) -> list[Described]:
     return found if isinstance(found, list) else [found or {"shape": None, "ref": False}]
 
 
+def _arrays(value: Any) -> Sequence[Any]:
+    """Return the typed value of a pin, or those of a pin that takes several arrays, whose shapes may differ."""
+    return value if isinstance(value, list) and any(isinstance(x, np.ndarray) for x in value) else [value]
+
+
 def _value_height(value: Any) -> float:
+    arrays = _arrays(value)
+    if len(arrays) > 1:
+        return sum(map(_value_height, arrays))
     shape = np.shape(value)
     if len(shape) < 2 and np.size(value) <= _MOST_COLUMNS:
         return _PIN + (8.0 if len(str(np.asarray(value).tolist())) > _MOST_TEXT else 0.0)
