@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _ROWS = """grid => [...grid.querySelectorAll("[role=row][data-row]")].map(row =>
     [row.dataset.row, [...row.querySelectorAll("[role=gridcell]")].map(cell => cell.textContent.trim())])"""
+_SCROLL = """grid => new Promise(drawn => {
+    grid.scrollBy(0, Math.max(30, grid.clientHeight - 60));
+    requestAnimationFrame(() => requestAnimationFrame(drawn));
+})"""
 _POINT_ON_PATH = """path => {
     const { x, y } = path.getPointAtLength(0.4 * path.getTotalLength()).matrixTransform(path.getScreenCTM());
     return [x, y];
@@ -251,13 +255,13 @@ class StudioWindow:
         table.get_by_role("gridcell").first.wait_for()
         count = int(table.get_attribute("aria-rowcount") or 0)
         found: dict[int, list[str]] = {}
-        while len(found) < count:
+        for _ in range(200 + count):
             expect(table.locator(".coming")).to_have_count(0)
-            before = len(found)
             found |= {int(row): cells for row, cells in table.evaluate(_ROWS)}
-            assert len(found) > before, f"of {count} rows only {sorted(found)} are shown"
-            table.evaluate("grid => grid.scrollBy(0, grid.clientHeight - 60)")
-        return [found[row] for row in sorted(found)]
+            if len(found) == count:
+                return [found[row] for row in sorted(found)]
+            table.evaluate(_SCROLL)
+        raise AssertionError(f"of {count} rows only {sorted(found)} are shown")
 
     def table(self, block: str, pin: str) -> Locator:
         """Return the grid of a result in the bottom panel."""

@@ -83,6 +83,7 @@ def test_enter_places_the_chosen_search_result(ui: StudioWindow) -> None:
     name = ui.new_page()
     ui.key("/")
     field = ui.window.locator("#palette-search")
+    expect(field).to_be_focused()  # the key also clears the search
     field.fill("SparseSegmentSum")
     second = ui.window.locator(".palette-item").nth(1).get_attribute("data-op")
     field.press("Enter")
