@@ -10,6 +10,7 @@ the times of a call's kernels, memsets and copies in a profile, and `launches` t
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -29,6 +30,7 @@ import rowgrad.torch as rgt
 Work = Callable[[], Any]
 DEVICE = "cuda"
 ROWS, COLUMNS = 1_000_000, 64
+DENSE_FEATURES = 13
 
 
 def on_host(work: Work, runs: int = 200) -> float:
@@ -151,15 +153,20 @@ def one_table() -> dict[str, tuple[Work, bool]]:
     return found
 
 
-def many_tables(count: int = 26, rows: int = 200_000, bags: int = 4096, mean: int = 8) -> dict[str, tuple[Work, bool]]:
-    """Return training steps of many tables."""
-    draw = torch.Generator().manual_seed(1)
-    batches = []
+def batches_of(count: int, rows: int, bags: int, mean: int, seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return ids and offsets of many features."""
+    draw, batches = torch.Generator().manual_seed(seed), []
     for _ in range(count):
         lengths = torch.randint(1, 2 * mean, (bags,), generator=draw)
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
         ids = torch.randint(0, rows, (int(offsets[-1]),), generator=draw)
         batches.append((ids.to(DEVICE), offsets.to(DEVICE)))
+    return batches
+
+
+def many_tables(count: int = 26, rows: int = 200_000, bags: int = 4096, mean: int = 8) -> dict[str, tuple[Work, bool]]:
+    """Return training steps of many tables."""
+    batches = batches_of(count, rows, bags, mean, seed=1)
     begins = [0]
     for ids, _ in batches[:-1]:
         begins.append(begins[-1] + len(ids))
@@ -215,6 +222,91 @@ def many_tables(count: int = 26, rows: int = 200_000, bags: int = 4096, mean: in
     }
 
 
+class ClickModel(torch.nn.Module):
+    """Dense features through layers, beside the bags of many tables, into layers with one output."""
+
+    def __init__(self, bags: torch.nn.Module, count: int) -> None:
+        super().__init__()
+        self.bags = bags
+        self.bottom = _layers(DENSE_FEATURES, 512, 256, COLUMNS)
+        self.top = _layers(COLUMNS * (count + 1), 512, 256, 1)
+
+    def forward(self, dense: torch.Tensor, features: Any, clicked: torch.Tensor) -> torch.Tensor:
+        """Return the loss of a batch."""
+        joined = torch.cat([self.bottom(dense), *self.bags(features)], 1)
+        return torch.nn.functional.binary_cross_entropy_with_logits(self.top(joined).squeeze(1), clicked)
+
+
+def _layers(*widths: int) -> torch.nn.Sequential:
+    pairs = [(torch.nn.Linear(a, b), torch.nn.ReLU()) for a, b in itertools.pairwise(widths)]
+    return torch.nn.Sequential(*[layer for pair in pairs for layer in pair][:-1])
+
+
+class OurBags(torch.nn.Module):
+    """All tables in one module of ours."""
+
+    def __init__(self, count: int, rows: int, **options: Any) -> None:
+        super().__init__()
+        tables = [rgt.nn.Table(f"t{i}", rows, COLUMNS, combiner="mean") for i in range(count)]
+        self.tables = rgt.nn.Embeddings(tables, include_last_offset=True, **options)
+
+    def forward(self, features: Any) -> list[torch.Tensor]:
+        """Return the bags of each table."""
+        named = {f"t{i}": feature for i, feature in enumerate(features)}
+        return list(self.tables(named).values())
+
+
+class TheirBags(torch.nn.Module):
+    """A torch.nn.EmbeddingBag for each table."""
+
+    def __init__(self, count: int, rows: int) -> None:
+        super().__init__()
+        self.tables = torch.nn.ModuleList(
+            torch.nn.EmbeddingBag(rows, COLUMNS, mode="mean", include_last_offset=True, sparse=True)
+            for _ in range(count)
+        )
+
+    def forward(self, features: Any) -> list[torch.Tensor]:
+        """Return the bags of each table."""
+        return [table(*feature) for table, feature in zip(self.tables, features, strict=True)]
+
+
+def click_model(count: int = 26, rows: int = 200_000, bags: int = 4096) -> dict[str, tuple[Work, bool]]:
+    """Return training steps of a click model, eager and compiled."""
+    features = batches_of(count, rows, bags, 8, seed=2)
+    draw = torch.Generator().manual_seed(3)
+    dense = torch.randn(bags, DENSE_FEATURES, generator=draw).to(DEVICE)
+    clicked = torch.randint(0, 2, (bags,), generator=draw).float().to(DEVICE)
+
+    def step_of(tables: torch.nn.Module, optimizers: Any, mode: str | None) -> Work:
+        torch.manual_seed(0)
+        model = ClickModel(tables, count).to(DEVICE)
+        run = model if mode is None else torch.compile(model, mode=mode)
+        layers = [*model.bottom.parameters(), *model.top.parameters()]
+        used = [optimizers.SGD(tables.parameters(), lr=1e-3), torch.optim.SGD(layers, lr=1e-3)]
+
+        def step() -> None:
+            for optimizer in used:
+                optimizer.zero_grad(set_to_none=True)
+            run(dense, features, clicked).backward()
+            for optimizer in used:
+                optimizer.step()
+
+        return step
+
+    def fused() -> torch.nn.Module:
+        return OurBags(count, rows, fused=True)
+
+    def theirs() -> torch.nn.Module:
+        return TheirBags(count, rows)
+
+    found: dict[str, tuple[Work, bool]] = {"click model, fused": (step_of(fused(), rgt.optim, None), True)}
+    found["click model, fused, compiled"] = step_of(fused(), rgt.optim, "default"), False
+    found["torch click model, sparse"] = step_of(theirs(), torch.optim, None), False
+    found["torch click model, sparse, compiled"] = step_of(theirs(), torch.optim, "default"), False
+    return found
+
+
 def measured(name: str, work: Work, captures: bool) -> dict[str, Any]:
     """Return the times of a call in microseconds."""
     found: dict[str, Any] = {"name": name}
@@ -241,7 +333,7 @@ def main() -> None:
     """Measure the parts, print each row, and write all to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--parts", default="forwards,one_table,many_tables")
+    parser.add_argument("--parts", default="forwards,one_table,many_tables,click_model")
     args = parser.parse_args()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

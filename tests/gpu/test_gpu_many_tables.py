@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from rowgrad.torch import devices, gpu_calls, gpu_features, row_optimizer
 need_streams()
 
 RULES = ("SGD", "Adagrad", "RowWiseAdagrad", "Adam", "AdamW", "Momentum", "Lion", "Ftrl")
-CASES = 120
+CASES = int(os.environ.get("ROWGRAD_GPU_TEST_CASES", "1000")) * 12 // 100  # fewer under a slow memory checker
 
 
 @contextmanager
