@@ -765,3 +765,25 @@ def test_state_entries_without_a_parameter_are_loaded_as_they_are() -> None:
     state["state"]["names"] = ["a"]
     optimizer.load_state_dict(state)
     assert optimizer.state["names"] == ["a"]
+
+
+# -- zero_grad --------------------------------------------------------------------------------------------------------
+
+
+def test_zero_grad_removes_gradients_of_every_group_or_sets_them_to_zero() -> None:
+    params = [table(seed=seed) for seed in range(3)]
+    optimizer = optim.SGD([{"params": params[:2]}, {"params": params[2:], "lr": 0.1}], lr=0.2)
+    for param in params[1:]:
+        param.grad = torch.ones_like(param)
+    optimizer.zero_grad(set_to_none=False)
+    assert params[0].grad is None
+    assert all(not param.grad.any() for param in params[1:])
+    optimizer.zero_grad()
+    assert all(param.grad is None for param in params)
+
+
+def test_zero_grad_has_a_name_in_profiles() -> None:
+    optimizer = optim.SGD([table()], lr=0.1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        optimizer.zero_grad()
+    assert any("zero_grad" in event.name for event in profile.events())
