@@ -13,6 +13,7 @@ import rowgrad.torch as rgt
 from rowgrad import raw_ops
 from rowgrad._catalog.spec import CATALOG
 from rowgrad.torch import launch
+from rowgrad.torch.fused import FusedWeight
 
 # These ops take num_segments, so their output size is known before data is read: the fast path's condition.
 IDS = torch.tensor([2, 0, 2, 1])
@@ -119,3 +120,13 @@ def test_a_device_error_is_raised_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="launch failed"):
         launch.launch(CATALOG["SparseSegmentSum"], arguments, CATALOG["SparseSegmentSum"].attrs)
     assert runs == ["device"]
+
+
+@pytest.mark.parametrize("make", [torch.nn.Parameter, FusedWeight])
+def test_calls_with_parameters_are_validated_once(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, op = make(torch.ones(3, 21)), CATALOG["SparseSegmentSumWithNumSegments"]
+    arguments = {"data": table, "indices": IDS, "segment_ids": SEGMENTS, "num_segments": 4}
+    (first,) = launch.launch(op, arguments, op.attrs)
+    monkeypatch.setattr(launch, "_launch_uncached", None)  # it validates
+    (second,) = launch.launch(op, arguments, op.attrs)
+    assert torch.equal(first, second)

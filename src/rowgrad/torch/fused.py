@@ -30,6 +30,7 @@ from .bag_lookup import is_in_ddp, lookup, replica_of
 from .bags import Bags
 from .row_gradient import is_in_fsdp, sparse_rows
 from .saved_call import SavedCall
+from .tensors import PLAIN
 
 _GRAD: Any = torch.Tensor.grad  # torch's own property, which `FusedWeight.grad` overrides
 _COMBINER = {kind: name for name, kind in COMBINERS.items()}
@@ -119,6 +120,9 @@ class FusedWeight(torch.nn.Parameter):
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # torch would restore a plain parameter. Gradients and optimizers are not saved, as for other parameters.
         return _restored, (self.data, self.requires_grad)
+
+
+PLAIN.add(FusedWeight)
 
 
 def _restored(data: Tensor, requires_grad: bool) -> FusedWeight:  # pickles contain this name

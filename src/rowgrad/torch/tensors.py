@@ -29,7 +29,7 @@ DTYPE: dict[str, torch.dtype] = {n: getattr(torch, n) for n in NUMPY_DTYPE if n 
 NAME: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPE.items()}
 _INT32 = np.iinfo(np.int32)
 _INT64_END = 1 << 63
-PLAIN = (Tensor, Parameter)
+PLAIN: set[type] = {Tensor, Parameter}  # and fused tables, which override no operation
 _LARGE = 1 << 20  # bytes; rowgrad allocates larger tensors faster than torch
 _SIZES = (int, torch.SymInt)  # not a union, which old tracers do not support
 
