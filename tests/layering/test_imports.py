@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +38,25 @@ MAIN = "import contextlib as c, io, rowgrad.cli\nwith c.redirect_stdout(io.Strin
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["bench", "--help"], ["ops"], ["--version"]])
 def test_help_and_plain_text_load_no_optional_module(arguments: list[str]) -> None:
     assert not loaded_after(f"{MAIN} rowgrad.cli.main({arguments})\n0") & set(OPTIONAL)
+
+
+def test_modules_that_graph_imports_do_not_wait_for_it() -> None:
+    """`from . import` waits for the package, which another thread may import and which waits for this module.
+
+    Python then continues with a partially initialized module.
+    """
+    report = "import sys, rowgrad.graph; print(*(m.__file__ for n, m in sys.modules.items() if 'rowgrad.graph.' in n))"
+    done = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
+    paths = [Path(file) for file in done.stdout.split() if not file.endswith("__init__.py")]
+    assert len(paths) > 20
+    waiting = [
+        f"{path.name}:{node.lineno}"
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.level and node.module is None
+        if path.parents[node.level - 1].name == "graph"
+    ]
+    assert waiting == []
 
 
 def test_imported_modules_are_reported() -> None:

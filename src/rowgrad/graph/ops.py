@@ -14,10 +14,14 @@ from typing import Any as _Any  # there is an op of that name
 from .. import _catalog as _declarations  # noqa: F401  importing it fills the catalogue
 from .._catalog.spec import CATALOG, Op, find_op
 from .._hints import no_attribute
-from . import blocks, gradients, variables  # noqa: F401  importing them registers the expansions of graph-layer blocks
+
+# Importing these three registers the expansions of graph-layer blocks.
+from .blocks import constant as _blocks  # noqa: F401
+from .gradients import untraced as _gradients  # noqa: F401
 from .inputs import bind_call, sparse_triple
 from .node_builder import place
 from .nodes import Placed, Scope
+from .variables import variable_of as _variables  # noqa: F401
 
 _FUNCTIONS: dict[str, Callable[..., Placed]] = {}
 

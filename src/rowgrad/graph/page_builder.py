@@ -13,11 +13,11 @@ import numpy as np
 from .._catalog.spec import CATALOG, Op, find_op
 from ..errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from ..sparse import SparseTensor
-from . import ops as _ops  # noqa: F401  importing it registers the expansions of blocks
 from .inputs import is_wire, many_values, sparse_triple
 from .io.fields import nearest
 from .node_builder import place
 from .nodes import Graph, Node, Operation, Output, Placed, Scope, Sparse
+from .ops import function_of as _ops  # noqa: F401  importing it registers the expansions of blocks
 from .page import Block, End, Page, PageError
 from .page_order import circle_error, ends_of, in_order, ordered
 

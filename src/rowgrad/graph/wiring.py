@@ -19,11 +19,11 @@ from .._hints import nearest
 from .._runtime.arrays import aval_of
 from .._runtime.validation import bind_types
 from ..errors import OpError, make_error, shape_text
-from . import ops
 from .inputs import admit_inputs, full_attrs, infer_outputs, kind_of, many_values, sparse_triple, spread_sparse
 from .new_blocks import ASIDE, LINE, WIDTH, UnusedNames, arrange
 from .node_builder import place
 from .nodes import Feed, Graph, Node, Operation, Output, Sparse
+from .ops import function_of
 from .page import Block, End, Page, PageError
 from .page_builder import Checked, check, pin_of, value_at
 from .page_order import circle_error, ends_of
@@ -527,7 +527,7 @@ def gradient_blocks(page: Page, outputs: list[End], inputs: list[End]) -> tuple[
     values, sources = ([_output(checked, end) for end in ends] for ends in (outputs, inputs))
     scope = checked.scope.with_op_name(UnusedNames(page).take("gradients"))
     try:
-        block = ops.AddSymbolicGradients(scope, values, sources)
+        block = function_of("AddSymbolicGradients")(scope, values, sources)
     except OpError as error:
         if error.message.startswith("no gradient flows"):  # its hint about an attribute does not apply here
             name = next(e for k, e in enumerate(inputs) if error.argument == f"inputs[{k}]")
