@@ -14,7 +14,7 @@ from ._catalog.enums import COMBINERS as COMBINERS
 from ._catalog.shapes import check_elements
 from ._catalog.spec import FLOATS
 from ._runtime.arrays import NUMPY_DTYPE, canonical, plain_array
-from ._runtime.dispatch import concrete, describe_value, is_traced, load_runner
+from ._runtime.dispatch import concrete, describe_value, id_functions, in_host_memory, is_traced, load_runner
 from .errors import OpError, make_error, shape_text
 from .raw_ops import OPS
 from .sharding.div_mod import check_strategy, group_by_shard, inverse_permutation, locate
@@ -112,11 +112,53 @@ def shards_of(params: Any, argument: str) -> list[Any]:
     return arrays
 
 
-def ids_of(sparse: SparseTensor, argument: str) -> Array:
-    """Return the ids of a sparse tensor as a NumPy array."""
-    ids = canonical(np.asarray(concrete(sparse.values, argument)), argument)
-    if ids.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
-        raise make_error("dtype_not_allowed", argument=argument, value=ids.dtype, bound="int32, int64")
+class HostIds:
+    """What lookups do with ids in host memory; `torch.device_ids` has the same functions for a GPU's memory."""
+
+    xp: Any = np
+
+    @staticmethod
+    def read(array: Any, argument: str) -> Any:
+        """Return a NumPy array."""
+        return canonical(np.asarray(concrete(in_host_memory(array), argument)), argument)
+
+    @staticmethod
+    def place(array: Any, _: str) -> Any:
+        """Return an array that ops accept beside the ids."""
+        return array
+
+    @staticmethod
+    def flatnonzero(mask: Any) -> Any:
+        """Return the positions of true elements."""
+        return np.flatnonzero(np.asarray(concrete(mask, "sparse_weights")))
+
+    @staticmethod
+    def unique_in_order(ids: Any) -> tuple[Any, Any]:
+        """Return distinct ids in order of first appearance, and the position of each id among them."""
+        unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+        order = np.argsort(first, kind="stable")
+        return unique[order], inverse_permutation(order)[inverse.reshape(-1)]
+
+
+def functions_for(shards: list[Any], *arrays: Any) -> Any:
+    """Return what a lookup does with its ids: on a GPU if one of the arrays is there.
+
+    Ids for several shards are distributed on the host.
+    """
+    found = next(filter(None, map(id_functions, arrays)), None) if len(shards) == 1 else None
+    return found or HostIds
+
+
+def _values(sparse: SparseTensor | None) -> list[Any]:
+    return [] if sparse is None else [sparse.values]
+
+
+def ids_of(sparse: SparseTensor, argument: str, functions: Any = HostIds) -> Any:
+    """Return the ids of a sparse tensor as an array that `functions` take."""
+    ids = functions.read(sparse.values, argument)
+    dtype = dtype_name(ids.dtype)
+    if dtype not in ("int32", "int64"):
+        raise make_error("dtype_not_allowed", argument=argument, value=dtype, bound="int32, int64")
     return ids
 
 
@@ -246,14 +288,17 @@ def embedding_lookup_sparse(
     if is_traced(sp_ids.values) or is_traced(sp_ids.indices):
         raise make_error("size_traced", argument="sp_ids", bound="use safe_embedding_lookup_sparse, which returns "
                          "dense_shape[0] rows, or rowgrad.jax.embedding_bag with num_bags")  # fmt: skip
-    weights = None if sp_weights is None else _float_weights(sp_weights.values, shards[0])
-    ids, segments = ids_of(sp_ids, "sp_ids"), np.asarray(sp_ids.indices)[:, 0]
+    functions = functions_for(shards, sp_ids.values, sp_ids.indices, *_values(sp_weights))
+    weights = None
+    if sp_weights is not None:
+        weights = _float_weights(functions.place(sp_weights.values, "sp_weights"), shards[0])
+    ids, segments = ids_of(sp_ids, "sp_ids", functions), functions.read(sp_ids.indices, "sp_ids")[:, 0]
     whole = len(shards) == 1 and max_norm is None and lookup == "auto"
     if whole and weights is None:
         return _bags(f"SparseSegment{kind}", shards[0], ids, segments, sparse_gradient=not allow_fast_lookup)
     if whole and allow_fast_lookup:
         return _bags(f"WeightedSparseSegment{kind}", shards[0], ids, segments, weights, sparse_gradient=True)
-    unique, place = _unique_in_order(ids)
+    unique, place = functions.unique_in_order(ids)
     rows, order = _gather(shards, unique, partition_strategy)
     place = place if order is None else inverse_permutation(order)[place]
     if max_norm is not None:
@@ -327,21 +372,23 @@ def safe_embedding_lookup_sparse(
         kind, once = tensorflow_combiner_suffix(combiner), allow_fast_lookup and max_norm is None and lookup == "auto"
         rounding = "float32" if once else accumulate
         return compiler.lookup_traced(shards, sparse_ids, sparse_weights, kind, default_id, max_norm, rounding)
-    indices, dense_shape = _as_matrix(sparse_ids)
-    ids = ids_of(sparse_ids, "sparse_ids")
-    check_default_id(default_id, ids.dtype)
+    functions = functions_for(shards, sparse_ids.values, sparse_ids.indices, *_values(sparse_weights))
+    indices, dense_shape = _as_matrix(sparse_ids, functions)
+    ids = ids_of(sparse_ids, "sparse_ids", functions)
+    id_dtype = dtype_name(ids.dtype)
+    check_default_id(default_id, id_dtype)
     weights = None
-    selected = np.flatnonzero(ids >= 0)
+    selected = functions.flatnonzero(ids >= 0)
     if sparse_weights is not None:
         if sparse_weights.values.shape[0] != len(ids):
             raise ValueError(f"Dimensions {len(ids)} and {sparse_weights.values.shape[0]} are not compatible")
-        weights = OPS["GatherRows"](sparse_weights.values, selected)
+        weights = OPS["GatherRows"](functions.place(sparse_weights.values, "sparse_weights"), selected)
         if not (isinstance(combiner, str) and combiner == "sum"):  # an unknown combiner is rejected later
-            positive = np.flatnonzero(_is_positive(weights))
+            positive = functions.flatnonzero(_is_positive(weights))
             weights = OPS["GatherRows"](weights, positive, gradient="dense")
             selected = selected[positive]
     filled = OPS["SparseFillEmptyRows"](
-        indices[selected], ids[selected], dense_shape, np.asarray(0 if default_id is None else default_id, ids.dtype)
+        indices[selected], ids[selected], dense_shape, np.asarray(0 if default_id is None else default_id, id_dtype)
     )
     new_ids = SparseTensor(filled.output_indices, filled.output_values, dense_shape)
     new_weights = None
@@ -380,28 +427,22 @@ def _bags(op: str, rows: Any, ids: Array, segments: Array, *weights: Any, **opti
     return OPS[f"{op}WithNumSegments"](rows, ids, segments, *weights, num_segments, **options)
 
 
-def _is_positive(value: Any) -> Array:
+def _is_positive(value: Any) -> Any:
     """Return where TensorFlow considers weights positive; a gradient may be recording the weights."""
     while not isinstance(value, np.ndarray) and hasattr(value, "value"):
         value = value.value
     least = smallest_positive(dtype_name(value.dtype))
-    mask = (value.detach().double() if hasattr(value, "detach") else value) >= least
-    return np.asarray(concrete(mask, "sparse_weights"))
+    return (value.detach().double() if hasattr(value, "detach") else value) >= least
 
 
 def _float_weights(weights: Any, params: Any) -> Any:
     """Convert integer weights to the accumulation type; the kernel converts float weights itself."""
     if dtype_name(weights.dtype).startswith(("int", "uint", "bool")):
         wide = np.float64 if dtype_name(params.dtype) == "float64" else np.float32
+        if id_functions(weights) is not None:
+            return weights.double() if wide is np.float64 else weights.float()
         return (weights if is_traced(weights) else np.asarray(concrete(weights, "sp_weights"))).astype(wide)
     return weights
-
-
-def _unique_in_order(ids: Array) -> tuple[Array, Array]:
-    """Return distinct ids in order of first appearance, and the position of each id among them."""
-    unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    return unique[order], inverse_permutation(order)[inverse.reshape(-1)]
 
 
 def _gather(shards: list[Any], ids: Array, strategy: str) -> tuple[Any, Array | None]:
@@ -442,16 +483,16 @@ def clip_rows(rows: Any, max_norm: float, ops: Mapping[str, Callable[..., Any]] 
     return ops["CastLike"](short, rows) if narrow else short
 
 
-def _as_matrix(sparse: SparseTensor) -> tuple[Array, Array]:
+def _as_matrix(sparse: SparseTensor, functions: Any) -> tuple[Any, Array]:
     """Reshape ids of any rank to [rows, last]; rank 2 is unchanged, its columns unchecked, like in TensorFlow."""
-    shape, flat = sparse.dense_shape, flat_shape(sparse)
-    indices = np.asarray(sparse.indices)
+    shape, flat, xp = sparse.dense_shape, flat_shape(sparse), functions.xp
+    indices = functions.read(sparse.indices, "sparse_ids")
     if len(shape) == 2:
         return indices, shape
     if sparse.nnz == 0:
-        return np.zeros((0, 2), np.int64), flat
+        return indices.reshape(0, 2), flat
     last = int(shape[-1])
     strides = np.append(np.cumprod(shape[:0:-1])[::-1], 1)
-    linear = indices @ strides
-    row = np.sign(linear) * (abs(linear) // last)  # rounded towards zero, as in C
-    return np.stack([row, linear - row * last], axis=1), flat
+    linear = sum(indices[:, k] * int(stride) for k, stride in enumerate(strides))
+    row = xp.sign(linear) * (abs(linear) // last)  # rounded towards zero, as in C
+    return xp.stack([row, linear - row * last], 1), flat

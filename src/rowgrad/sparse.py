@@ -10,7 +10,7 @@ import numpy as np
 from ._catalog.spec import QUANTIZED, Aval
 from ._hints import missing_extra
 from ._runtime.arrays import as_array, aval_of, canonical, fit, is_inexact, is_masked, plain_array
-from ._runtime.dispatch import concrete, describe_value, is_traced
+from ._runtime.dispatch import concrete, describe_value, id_functions, in_host_memory, is_traced
 from ._runtime.results import check_size, too_large
 from .errors import OpError, make_error, shape_text
 from .raw_ops import OPS
@@ -26,7 +26,7 @@ class SparseTensor:
     """A sparse tensor like TensorFlow's: coordinates, values, and a dense shape.
 
     Element `indices[k]` has the value `values[k]`; all other elements are zero (or absent). `indices` and `values` may
-    be traced by JAX; `dense_shape` is always known.
+    be traced by JAX, and tensors on a GPU stay there; `dense_shape` is always a NumPy array.
 
     Args:
         indices: int64 coordinates, [entries, rank].
@@ -57,7 +57,7 @@ class SparseTensor:
             raise error.in_call("SparseTensor", None, call) from None
 
     def _set_parts(self, indices: Any, values: Any, dense_shape: Any) -> None:
-        object.__setattr__(self, "indices", _integers(indices, "indices"))
+        object.__setattr__(self, "indices", _indices(indices))
         object.__setattr__(self, "dense_shape", _integers(dense_shape, "dense_shape"))
         is_array = hasattr(values, "shape") and hasattr(values, "dtype")
         if not is_array or isinstance(values, np.generic) or is_masked(values):
@@ -116,7 +116,7 @@ class SparseTensor:
     def to_dense(self, default_value: Any = 0) -> Array:
         """Return a dense array. Entries with equal indices are added, like in SciPy; 16-bit floats in float32."""
         self._check_bounds()
-        values = canonical(np.asarray(self.values), "values")
+        values = canonical(np.asarray(in_host_memory(self.values)), "values")
         dtype = aval_of(values).dtype
         if dtype in QUANTIZED:
             raise make_error("dtype_not_allowed", argument="values", value=dtype, bound="numbers that can be added")
@@ -134,9 +134,8 @@ class SparseTensor:
         if not len(values):
             return dense
         strides = np.cumprod([1, *self.shape[:0:-1]], dtype=np.int64)[::-1]
-        places, first, place_of = np.unique(
-            np.asarray(self.indices) @ strides[: len(self.shape)], return_index=True, return_inverse=True
-        )
+        linear = np.asarray(in_host_memory(self.indices)) @ strides[: len(self.shape)]
+        places, first, place_of = np.unique(linear, return_index=True, return_inverse=True)
         if dtype == "string":
             if len(places) < len(values):
                 repeated = np.delete(np.arange(len(values)), first)
@@ -152,7 +151,7 @@ class SparseTensor:
         return dense
 
     def _check_bounds(self) -> None:
-        indices = np.asarray(self.indices)
+        indices = np.asarray(in_host_memory(self.indices))
         bad = np.argwhere((indices < 0) | (indices >= self.dense_shape))
         if len(bad):
             entry, column = (int(v) for v in bad[0])
@@ -179,7 +178,8 @@ class SparseTensor:
         self._check_bounds()
         if not self.shape:
             raise make_error("rank_at_least", argument="dense_shape", value="[]", bound=1)
-        return coo_array((np.asarray(self.values), tuple(np.asarray(self.indices).T)), shape=self.shape)
+        values, indices = (np.asarray(in_host_memory(part)) for part in (self.values, self.indices))
+        return coo_array((values, tuple(indices.T)), shape=self.shape)
 
 
 def _default(value: Any, values: Array) -> Any:
@@ -207,10 +207,18 @@ def _default(value: Any, values: Array) -> Any:
     raise make_error("dtype_expected", argument="default_value", value=array.dtype, bound=dtype, why=", as the values")
 
 
+def _indices(value: Any) -> Any:
+    """Return indices as int64, in the memory in which they are; traced arrays are unchanged."""
+    on_device = id_functions(value)
+    if on_device is None or not str(value.dtype).rpartition(".")[2].startswith(("int", "uint8", "uint16", "uint32")):
+        return _integers(value, "indices")
+    return on_device.int64(value, "indices")
+
+
 def _integers(value: Any, argument: str) -> Any:
     """Return indices or a shape as an int64 NumPy array; traced arrays are unchanged."""
     traced = is_traced(value)
-    array = value if traced else plain_array(concrete(value, argument), argument)
+    array = value if traced else plain_array(concrete(in_host_memory(value), argument), argument)
     if array.dtype.kind not in "iu" and (traced or array.size or array.dtype.kind != "f"):  # [] becomes float64
         raise make_error("dtype_expected", argument=argument, value=array.dtype, bound="int64", why="")
     if traced:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..errors import make_error
-from .dispatch import is_traced
+from .dispatch import in_host_memory, is_traced
 
 
 class Bags(NamedTuple):
@@ -171,8 +171,7 @@ def check_sparse_weights(weights: SparseIds, sparse_ids: SparseIds | None, bags:
         facts |= {"value": "a SparseTensor of other indices", "bound": "the indices of ids"}
         matches = np.array_equal(weights.dense_shape, sparse_ids.dense_shape)
     if matches and not (is_traced(found) or is_traced(expected)):
-        expected = expected.cpu() if hasattr(expected, "cpu") else expected
-        matches = np.array_equal(np.asarray(found), np.asarray(expected))
+        matches = np.array_equal(np.asarray(in_host_memory(found)), np.asarray(in_host_memory(expected)))
     if not matches:
         raise make_error("bags_unfit", **facts)
 

@@ -175,6 +175,18 @@ def concrete(value: Any, argument: str) -> Any:
     return value if unwrap is None else unwrap(value, argument)
 
 
+def id_functions(value: Any) -> Any:
+    """Return what lookups do with ids in another device's memory; None for an array in host memory."""
+    find = getattr(load_runner(type(value)), "id_functions", None)
+    return None if find is None else find(value)
+
+
+def in_host_memory(value: Any) -> Any:
+    """Return an array that NumPy can read; a copy if it is in another device's memory."""
+    copy = getattr(load_runner(type(value)), "in_host_memory", None)
+    return value if copy is None else copy(value)
+
+
 # Compilers may treat the result as a constant: the runner of a type does not change.
 runner_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
 

@@ -26,11 +26,18 @@ from . import optim as optim
 from . import trees as _trees  # noqa: F401  registers Plan as a pytree
 from . import vmap as _vmap  # noqa: F401  calls must not import it: a fork could happen meanwhile
 from .convert import convert as convert
+from .device_ids import id_functions as id_functions
+from .device_ids import in_host_memory as in_host_memory
 from .devices import synchronize as synchronize
 from .devices import validate as validate
 from .row_gradient import RowGradient as RowGradient
 from .runner import call as call
 from .runner import concrete as concrete
+
+__all__ = [
+    "RowGradient", "clip", "convert", "data", "functional", "nn", "optim", "replicate_rows", "sharded", "synchronize",
+    "validate",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> _Any:
@@ -42,4 +49,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "replicate_rows"]
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]

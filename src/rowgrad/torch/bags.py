@@ -63,7 +63,8 @@ class _Torch:
 
     def sparse_rows(self, ids: shared.SparseIds, values: Tensor) -> Tensor:
         """Return the rows on the device of the values."""
-        return torch.from_numpy(ids.indices[:, 0].copy()).to(values.device)
+        rows = ids.indices[:, 0]
+        return (rows if isinstance(rows, Tensor) else torch.from_numpy(rows.copy())).to(values.device)
 
     def weights(self, weights: Any, ids: Tensor) -> Tensor | None:
         """Return weights on the device of the ids."""
