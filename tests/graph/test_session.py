@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rowgrad._catalog.spec import Op
 from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import AddSymbolicGradients, ClientSession, Const, PageError, Scope, ops
 from rowgrad.raw_ops import OPS
@@ -270,6 +272,39 @@ def test_engines_agree_and_unknown_ones_are_rejected(root: Scope) -> None:
         ClientSession(root, engine="torch:nowhere")
     with pytest.raises(InvalidArgumentError, match="engine torch:meta is not available"):
         ClientSession(root, engine="torch:meta")
+
+
+def test_known_sizes_are_in_host_memory(root: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that a session runs on does not have to be waited for, to read a size that the page states."""
+    pytest.importorskip("torch")
+    table = ops.Variable(root.with_op_name("table"), np.ones((6, 4)))
+    bag = ops.SparseSegmentMeanWithNumSegments(root, table, [0, 5, 2], [0, 0, 1], Const(root, 3))
+    (grad,) = AddSymbolicGradients(root, [ops.Mul(root, bag, bag)], [table])
+    step = ops.ApplyGradientDescent(root, table, 0.5, grad)
+    session = ClientSession(root, engine="torch")
+    engine, read, in_host_memory = session.engine, [], set()
+    bind, put_size = engine.bind, engine.put_size
+
+    def watched_put_size(array: np.ndarray) -> object:
+        tensor = put_size(array)
+        in_host_memory.add(id(tensor))
+        return tensor
+
+    def watched_bind(op: Op, attrs: Mapping[str, object]) -> object:
+        run, hosts = bind(op, attrs), [i for i, arg in enumerate(op.inputs) if arg.host]
+
+        def watched(arguments: list[object]) -> object:
+            read.extend((op.name, id(arguments[i]) in in_host_memory) for i in hosts)
+            return run(arguments)
+
+        return watched
+
+    monkeypatch.setattr(engine, "put_size", watched_put_size)
+    monkeypatch.setattr(engine, "bind", watched_bind)
+    for _ in range(2):
+        session.run([bag, step])
+    assert {name for name, _ in read} >= {"SparseSegmentMeanWithNumSegments", "SparseSegmentMeanGrad"}
+    assert all(is_there for _, is_there in read)
 
 
 def test_concurrent_runs_are_serialized(root: Scope) -> None:

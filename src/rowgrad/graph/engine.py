@@ -30,6 +30,9 @@ class Engine(Protocol):
     def put(self, array: Array) -> Any:
         """Copy a NumPy array into an array of the engine."""
 
+    def put_size(self, array: Array) -> Any:
+        """Copy sizes, which an op reads on the host beside arrays of the engine."""
+
     def get(self, value: Any) -> Array:
         """Return the engine's array as a NumPy array, which may share the engine's memory."""
 
@@ -52,6 +55,8 @@ class NumpyEngine:
         """Return a contiguous array; a copy if a caller could change the original."""
         found = canonical(array, "value")
         return found.copy() if found is array and (found.flags.writeable or found.base is not None) else found
+
+    put_size = put
 
     def get(self, value: Any) -> Array:
         """Return the array itself."""

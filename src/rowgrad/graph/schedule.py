@@ -113,7 +113,11 @@ class Program:
             self.slots[node.outputs[0]] = slot  # its output is its input
             self.updates.append(Update(variable, slot, node))
         elif name != "NoOp":
-            arguments = tuple(self._argument(v) for v in node.inputs)
+            has_data = any(not arg.host for arg in node.op.inputs)
+            arguments = tuple(
+                self._argument(v, as_size=arg.host and has_data)
+                for arg, v in zip(node.op.inputs, node.inputs, strict=True)
+            )
             step = Step(
                 self.engine.bind(node.op, node.attrs),
                 arguments,
@@ -130,12 +134,15 @@ class Program:
         self.start.append(None)
         return self.slots[output]
 
-    def _argument(self, value: Any) -> Any:
+    def _argument(self, value: Any, as_size: bool = False) -> Any:
+        """Return the slot of an argument; `as_size`: of one that the op reads on the host, if it is known already."""
         if isinstance(value, tuple):
-            return tuple(self._argument(v) for v in value)
+            return tuple(self._argument(v, as_size) for v in value)
         if isinstance(value, Output):
-            return self.slots[value]
-        self.start.append(self.engine.put(value))
+            if value.value is None or not as_size:
+                return self.slots[value]
+            value = value.value
+        self.start.append(self.engine.put_size(value) if as_size else self.engine.put(value))
         return len(self.start) - 1
 
 

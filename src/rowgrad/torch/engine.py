@@ -34,6 +34,10 @@ class TorchEngine:
         own = np.array(canonical(array, "value"))
         return from_numpy(own, "value").to(self.device) if own.dtype.name in DTYPE else own
 
+    def put_size(self, array: Array) -> Any:
+        """Return a tensor in host memory: to read one of a GPU would wait for it."""
+        return from_numpy(np.array(canonical(array, "value")), "value")
+
     def get(self, value: Any) -> Array:
         """Return the tensor as a NumPy array."""
         if not isinstance(value, torch.Tensor):
