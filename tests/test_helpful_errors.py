@@ -277,6 +277,21 @@ def test_misspelled_commands(arguments: list[str], text: str, capsys: pytest.Cap
     assert capsys.readouterr().err == f"{text}\n"
 
 
+def test_misspelled_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "page.json").touch()
+    (tmp_path / "pages").mkdir()
+    for arguments, text in (
+        (["run", "paeg.json"], "rowgrad run: paeg.json: No such file or directory; did you mean page.json?"),
+        (["run", "xyzzyq"], "rowgrad run: xyzzyq: No such file or directory"),
+        (["check", "gone/page.json"], "rowgrad check: gone/page.json: No such file or directory"),
+        (["studio", "page.jsn"], "rowgrad studio: page.jsn: no such folder; --new creates it; did you mean page.json?"),
+        (["studio", "pgaes.json"], "rowgrad studio: pgaes.json: no such page; did you mean page.json?"),
+    ):
+        assert main(arguments) == 3
+        assert capsys.readouterr().err == f"{text}\n"
+
+
 # -- torch ------------------------------------------------------------------------------------------------------------
 
 
