@@ -68,7 +68,7 @@ def test_text_and_note() -> None:
         (lambda: rg.raw_ops.SparseSegmentMeanWithNumSegments(GRAD, [0, 1], [0, 7], 5),
          "SparseSegmentMeanWithNumSegments: segment ids must be < num_segments, got segment_ids[1] = 7,"
          " num_segments = 5. num_segments is the number of rows of the result: pass more than the largest segment"
-         " id."),
+         " id, and at most 2147483647."),
         (lambda: rg.raw_ops.SparseSegmentMean(GRAD, [[0]], [0]),
          "SparseSegmentMean: indices should be a vector. Got shape [1,1]. For a matrix of ids, one bag in each row,"
          " pass ids.reshape(-1) and segment_ids=np.repeat(np.arange(rows), columns)."),

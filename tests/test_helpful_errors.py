@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rowgrad as rg
-from rowgrad._hints import did_you_mean, nearest
+from rowgrad._hints import did_you_mean, nearest, no_attribute
 from rowgrad.checkpoint import Checkpoint
 from rowgrad.cli import main
 from rowgrad.graph import ops
@@ -52,6 +52,25 @@ def check(call: Callable[[], Any], kind: type[Exception], text: str) -> None:
          " of rows of the result: pass 0 or more."),
         (lambda: rg.raw_ops.SparseSegmentMean(TABLE, [[0, 1]], [0, 0]), ValueError,
          f"SparseSegmentMean: indices should be a vector. Got shape [1,2]. {FLATTEN}"),
+        (lambda: rg.raw_ops.SparseSegmentMean(TABLE, [0, 1, 2], [0, 0]), ValueError,
+         "SparseSegmentMean: segment_ids and indices should have same size. Got 2 segment ids for 3 ids."),
+        (lambda: rg.raw_ops.SparseSegmentMean(TABLE, [0.0, 1.0], [0, 0]), ValueError,
+         "SparseSegmentMean: indices must be one of int32, int64; got float32. Convert it to int64."),
+        (lambda: rg.raw_ops.SparseSegmentMean(TABLE, np.array([True]), [0]), ValueError,
+         "SparseSegmentMean: indices must be one of int32, int64; got bool. For a mask, pass the positions of its True"
+         " elements."),
+        (lambda: rg.raw_ops.SparseSegmentMean(TABLE, ["a"], [0]), ValueError,
+         "SparseSegmentMean: indices must be one of int32, int64; got string"),
+        (lambda: rg.raw_ops.SparseSegmentMean(TABLE, [[0], [1, 2]], [0, 0]), ValueError,
+         "SparseSegmentMean: indices is a list of lists of different lengths. Make them equal, or for bags of ids pass"
+         " all ids in one list, and the bag of each id in segment_ids."),
+        (lambda: rg.raw_ops.SparseSegmentMeanWithNumSegments(TABLE, [0], [0], 2**60), ValueError,
+         "SparseSegmentMeanWithNumSegments: segment ids must be < num_segments, got segment_ids[0] = 0, num_segments ="
+         " 1152921504606846976. num_segments is the number of rows of the result: pass more than the largest segment"
+         " id, and at most 2147483647."),
+        (lambda: rg.raw_ops.SparseSegmentSumGrad(TABLE, [0], [0], 5, order="blockd"), ValueError,
+         "SparseSegmentSumGrad: attribute order must be one of 'sequential', 'blocked'; got 'blockd'. Did you mean"
+         " 'blocked'?"),
         (lambda: rg.raw_ops.GatherRows(TABLE, [[0, 1]]), ValueError,
          "GatherRows: indices should be a vector. Got shape [1,2]. For a matrix of ids, pass ids.reshape(-1) and"
          " reshape the result to (*ids.shape, …)."),
@@ -65,6 +84,10 @@ def check(call: Callable[[], Any], kind: type[Exception], text: str) -> None:
          f"{INSIDE} supports rowgrad's ops only. Instead of np.multiply use rowgrad.dense_ops.Mul."),
         (lambda: rg.vjp(lambda x: x.sum(), (TABLE,), TABLE), AttributeError,
          f"{INSIDE} has shape, dtype and ndim, but no sum. Instead of .sum use rowgrad.dense_ops.Sum."),
+        (lambda: rg.vjp("SparseSegmentSum", TABLE, TABLE), TypeError,
+         "vjp: inputs must be a tuple or a dict of the arguments, got an array. Write (array,)."),
+        (lambda: rg.vjp(lambda x: 3.0, (TABLE,), TABLE), TypeError,
+         "vjp: the function must return arrays, got float. Convert rows with rowgrad.densify."),
         (lambda: rg.vjp("SparseSegmentMeen", (TABLE, [0], [0]), TABLE[:1]), ValueError,
          "vjp: no op named 'SparseSegmentMeen'. Did you mean 'SparseSegmentMean'?"),
         (lambda: rg.vjp("xyzzy", (TABLE,), TABLE), ValueError,
@@ -75,6 +98,8 @@ def check(call: Callable[[], Any], kind: type[Exception], text: str) -> None:
          "module 'rowgrad.dense_ops' has no attribute 'Reluu'. Did you mean 'Relu'?"),
         (lambda: ops.SparseSegmentMeen, AttributeError,
          "module 'rowgrad.graph.ops' has no attribute 'SparseSegmentMeen'. Did you mean 'SparseSegmentMean'?"),
+        (lambda: rg.sparse_segment_mean, AttributeError,
+         "module 'rowgrad' has no attribute 'sparse_segment_mean'. Did you mean 'raw_ops.SparseSegmentMean'?"),
         (lambda: rg.chekpoint, AttributeError,
          "module 'rowgrad' has no attribute 'chekpoint'. Did you mean 'checkpoint'?"),
         (lambda: rg.raw_ops.SparseSegmentMean(TABLE, [0], [0], sparse_gradent=True), TypeError,
@@ -107,6 +132,16 @@ def test_similar_names() -> None:
     assert nearest("RELU", ["Relu"]) == ["Relu"]
     assert nearest(3, ["3"]) == []
     assert nearest("a" * 10**6, ["a" * 10**6]) == ["a" * 200]
+
+
+def test_names_of_submodules() -> None:
+    """A similar name of the module itself comes before the names of its submodules."""
+    text = "module 'm' has no attribute {!r}. Did you mean {!r}?"
+    for name, meant in {"Tabel": "Table", "embeding_bag": "f.embedding_bag", "EmbedingBag": "nn.EmbeddingBag"}.items():
+        error = no_attribute("m", name, ["Table", "_Tabel"], inner=["nn.Table", "nn.EmbeddingBag", "f.embedding_bag"])
+        assert str(error) == text.format(name, meant)
+    assert str(no_attribute("m", "_x", ["_y"], "Try z.")) == "module 'm' has no attribute '_x'"
+    assert len(dir(rg)) == len({*dir(rg)})
 
 
 def test_to_scipy_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +236,9 @@ def test_a_saved_model(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("ending", "kind"), [("keras", "a Keras archive"), ("h5", "an HDF5 file")])
+@pytest.mark.parametrize(
+    ("ending", "kind"), [("keras", "a Keras archive"), ("h5", "an HDF5 file"), ("pt", "a PyTorch file")]
+)
 def test_files_of_other_formats(ending: str, kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"model.{ending}"
     path.write_bytes(b"PK")
@@ -240,6 +277,21 @@ def test_misspelled_commands(arguments: list[str], text: str, capsys: pytest.Cap
     assert capsys.readouterr().err == f"{text}\n"
 
 
+def test_misspelled_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "page.json").touch()
+    (tmp_path / "pages").mkdir()
+    for arguments, text in (
+        (["run", "paeg.json"], "rowgrad run: paeg.json: No such file or directory; did you mean page.json?"),
+        (["run", "xyzzyq"], "rowgrad run: xyzzyq: No such file or directory"),
+        (["check", "gone/page.json"], "rowgrad check: gone/page.json: No such file or directory"),
+        (["studio", "page.jsn"], "rowgrad studio: page.jsn: no such folder; --new creates it; did you mean page.json?"),
+        (["studio", "pgaes.json"], "rowgrad studio: pgaes.json: no such page; did you mean page.json?"),
+    ):
+        assert main(arguments) == 3
+        assert capsys.readouterr().err == f"{text}\n"
+
+
 # -- torch ------------------------------------------------------------------------------------------------------------
 
 
@@ -257,7 +309,16 @@ def test_ids_of_torch_lookups(torch: Any) -> None:
     check(
         lambda: bag(ids[None, None]), ValueError,
         "ids must have 1 or 2 dimensions, got 3. For bags along the last of more dimensions, pass ids.reshape(-1,"
-        " ids.shape[-1]).",
+        " ids.shape[-1]); for one id, ids.reshape(1).",
+    )  # fmt: skip
+    check(
+        lambda: bag(ids, torch.tensor([0, 9])), RuntimeError,
+        "SegmentIdsFromOffsets: offsets must end with the number of ids, 2, got 9. Each offset is the position where a"
+        " bag begins; without include_last_offset, the end is added.",
+    )  # fmt: skip
+    check(
+        lambda: bag(ids.float(), starts), RuntimeError,
+        "ids must be one of int32, int64; got torch.float32. Convert it to int64.",
     )  # fmt: skip
     check(
         lambda: bag(np.array([0, 1]), starts), TypeError,
@@ -283,6 +344,58 @@ def test_weights_of_torch_lookups(torch: Any) -> None:
         lambda: rg.torch.nn.EmbeddingBag(5, 3, mode="sum")(ids, starts, per_sample_weights=np.float32(1)), ValueError,
         "per_sample_weights must have shape (2,), one weight for each id, got a scalar. For one weight for all ids,"
         " multiply the result by it.",
+    )  # fmt: skip
+
+
+def test_lengths_of_weights(torch: Any) -> None:
+    """A wrong length is that of the argument that the user passed, fused or not."""
+    for fused in (False, True):
+        bag = rg.torch.nn.EmbeddingBag(5, 3, mode="sum", fused=fused)
+        call = lambda bag=bag: bag(torch.tensor([0, 1]), torch.tensor([0]), torch.ones(3))  # noqa: E731
+        check(call, ValueError, "per_sample_weights must have shape (2,), got (3,)")
+
+
+def test_ids_of_converted_modules(torch: Any) -> None:
+    """The text names the table by its path in the model; the message stays TensorFlow's."""
+    towers = torch.nn.ModuleDict({"bag": torch.nn.EmbeddingBag(5, 3), "row": torch.nn.Embedding(5, 3)})
+    model = torch.nn.ModuleDict({"towers": towers})
+    rg.torch.convert(model)
+    for name, ids in (("bag", [[3, 9]]), ("row", [3, 9])):
+        with pytest.raises(rg.errors.InvalidArgumentError) as caught:
+            towers[name](torch.tensor(ids))
+        assert caught.value.message == "Bad: indices[1] == 9 out of range [0, 5)"
+        assert str(caught.value).endswith(f"{caught.value.message}. The table is 'towers.{name}'.")
+    alone = torch.nn.Embedding(5, 3)
+    rg.torch.convert(alone)
+    assert text_of(lambda: alone(torch.tensor([9])), IndexError).endswith("out of range [0, 5)")
+
+
+def test_optimizers(torch: Any) -> None:
+    bag, optim = rg.torch.nn.EmbeddingBag(5, 3), rg.torch.optim
+    check(
+        lambda: optim.SGD(bag, lr=0.1), TypeError,
+        "params must be parameters, got the module EmbeddingBag. Pass its parameters().",
+    )  # fmt: skip
+    check(
+        lambda: optim.Adagrad(bag.parameters(), weight_decy=0.1), TypeError,
+        "Adagrad has no option 'weight_decy'. Did you mean 'weight_decay'?",
+    )  # fmt: skip
+    text = text_of(lambda: optim.Adagrad(bag.parameters(), learning_rate=0.1), TypeError)
+    assert text.startswith("Adagrad has no option 'learning_rate'. Options: lr, ")
+    check(
+        lambda: rg.torch.Adagard, AttributeError,
+        "module 'rowgrad.torch' has no attribute 'Adagard'. Did you mean 'optim.Adagrad'?",
+    )  # fmt: skip
+
+
+def test_options_of_modules(torch: Any) -> None:
+    check(
+        lambda: rg.torch.nn.EmbeddingBag(5, 3, grad="row"), ValueError,
+        "grad must be one of 'dense', 'rows'; got 'row'. Did you mean 'rows'?",
+    )  # fmt: skip
+    check(
+        lambda: rg.torch.nn.Embeddings([rg.torch.nn.Table("a", 5, 3)], output="stack"), ValueError,
+        "output must be one of 'features', 'stacked'; got 'stack'. Did you mean 'stacked'?",
     )  # fmt: skip
 
 
@@ -314,6 +427,10 @@ def test_tables_and_features(torch: Any) -> None:
     check(
         lambda: nn.Embeddings({"user": (10, 4)}), TypeError,
         "tables must contain rowgrad.torch.nn.Table, got str. Write Table(name, num_embeddings, embedding_dim).",
+    )  # fmt: skip
+    check(
+        lambda: nn.Embeddings(nn.Table("user", 10, 4)), TypeError,
+        "tables must be a list of rowgrad.torch.nn.Table, got one Table. Write [table].",
     )  # fmt: skip
     embeddings = nn.Embeddings([nn.Table("user", 10, 4)])
     check(lambda: embeddings.weight("usr"), KeyError, "\"no table named 'usr'. Did you mean 'user'?\"")
@@ -369,6 +486,70 @@ def test_gradient_of_rows_of_a_jax_table() -> None:
     )  # fmt: skip
     with pytest.raises(TypeError, match="not iterable"):
         iter(table)
+
+
+def test_ids_of_a_compiled_jax_lookup() -> None:
+    """A compiled `table[ids]` raises what it raises outside of `jit`, also from a scan and with gradients."""
+    jax = pytest.importorskip("jax")
+    table = rg.jax.Table(jax.numpy.ones((5, 2)))
+    value_and_rows = rg.jax.value_and_rows(lambda table, ids: (table[ids] ** 2).sum())
+    calls = [
+        lambda table, ids: table[ids],
+        jax.value_and_grad(lambda table, ids: (table[ids] ** 2).sum()),
+        value_and_rows,
+        lambda table, ids: jax.lax.scan(lambda _, row: (0, table[row]), 0, ids[None]),
+    ]
+    places = {(7,): "0", (1, -1): "1", ((0, 1), (5, 0)): "1, 0"}
+    for call in calls:
+        for ids, place in places.items():
+            array = jax.numpy.array(ids)
+            bad = next(i for i in np.ravel(ids) if i not in range(5))
+            with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+                jax.block_until_ready(jax.jit(call)(table, array))
+            text = f"InvalidArgumentError: table[ids]: ids[{place}] = {bad} is not in [0, 5), the rows of the table"
+            assert str(caught.value).endswith(text)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"table\[ids\]: ids\[\(\)\] = 9"):
+        jax.jit(calls[0])(table, 9).block_until_ready()
+
+
+def test_ids_of_a_compiled_batch() -> None:
+    """`vmap` makes one call of all items, whose positions are not those of one item: the error is that of the op."""
+    jax = pytest.importorskip("jax")
+    table = rg.jax.Table(jax.numpy.ones((5, 2)))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"SparseSegmentSum.*: Bad: indices\[1\] == 7 out of range"):
+        jax.jit(jax.vmap(lambda ids: table[ids]))(jax.numpy.array([[1], [7]])).block_until_ready()
+
+
+def test_ids_of_a_call_reported_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA device reports the same call by its text."""
+    pytest.importorskip("jax")
+    cuda_call = importlib.import_module("rowgrad.jax.cuda_call")
+    fault = importlib.import_module("rowgrad._catalog.enums").Fault.index_not_in_data
+    for text, expected in {
+        "SparseSegmentSumWithNumSegments [2,2]": "table[ids]: ids[1, 0] = 7 is not in [0, 5), the rows of the table",
+        "SparseSegmentSumWithNumSegments": "SparseSegmentSumWithNumSegments: Bad: indices[2] == 7 out of range [0, 5)",
+    }.items():
+        monkeypatch.setattr(cuda_call, "xla_cuda_reported", lambda text=text: [(text, "…", int(fault), 2, 7, 5)])
+        check(cuda_call.raise_reported, rg.errors.InvalidArgumentError, f"{expected} ({cuda_call.EARLIER})")
+
+
+def test_optax_optimizers_on_row_gradients() -> None:
+    """JAX raises its own error for two trees; it contains the repr of the class, which gives advice."""
+    jax, optax = pytest.importorskip("jax"), pytest.importorskip("optax")
+    table = rg.jax.Table(jax.numpy.ones((5, 2)))
+    gradient = rg.jax.value_and_rows(lambda table: table[jax.numpy.array([1])].sum())(table)[1]
+    for name in ("adam", "adagrad", "rmsprop"):
+        optimizer = getattr(optax, name)(0.1)
+        text = text_of(lambda o=optimizer: o.update(gradient, o.init(table), table), ValueError)
+        assert "Train tables with an optimizer of rowgrad.jax.optim, or make the gradient dense with" in text
+
+
+def test_names_of_the_jax_module() -> None:
+    pytest.importorskip("jax")
+    check(
+        lambda: rg.jax.adagard, AttributeError,
+        "module 'rowgrad.jax' has no attribute 'adagard'. Did you mean 'optim.adagrad'?",
+    )  # fmt: skip
 
 
 def test_optax_on_row_gradients() -> None:

@@ -207,7 +207,7 @@ INVALID_INPUTS = [
     (np.ones((2, 2), np.longdouble), "data must be one of"),
     (np.array(["2020-01-01"], "M8[D]"), "data must be one of"),
     (np.array([1, "a"], object), "object array with an item of type int"),
-    ([[1.0], [2.0, 3.0]], "data must be an array; got list"),
+    ([[1.0], [2.0, 3.0]], "data is a list of lists of different lengths"),
     (np.zeros(1, [("a", "i4"), ("b", "f4")]), "data must be one of"),
 ]
 

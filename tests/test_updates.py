@@ -362,7 +362,7 @@ INVALID_UPDATES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("apply_bags", "Segment id -1 out of range", {"segment_ids": [0, -1, 1]}, {"position": 1, "bound": 2}),
     ("apply_bags", "Invalid number of segments", {"segment_ids": [0, 1, 2]}, {"position": 2, "value": 2, "bound": 2}),
     ("apply_bags", "segment_ids and indices should have same size", {"segment_ids": [0, 1]}, {}),
-    ("apply_bags", "attribute combiner must be one of", {"combiner": "max"}, {"argument": "combiner"}),
+    ("apply_bags", "combiner must be one of", {"combiner": "max"}, {"argument": "combiner"}),
     ("apply_bags", r"weights and indices should have same size, got \[2\] and 3", {"weights": np.ones(2)}, {}),
     ("apply_bags", "weights must be one of float16", {"weights": np.ones(3, np.int64)}, {"argument": "weights"}),
     ("apply_planned", "plan must be a rowgrad.Plan", {"plan": 3}, {}),

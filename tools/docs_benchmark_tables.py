@@ -302,10 +302,10 @@ def readme_numbers() -> str:
     rows = {
         "4096, not 256": "The sum of 4,096 bfloat16 gradients of 1 for one row. `torch.nn.EmbeddingBag` stops at 256 "
         "([why](docs/explanation/sums_in_16_bits.md)).",
-        times: "Faster than TensorFlow's lookup with its gradient, and than PyTorch's training step of one table: "
-        "row-wise Adagrad here, sparse Adagrad there, no clipping; "
-        f"{short(mean(tables.values()))}\N{NO-BREAK SPACE}× with 26 tables "
-        f"({machine}; [all measurements](docs/explanation/performance.md), losses included).",
+        times: "Faster than TensorFlow's lookup with its gradient, and than PyTorch's training step of one table "
+        "without clipping: Adagrad, here with one number of state per row, there with one per weight. "
+        f"{short(mean(tables.values()))}\N{NO-BREAK SPACE}× with 26 tables. "
+        f"Measured on {machine}; [all measurements](docs/explanation/performance.md), losses included.",
         "The same bits": "On NumPy, PyTorch and JAX, on CPU and GPU, for the order of addition you choose and any "
         "number of threads ([how this is tested](docs/explanation/exact.md)).",
     }

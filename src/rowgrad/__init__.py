@@ -10,6 +10,7 @@ from . import errors as errors
 from . import raw_ops as raw_ops
 from . import sparse as sparse
 from ._catalog.rows import IndexedRows as IndexedRows
+from ._catalog.spec import CATALOG as _CATALOG
 from ._catalog.spec import catalog as catalog
 from ._hints import no_attribute as _no_attribute
 from ._runtime.memory import GradBuffer as GradBuffer
@@ -73,7 +74,8 @@ _LAZY = ("checkpoint", "graph", "jax", "optim", "studio", "torch")  # imported w
 
 def __getattr__(name: str) -> _Any:
     if name not in _LAZY:
-        raise _no_attribute(__name__, name, __dir__())
+        inner = (f"{'dense' if op.layer == 'dense' else 'raw'}_ops.{op.name}" for op in _CATALOG.values())
+        raise _no_attribute(__name__, name, __dir__(), inner=inner)
     try:
         return _import_module(f".{name}", __name__)
     except ImportError as error:  # hasattr and help() expect this class for a module that cannot be imported
@@ -81,4 +83,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_LAZY]
+    return sorted({*globals(), *_LAZY} - {"TYPE_CHECKING"})

@@ -69,7 +69,8 @@ TENSORFLOW_MESSAGES: dict[str, Message] = {
         "segment ids must be < num_segments",
         ("segment_ids",),
         detail="got {place} = {value}, num_segments = {bound}",
-        advice="num_segments is the number of rows of the result: pass more than the largest segment id.",
+        advice="num_segments is the number of rows of the result: pass more than the largest segment id, and at most"
+        " 2147483647.",
     ),
     "num_segments_negative": Message(
         "segment ids must be >= 0",
@@ -135,7 +136,11 @@ TENSORFLOW_MESSAGES: dict[str, Message] = {
     ),
     "should_be_scalar": Message("{argument} should be a scalar."),
     "should_be_scalar_not": Message("{argument} should be a scalar, not shape {shape}"),
-    "segments_match_indices": Message("segment_ids and indices should have same size.", ("segment_ids",)),
+    "segments_match_indices": Message(
+        "segment_ids and indices should have same size.",
+        ("segment_ids",),
+        detail="got {value} segment ids for {bound} ids",
+    ),
     "segments_match_data": Message(
         "segment_ids should be the same size as dimension 0 of input.",
         ("segment_ids",),
@@ -274,7 +279,10 @@ OWN_MESSAGES: dict[str, Message] = {
         "offsets must not decrease, but offsets[{position}] = {value} follows {bound}", ("offsets",)
     ),
     "offsets_end": Message(
-        "offsets must end with the number of ids, {bound}, got {value}", ("offsets",), states=("position",)
+        "offsets must end with the number of ids, {bound}, got {value}",
+        ("offsets",),
+        states=("position",),
+        advice="Each offset is the position where a bag begins; without include_last_offset, the end is added.",
     ),
     "offsets_missing": Message(
         "a vector of ids needs offsets or segment_ids, got neither. Pass offsets (where each bag begins) or segment_ids"
@@ -295,7 +303,8 @@ OWN_MESSAGES: dict[str, Message] = {
     "ids_rank": Message(
         "ids must have 1 or 2 dimensions, got {value}",
         ("ids",),
-        advice="For bags along the last of more dimensions, pass ids.reshape(-1, ids.shape[-1]).",
+        advice="For bags along the last of more dimensions, pass ids.reshape(-1, ids.shape[-1]); for one id,"
+        " ids.reshape(1).",
     ),
     "offsets_of_open_features": Message(
         "the length of offsets must be a multiple of the {bound} features, got {value}", ("offsets",)
@@ -380,6 +389,10 @@ OWN_MESSAGES: dict[str, Message] = {
     "dtype_expected": Message("{argument} must be {bound}{why}; got {value}"),
     "number_does_not_fit": Message("{argument} must contain numbers in the range of {bound}; got {value}"),
     "integer_does_not_fit": Message("{argument} must contain values of {bound}; got {value}"),
+    "list_uneven": Message(
+        "{argument} is a list of lists of different lengths. Make them equal, or for bags of ids pass all ids in one"
+        " list, and the bag of each id in segment_ids."
+    ),
     "not_a_tensor": Message("{argument} must be a tensor; got {value}"),
     "not_an_array": Message("{argument} must be an array; got {value}"),
     "list_expected": Message("{argument} must be a list of at least one array; got {value}"),
@@ -387,6 +400,7 @@ OWN_MESSAGES: dict[str, Message] = {
         "an argument changed its shape, dtype or memory layout during the call; arrays must not change while an op "
         "reads them"
     ),
+    "option_unknown": Message("{argument} must be one of {bound}; got {value}"),
     "attr_not_allowed": Message("attribute {argument} must be one of {bound}; got {value}"),
     "attr_kind": Message("attribute {argument} must be {bound}; got {value}"),
     "attr_unknown": Message("there is no attribute {argument}; available: {bound}"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from .errors import OpError, make_error
+
 _LONGEST, _MOST = 200, 2000  # length of a name, and number of names, that are compared
 
 
@@ -26,11 +28,22 @@ def did_you_mean(name: object, known: Iterable[str], otherwise: str = "") -> str
     return f"Did you mean {found[0]!r}?" if found else otherwise
 
 
-def no_attribute(module: str, name: str, known: Iterable[str], otherwise: str = "") -> AttributeError:
-    """Return the error for a name that a module does not have."""
+def no_attribute(
+    module: str, name: str, known: Iterable[str], otherwise: str = "", inner: Iterable[str] = ()
+) -> AttributeError:
+    """Return the error for a name that a module does not have.
+
+    `inner` are names of its submodules, such as "nn.EmbeddingBag", which are suggested if they are very similar.
+    """
     text = f"module {module!r} has no attribute {name!r}"
-    public = (other for other in known if not other.startswith("_"))
-    suggestion = "" if name.startswith("_") else did_you_mean(name, public, otherwise)
+    suggestion = ""
+    if not name.startswith("_"):
+        public = [other for other in known if not other.startswith("_")]
+        paths = {path.rpartition(".")[2].casefold(): path for path in inner}
+        searches: list[tuple[str, Iterable[str]]] = [(name, public), (name, paths), (name.replace("_", ""), paths)]
+        very_similar = next((found for n, names in searches if (found := nearest(n, names, cutoff=0.85))), [])
+        found = [paths.get(other, other) for other in very_similar]
+        suggestion = f"Did you mean {found[0]!r}?" if found else did_you_mean(name, public, otherwise)
     # Without an object, tracebacks do not add a suggestion of their own.
     return AttributeError(f"{text}. {suggestion}" if suggestion else text, name=name, obj=None)
 
@@ -43,3 +56,15 @@ def missing_extra(what: str, library: str, extra: str) -> ImportError:
 def install_command(extra: str) -> str:
     """Return the command that adds an extra to any installation of rowgrad."""
     return f"pip install 'rowgrad[{extra}]'"
+
+
+def unknown_option(argument: str, value: object, choices: Iterable[str | None]) -> OpError:
+    """Return the error for an option of a function or module that is not one of its choices."""
+    known = list(choices)
+    return make_error(
+        "option_unknown",
+        argument=argument,
+        value=repr(value),
+        bound=", ".join(map(repr, known)),
+        advice=did_you_mean(value, filter(None, known)),
+    )

@@ -203,6 +203,8 @@ def vjp(f: str | Callable[..., Any], inputs: Any, cotangents: Any, /, **attrs: A
     if isinstance(f, str) and f not in OPS:
         raise ValueError(f"vjp: no op named {f!r}. {did_you_mean(f, OPS, '`rowgrad ops` lists them all.')}")
     function = OPS[f] if isinstance(f, str) else f
+    if hasattr(inputs, "dtype"):
+        raise TypeError("vjp: inputs must be a tuple or a dict of the arguments, got an array. Write (array,).")
     tape = Tape()
     named = isinstance(inputs, Mapping)
     traced: dict[Any, Any] = {k: _trace(tape, v) for k, v in (inputs.items() if named else enumerate(inputs))}
@@ -302,7 +304,7 @@ def _backward(tape: Tape, outputs: Any, cotangents: Any) -> dict[int, list[Any]]
     for result in results:
         if not hasattr(result, "dtype") or isinstance(result, IndexedRows):
             kind = type(result).__name__
-            raise TypeError(f"vjp: the function must return arrays, got {kind}; convert rows with rowgrad.densify")
+            raise TypeError(f"vjp: the function must return arrays, got {kind}. Convert rows with rowgrad.densify.")
     upstream = cotangents if isinstance(cotangents, tuple | list) else (cotangents,)
     if len(upstream) != len(results):
         raise make_error("lengths_match", argument="cotangents", value=len(upstream), bound=len(results)).in_call(

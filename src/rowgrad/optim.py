@@ -30,6 +30,7 @@ from ._catalog.rules import (
 )
 from ._catalog.spec import PLAN, Aval, value_text
 from ._core import Job, dtypes, kernels, update_kernels
+from ._hints import unknown_option
 from ._runtime.arrays import (
     NUMPY_DTYPE,
     Array,
@@ -571,7 +572,7 @@ def prepare_bags(
         call.rows("grad", grad)
         ids, segments = call.ids("indices", indices), call.ids("segment_ids", segment_ids)
         if segments.shape != ids.shape:
-            raise make_error("segments_match_indices")
+            raise make_error("segments_match_indices", value=segments.shape[0], bound=ids.shape[0])
         call.weights(weights, ids.shape[0])
         return call.prepare(state, rule, step, _bag_constants(weights, **options))
 
@@ -658,5 +659,5 @@ def _bag_constants(
 
 def _choice_index(argument: str, value: Any, choices: tuple[str, ...]) -> int:
     if not isinstance(value, str) or value not in choices:
-        raise make_error("attr_not_allowed", argument=argument, value=repr(value), bound=", ".join(map(repr, choices)))
+        raise unknown_option(argument, value, choices)
     return choices.index(value)

@@ -295,7 +295,7 @@ def test_bad_ids_raise_in_compiled_programs() -> None:
 MASKED = np.ma.array([1, 2], mask=[False, True])
 UNFIT: tuple[tuple[Any, Any, dict[str, Any], str], ...] = (
     (np.ones((4, 2)), MASKED, {}, "ids must be an array; got a masked array"),
-    (np.ones((4, 2)), [[1], [2, 3]], {"offsets": None}, "ids must be an array; got list"),
+    (np.ones((4, 2)), [[1], [2, 3]], {"offsets": None}, "ids is a list of lists of different lengths"),
     (
         np.ones((4, 2)),
         [1, 2],

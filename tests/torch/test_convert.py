@@ -388,7 +388,7 @@ def test_fused_tables_need_an_optimizer_made_after_the_conversion() -> None:
 
 def test_wrong_arguments_convert_nothing() -> None:
     table = nn.Embedding(5, 2)
-    with pytest.raises(rg.errors.InvalidArgumentError, match="attribute grad must be one of 'dense', 'rows'"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="grad must be one of 'dense', 'rows'"):
         rgt.convert(table, grad="sparse")
     with pytest.raises(rg.errors.InvalidArgumentError, match="does not support grad='dense'"):
         rgt.convert(table, grad="dense", fused=True)

@@ -210,7 +210,7 @@ def test_combiner_and_grad_are_other_names_of_attributes() -> None:
     assert not bag.sparse
     with pytest.raises(rg.errors.InvalidArgumentError, match="combiner must be one of"):
         bag.combiner = "median"
-    with pytest.raises(rg.errors.InvalidArgumentError, match="attribute grad must be one of"):
+    with pytest.raises(rg.errors.InvalidArgumentError, match="grad must be one of"):
         bag.grad = "sparse"
     everything = rgt.nn.EmbeddingBag(6, 3, mode="sum", default_id=0, fused=True)
     assert repr(everything) == "EmbeddingBag(6, 3, mode='sum', grad='rows', default_id=0, fused=True)"

@@ -278,7 +278,10 @@ def test_features_that_are_missing_or_unknown_are_named() -> None:
 
 
 def test_a_bare_vector_of_ids_raises() -> None:
-    message = "ids must be a mapping by feature, or a vector with the offsets of all bags"
+    message = (
+        "ids must be a dict {feature: ids}, or a vector with the offsets of all bags; got a tensor of 1 dimensions"
+    )
+    message += " without offsets"
     assert error_of(lambda: rgt.nn.Embeddings([A])(IDS)) == (TypeError, None, message)
 
 
@@ -292,7 +295,7 @@ def test_features_in_every_format() -> None:
 
 def test_invalid_tables_and_repr() -> None:
     assert error_of(lambda: rgt.nn.Embeddings([]))[1:] == ("tables", "tables: got an empty list, expected at least one")
-    message = "attribute output must be one of 'features', 'stacked'; got 'rows'"
+    message = "output must be one of 'features', 'stacked'; got 'rows'"
     assert error_of(lambda: rgt.nn.Embeddings([A], output="rows"))[1:] == ("output", message)
     for what, table in (("num_embeddings", rgt.nn.Table("a", -5, 3)), ("embedding_dim", rgt.nn.Table("a", 5, -3))):
         size = getattr(table, what)

@@ -10,8 +10,21 @@ from typing import Any, ClassVar, Never
 from ..errors import make_error
 
 
+class _RowsType(type):
+    """The class of IndexedRows, whose repr gives advice.
+
+    It is in JAX's own error where a tree of gradients has IndexedRows and another tree, such as optax's state, arrays.
+    """
+
+    def __repr__(cls) -> str:
+        return (
+            "<class 'rowgrad.IndexedRows'>, a row-sparse gradient. Train tables with an optimizer of rowgrad.jax.optim,"
+            " or make the gradient dense with rowgrad.jax.rows.to_dense"
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)  # arrays compare by element
-class IndexedRows:
+class IndexedRows(metaclass=_RowsType):
     """A row-sparse gradient of a table: `values[k]` belongs to row `indices[k]`; equal indices are summed.
 
     A JAX array plus an IndexedRows adds the rows, like `rowgrad.jax.optim.apply_updates`. Other arithmetic raises: use

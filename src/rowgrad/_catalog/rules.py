@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from .._hints import unknown_option
 from ..errors import make_error
 
 _INT64_MAX = 2**63 - 1
@@ -258,7 +259,7 @@ def _range_text(least: float) -> str:
 def rule_named(name: str) -> RuleSpec:
     """Return the record of a rule; raise if it is unknown."""
     if not isinstance(name, str) or name not in RULES:
-        raise make_error("attr_not_allowed", argument="rule", value=repr(name), bound=", ".join(map(repr, RULES)))
+        raise unknown_option("rule", name, RULES)
     return RULES[name]
 
 

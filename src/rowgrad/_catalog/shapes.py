@@ -94,7 +94,7 @@ def same_lengths(x: Known, *others: str) -> None:
     """Raise unless `indices` and `weights`, if listed, have the length of `segment_ids`."""
     n = x.shape("segment_ids")[0]
     if "indices" in others and differ(x.shape("indices")[0], n):
-        raise make_error("segments_match_indices")
+        raise make_error("segments_match_indices", value=n, bound=x.shape("indices")[0])
     if "weights" in others and differ(x.shape("weights")[0], n):
         raise make_error("segments_match_weights", value=x.shape("weights")[0], bound=n)
 

@@ -77,8 +77,9 @@ def _ids(x: Known) -> None:
 
 
 def _same_length(x: Known) -> None:
-    if differ(x.shape("indices")[0], x.shape("segment_ids")[0]):
-        raise make_error("segments_match_indices")
+    ids, segments = x.shape("indices")[0], x.shape("segment_ids")[0]
+    if differ(ids, segments):
+        raise make_error("segments_match_indices", value=segments, bound=ids)
 
 
 def _forward(x: Known) -> tuple[Shape, ...]:

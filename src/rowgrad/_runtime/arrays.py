@@ -143,6 +143,8 @@ def plain_array(value: Any, argument: str) -> Array:
     except OpError:
         raise
     except Exception as error:  # user code may raise anything
+        if isinstance(value, list | tuple) and "inhomogeneous" in str(error):
+            raise make_error("list_uneven", argument=argument) from error
         raise make_error("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from error
 
 
@@ -210,6 +212,8 @@ def _weak(value: Any, argument: str, target_name: str | None, empty: str) -> Arr
     except OpError:
         raise
     except Exception as error:  # list items may be anything
+        if "inhomogeneous" in str(error):  # NumPy has no class for it
+            raise make_error("list_uneven", argument=argument) from None
         raise make_error("not_an_array", argument=argument, value=f"{type(value).__name__}: {error}") from None
     if array.size == 0 and not _holds_arrays(value):
         return np.zeros(array.shape, NUMPY_DTYPE.get(target_name or empty, NUMPY_DTYPE[empty]))

@@ -10,8 +10,16 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import make_error
+from ..errors import OpError, make_error
 from .dispatch import in_host_memory, is_traced
+from .validation import integer_advice
+
+
+def ids_dtype(argument: str, dtype: object) -> OpError:
+    """Return the error for ids or offsets that are not int32 or int64."""
+    return make_error(
+        "dtype_not_allowed", argument=argument, value=dtype, bound="int32, int64", advice=integer_advice(str(dtype))
+    )
 
 
 class Bags(NamedTuple):
@@ -182,7 +190,8 @@ def check_lengths(bags: Bags) -> None:
         raise make_error("same_shape", argument="per_sample_weights", value=tuple(bags.weights.shape),
                      bound=tuple(bags.indices.shape))  # fmt: skip
     if bags.segment_ids.shape != bags.indices.shape:
-        raise make_error("segments_match_indices")
+        lengths = bags.segment_ids.shape[0], bags.indices.shape[0]
+        raise make_error("segments_match_indices", value=lengths[0], bound=lengths[1])
 
 
 def select_ids(library: Library, bags: Bags, mask: Any) -> Bags:

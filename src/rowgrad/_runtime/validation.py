@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._catalog.spec import TENSORFLOW_NAME, Aval, Derived, Known, Op, spread, value_text
+from .._hints import did_you_mean
 from ..errors import OpError, make_error
 
 
@@ -60,7 +61,8 @@ def bind_types(op: Op, avals: Mapping[str, Any]) -> dict[str, str]:
                 raise make_error("dtype_expected", argument=arg.name, value=dtype, bound=expected, why=why)
         elif dtype not in listed:
             key = "dtype_without_kernel" if arg.type in op.unlisted else "dtype_not_allowed"
-            raise make_error(key, argument=arg.name, value=dtype, bound=", ".join(listed))
+            advice = integer_advice(dtype) if set(listed) == {"int32", "int64"} else ""
+            raise make_error(key, argument=arg.name, value=dtype, bound=", ".join(listed), advice=advice)
         elif bound.setdefault(arg.type, dtype) != dtype:
             why = f", the {arg.type} of the arguments before it"
             raise make_error("dtype_expected", argument=arg.name, value=dtype, bound=bound[arg.type], why=why)
@@ -68,6 +70,13 @@ def bind_types(op: Op, avals: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(listed, Derived):
             bound[variable] = listed[bound[listed.of]]
     return bound
+
+
+def integer_advice(dtype: str) -> str:
+    """Return what to do with an array of this dtype where int32 or int64 is needed; "" if nothing can be done."""
+    if "bool" in dtype:
+        return "For a mask, pass the positions of its True elements."
+    return "Convert it to int64." if "int" in dtype or "float" in dtype else ""
 
 
 def validate_attrs(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,7 +92,8 @@ def _validate_attr(op: Op, name: str, value: Any) -> Any:
     if choices is not None:
         if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
             bound = ", ".join(map(repr, choices))
-            raise make_error("attr_not_allowed", argument=name, value=value_text(value), bound=bound)
+            advice = did_you_mean(value, [c for c in choices if isinstance(c, str)])
+            raise make_error("attr_not_allowed", argument=name, value=value_text(value), bound=bound, advice=advice)
         return value
     default = op.attrs[name]
     if isinstance(default, bool | str):

@@ -134,7 +134,7 @@ _INDEX = ".index"
 _DATA = re.compile(r"\.data-\d{5}-of-\d{5}$")
 _OTHER_FORMATS = {
     ".keras": "a Keras archive", ".h5": "an HDF5 file", ".hdf5": "an HDF5 file", ".pb": "a graph without variables",
-    ".safetensors": "a safetensors file", ".npz": "a NumPy archive",
+    ".safetensors": "a safetensors file", ".npz": "a NumPy archive", ".pt": "a PyTorch file", ".pth": "a PyTorch file",
 }  # fmt: skip
 _SHOWN = 5  # names of checkpoints in an error
 

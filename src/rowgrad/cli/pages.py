@@ -29,7 +29,7 @@ from ..graph.page import Page, PageError, Project
 from ..graph.page_builder import Checked, check
 from ..graph.run_loop import Loop, PageStep, Tick
 from ..graph.session import ClientSession
-from .errors import UsageError
+from .errors import UsageError, no_such_file
 from .feeds import Feeds, batches, constant_value, placeholder, split_feeds, step_count
 from .terminal import sentence
 
@@ -72,8 +72,11 @@ def _no_such_page(file: str, name: str, pages: list[Page]) -> list[Page]:
 
 def read_bytes(file: str) -> bytes:
     """Read a regular file; raise OSError if that is not possible."""
-    with open_plain(file) as opened:
-        return opened.read()
+    try:
+        with open_plain(file) as opened:
+            return opened.read()
+    except FileNotFoundError as error:
+        raise no_such_file(file, str(error.strerror)) from None
 
 
 def is_enuspace(raw: bytes) -> bool:

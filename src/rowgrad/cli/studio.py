@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from .._hints import install_command
 from ..errors import UnimplementedError
-from .errors import OK, UsageError
+from .errors import OK, UsageError, no_such_file
 from .terminal import emit, say
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def _project(options: argparse.Namespace) -> Iterator[tuple[Path, dict[str, str]
         return
     if not path.exists():
         if not options.new:
-            raise FileNotFoundError(errno.ENOENT, "no such folder; --new creates it", str(path))
+            is_page = path.suffix in (".json", ".svg")
+            raise no_such_file(str(path), "no such page" if is_page else "no such folder; --new creates it")
         path.mkdir(parents=True)
     folder = path.resolve()
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):

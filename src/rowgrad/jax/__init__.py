@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
+from typing import Any as _Any
+
 from .._hints import missing_extra as _missing_extra
+from .._hints import no_attribute as _no_attribute
 
 try:
     import jax as _jax  # noqa: F401
@@ -27,6 +30,11 @@ from .runner import call as call
 from .table import Table as Table
 
 __all__ = ["Table", "embedding_bag", "optim", "rows", "sharded", "synchronize", "value_and_rows"]
+
+
+def __getattr__(name: str) -> _Any:
+    inner = [f"{module.__name__.rpartition('.')[2]}.{member}" for module in (optim, rows) for member in dir(module)]
+    raise _no_attribute(__name__, name, __all__, inner=inner)
 
 
 def __dir__() -> list[str]:

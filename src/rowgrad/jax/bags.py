@@ -16,6 +16,7 @@ import numpy as np
 from .._runtime import bags as shared
 from .._runtime.arrays import fit, plain_array
 from .._runtime.bags import Bags as Bags
+from .._runtime.bags import ids_dtype
 from ..errors import make_error
 from ..raw_ops import OPS
 from ..sparse import SparseTensor
@@ -31,14 +32,14 @@ class _Jax:
         if isinstance(value, list | tuple) and not array.size:
             array = array.astype(np.int64)  # NumPy makes floats of an empty list
         if array.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
-            raise make_error("dtype_not_allowed", argument=argument, value=array.dtype, bound="int32, int64")
+            raise ids_dtype(argument, array.dtype)
         return array
 
     def segments(self, segment_ids: Any, ids: Any) -> Any:
         """Return a vector of segment ids as long as the ids; traced ones would broadcast silently."""
         vector = shared.read_vector(self, segment_ids, "segment_ids")
         if vector.shape != ids.shape:
-            raise make_error("segments_match_indices")
+            raise make_error("segments_match_indices", value=vector.shape[0], bound=ids.shape[0])
         return vector
 
     def count_bags(self, segment_ids: Any) -> int:

@@ -17,8 +17,8 @@ from .._catalog.enums import Fault
 from .._catalog.spec import CATALOG, Op
 from .._core import cuda_ops, xla_cuda_handler, xla_cuda_open, xla_cuda_reported, xla_cuda_synchronize
 from .._runtime.validation import infer
-from ..errors import make_error
 from .arrays import Host, admit_arrays
+from .fault_errors import error_of
 
 TARGET = "rowgrad_cuda_kernel"
 EARLIER = "in an earlier call on a CUDA device"
@@ -54,9 +54,8 @@ def raise_reported(own: str | None = None) -> None:
     reports = xla_cuda_reported()
     if not reports:
         return
-    name, got, code, position, value, bound = reports[0]
-    inputs = CATALOG[name].input_names
-    error = make_error(Fault(code).name, has=inputs, position=position, value=value, bound=bound)
+    text, got, code, position, value, bound = reports[0]
+    error, name, got = error_of(text, got, Fault(code).name, position, value, bound)
     raise error if name == own else error.in_call(name, None, got, context=EARLIER)
 
 

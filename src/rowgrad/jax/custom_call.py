@@ -14,9 +14,10 @@ from .._catalog.spec import CATALOG, Aval, Op
 from .._core import faults, kernels, set_xla_checker, set_xla_messages, xla_handler
 from .._runtime.numpy_runner import CODE, CODE_NAME, KERNEL, constants_of
 from .._runtime.validation import infer
-from ..errors import OpError, make_error, with_notes
+from ..errors import OpError, with_notes
 from .arrays import Host
 from .cuda_call import EARLIER
+from .fault_errors import call_text, error_of
 
 TARGET = "rowgrad_kernel"
 _FAULTS = faults()
@@ -34,8 +35,12 @@ def lower(
     attrs: Mapping[str, Any],
     outputs: Sequence[Aval],
     target: str = TARGET,
+    ids_shape: tuple[int, ...] | None = None,
 ) -> Any:
-    """Return the custom call, with the attributes that `cpp/bind/xla_call.h` describes."""
+    """Return the custom call, with the attributes that `cpp/bind/xla_call.h` describes.
+
+    `ids_shape` is the shape of the ids if the call is that of `table[ids]`.
+    """
     constants = constants_of(op, attrs)
     script = [KERNEL[str(op.kernel)], len(constants), *constants, len(op.inputs)]
     for arg in op.inputs:
@@ -49,7 +54,8 @@ def lower(
     script += [CODE[o.dtype] for o in outputs]
     got = ", ".join(f"{name}={host[name].value if name in host else aval}" for name, aval in avals.items())
     call = jax.ffi.ffi_lowering(target)
-    return call(context, *operands, call=np.array(script, np.int64), got=got, op=op.name)
+    text = call_text(op, context.avals_in, ids_shape)
+    return call(context, *operands, call=np.array(script, np.int64), got=got, op=text)
 
 
 def register_message(call: str, message: Callable[[str, int], str]) -> None:
@@ -62,9 +68,9 @@ def _message(op: str, fault: int, position: int, value: int, bound: int, got: st
     call, _, rest = op.partition(" ")
     if call in _CUSTOM_MESSAGES:
         return _CUSTOM_MESSAGES[call](rest, value)
-    inputs = CATALOG[op].input_names
-    error: OpError = make_error(_FAULTS[fault], has=inputs, position=position, value=value, bound=bound)
-    return f"{type(error).__name__}: {with_notes(error.in_call(op, None, got, context=EARLIER if is_earlier else ''))}"
+    error, name, got = error_of(op, got, _FAULTS[fault], position, value, bound)
+    error.in_call(name, None, got, context=EARLIER if is_earlier else "")
+    return f"{type(error).__name__}: {with_notes(error)}"
 
 
 def _check(script: list[int], operands: list[list[int]], results: list[list[int]]) -> str:

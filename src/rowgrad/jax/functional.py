@@ -39,6 +39,7 @@ from .bags import (
     select_ids,
     to_jax,
 )
+from .fault_errors import current_ids_shape, row_lookup
 from .partition import Rule, replicate
 from .table import Table, Tap, bags_of
 from .varying import manual_axes
@@ -55,13 +56,14 @@ class Call(NamedTuple):
     ignored: tuple[int | None, ...]
     default_id: int | None
     max_norm: float | None
+    ids_shape: tuple[int, ...] | None = None  # in `table[ids]`
 
     def run(self, table: Any, ids: Any, *weights: Any) -> tuple[Any]:
         """Run the lookup: [bags, …]."""
         bags = read_matrix(ids, weights[0] if weights else None)
-        return (
-            look_up(table, bags, self.kind, active_mask(bags.indices, self.ignored), self.default_id, self.max_norm),
-        )
+        mask = active_mask(bags.indices, self.ignored)
+        with row_lookup(self.ids_shape):
+            return (look_up(table, bags, self.kind, mask, self.default_id, self.max_norm),)
 
     def is_bad(self, table: Any, ids: Any, *_: Any) -> Any:
         """Return whether an active id is out of range."""
@@ -221,7 +223,7 @@ def embedding_bag(
     # Inside value_and_rows ids may be traced in only one of its two runs, but both must make the same lookup.
     if (are_traced(bags) or isinstance(table, Tap)) and plan is None:
         if may_be_split(ids):
-            call = Call(kind, (padding_idx, ignore_id), default_id, max_norm)
+            call = Call(kind, (padding_idx, ignore_id), default_id, max_norm, current_ids_shape())
             return _look_up_matrix(table, ids, bags, mask, call)
         return look_up(table, bags, kind, mask, default_id, max_norm)
     if mask is not None:

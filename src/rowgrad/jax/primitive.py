@@ -18,14 +18,17 @@ from .._runtime.validation import infer
 from ..errors import OpError
 from . import cuda_call, custom_call, eager, order, partition, portable, varying, vmap
 from .arrays import Host, admit_arrays, canonical_aval, canonical_dtype, check_sizes
+from .fault_errors import current_ids_shape
 
-Params = Mapping[str, Any]  # host: ((name, Host), …), attrs: ((name, value), …)
+Params = Mapping[str, Any]  # host: ((name, Host), …), attrs: ((name, value), …), in `table[ids]` the shape of the ids
 
 
 def bind(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Call an op on arrays of which some are traced."""
     admitted = admit_arrays(op, arguments)
-    params = {"host": tuple(admitted.host.items()), "attrs": tuple(attrs.items())}
+    params: dict[str, Any] = {"host": tuple(admitted.host.items()), "attrs": tuple(attrs.items())}
+    if (ids_shape := current_ids_shape()) is not None:
+        params["ids_shape"] = ids_shape
     infer(op, admitted.avals, admitted.host_values, attrs)  # raises here rather than inside JAX
     return tuple(bind_operands(op, tuple(admitted.arrays.values()), params))
 
@@ -106,7 +109,8 @@ def _lower_to_kernel(op: Op, platform: str) -> Any:
             if rule is not None:
                 return partition.lower(context, operands, partial(_bind_local, op, params), rule, _has_bad_ids)
         attrs = order.choose(dict(params["attrs"]), platform)
-        return custom_call.lower(context, operands, op, avals, dict(params["host"]), attrs, outputs, target)
+        host = dict(params["host"])
+        return custom_call.lower(context, operands, op, avals, host, attrs, outputs, target, params.get("ids_shape"))
 
     return lower
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Never
 import jax
 import jax.extend.core
 import jax.numpy as jnp
-import numpy as np
 
 from .._catalog.rows import IndexedRows
 from ..errors import OpError, make_error
@@ -16,6 +15,7 @@ from ..lookup import combiner_suffix
 from ..raw_ops import OPS
 from .arrays import as_jax, register_for_export
 from .bags import as_integers, read_num_bags
+from .fault_errors import id_outside, row_lookup
 from .partition import explicit_sharding, zero_after
 from .varying import axes_of, unchecked_axes
 
@@ -141,14 +141,12 @@ class Table:
             raise make_error("table_index", value=type(ids).__name__)
         ids = as_integers(ids, "ids")
         try:
-            rows = embedding_bag(self, ids.reshape(-1, 1), combiner="sum")
+            with row_lookup(ids.shape):
+                rows = embedding_bag(self, ids.reshape(-1, 1), combiner="sum")
         except OpError as error:
             if error.argument != "indices" or error.position is None:
                 raise
-            found: dict[str, Any] = {"argument": "ids", "value": error.value, "bound": self.shape[0]}
-            places = [int(k) for k in np.unravel_index(error.position, ids.shape)]  # the op has flat ids
-            position = places[0] if len(places) == 1 else ", ".join(map(str, places)) or "()"
-            raise make_error("id_outside", position=position, **found) from None
+            raise id_outside(ids.shape, error.position, error.value, self.shape[0]) from None
         return rows.reshape(*ids.shape, *self.shape[1:])
 
     __iter__ = None  # `__getitem__` alone would make it iterable

@@ -45,7 +45,12 @@ def __getattr__(name: str) -> _Any:
         return _import_module(".sharded", __name__)
     if name == "replicate_rows":
         return _import_module(".replicated", __name__).replicate_rows
-    raise _no_attribute(__name__, name, __dir__())
+    inner = [
+        f"{module.__name__.rpartition('.')[2]}.{member}"
+        for module in (nn, functional, optim, clip)
+        for member in dir(module)
+    ]
+    raise _no_attribute(__name__, name, __dir__(), inner=inner)
 
 
 def __dir__() -> list[str]:

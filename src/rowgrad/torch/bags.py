@@ -34,7 +34,7 @@ class _Torch:
         if value.layout != torch.strided and not value.is_nested:
             raise _not_strided(value, argument)
         if value.dtype not in _INTEGERS:
-            raise make_error("dtype_not_allowed", argument=argument, value=value.dtype, bound="int32, int64")
+            raise shared.ids_dtype(argument, value.dtype)
         return value
 
     def segments(self, segment_ids: Any, ids: Tensor) -> Tensor:

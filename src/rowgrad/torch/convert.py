@@ -109,6 +109,7 @@ def convert(model: torch.nn.Module, *, grad: str | None = None, fused: bool = Fa
             left.append(ConvertedModule(tuple(module_names), repr(module), reason))
             continue
         note = _convert_module(module, grad, fused)
+        module._path = module_names[0]
         replaced.append(ConvertedModule(tuple(module_names), repr(module), note))
     return ConversionReport(tuple(replaced), tuple(left))
 

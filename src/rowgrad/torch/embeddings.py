@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .._catalog.spec import Aval
-from .._hints import did_you_mean
+from .._hints import did_you_mean, unknown_option
 from .._runtime.results import check_size
 from ..errors import OpError, make_error
 from ..raw_ops import OPS
@@ -178,7 +178,7 @@ class Embeddings(torch.nn.Module):
         super().__init__()
         check_tables(tables)
         if output not in ("features", "stacked"):
-            raise make_error("attr_not_allowed", argument="output", value=repr(output), bound="'features', 'stacked'")
+            raise unknown_option("output", output, ("features", "stacked"))
         self.tables = tuple(tables)
         self.grad, self.fused, self.output = grad, fused, output
         self.include_last_offset = include_last_offset
@@ -424,7 +424,8 @@ def _split_groups(
 ) -> list[tuple[Tensor, Tensor, Tensor | None]]:
     """Split a vector of all ids by group."""
     if not isinstance(ids, Tensor) or not isinstance(offsets, Tensor):
-        raise TypeError("ids must be a mapping by feature, or a vector with the offsets of all bags")
+        kind = f"a tensor of {ids.ndim} dimensions without offsets" if isinstance(ids, Tensor) else type(ids).__name__
+        raise TypeError(f"ids must be a dict {{feature: ids}}, or a vector with the offsets of all bags; got {kind}")
     check_vector(ids, "ids")
     check_vector(offsets, "offsets")
     weights = _check_weights(weights, ids)
@@ -451,6 +452,8 @@ def _split_groups(
 
 def check_tables(tables: Sequence[Table]) -> None:
     """Raise unless names are unique and sizes are 0 or more."""
+    if isinstance(tables, Table):
+        raise TypeError("tables must be a list of rowgrad.torch.nn.Table, got one Table. Write [table].")
     if not tables:
         raise make_error("bags_unfit", argument="tables", value="an empty list", bound="at least one")
     for table in tables:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._hints import unknown_option
 from .._runtime.bags import check_lengths
 from ..errors import OpError, make_also, make_error
 from ..lookup import COMBINERS, clip_rows, combiner_suffix
@@ -224,6 +225,9 @@ def look_up_bags(
     except OpError as error:
         if error.key == "mixed_devices":  # of the op's arguments; raise it for those of the lookup
             devices.check_devices(dict(zip(_INPUT_NAMES, (weight, *inputs), strict=False)))
+        if error.key == "segments_match_weights":
+            shapes = (error.value,), (error.bound,)
+            raise make_error("same_shape", argument="per_sample_weights", value=shapes[0], bound=shapes[1]) from None
         kind = _BAG_ERRORS.get(error.key or "")
         if kind is not None:
             # torch renormalizes before it checks ids, and finds ids beyond the table there.
@@ -617,7 +621,7 @@ def check_options(combiner: str, grad: str) -> tuple[str, bool]:
     """Validate both options; return the suffix of the combiner's ops, and whether gradients are row-sparse."""
     kind = combiner_suffix(combiner)
     if grad not in GRADIENTS:
-        raise make_error("attr_not_allowed", argument="grad", value=repr(grad), bound=", ".join(map(repr, GRADIENTS)))
+        raise unknown_option("grad", grad, GRADIENTS)
     return kind, grad == "rows"
 
 

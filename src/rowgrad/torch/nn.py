@@ -44,6 +44,7 @@ class _TorchTable(TableModule):
     sparse: bool
     weight: Tensor
     _rows: bool = False
+    _path = ""  # its name in the model that `convert` converted
 
     def _set_gradient(self, sparse: bool, grad: str | None, fused: bool) -> None:
         if fused and grad is None and not sparse:
@@ -73,6 +74,11 @@ class _TorchTable(TableModule):
             raise make_error("same_shape", argument="_weight", value=tuple(data.shape), bound=shape)
         kind = FusedWeight if self.fused else torch.nn.Parameter
         self.weight = kind(data, requires_grad)
+
+    def _name_table(self, error: OpError) -> None:
+        """Add to the error of a bad id which table of a converted model it is of."""
+        if self._path and error.argument == "indices" and error.position is not None:
+            error.advice = f"The table is {self._path!r}."
 
     def _fused_run(self, weight: Tensor) -> functional.Run | None:
         """Return the lookup of a fused table; None for an unfused one, and where no gradient is recorded."""
@@ -192,11 +198,18 @@ class EmbeddingBag(_TorchTable, torch.nn.EmbeddingBag):
         sparse, mode = self.sparse, self.mode
         if sparse and mode == "max":
             raise make_error("max_sparse")
-        return functional.look_up_bags(
+        arguments = (
             input, weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, mode, sparse or self._rows,
             per_sample_weights, self.include_last_offset, self.padding_idx, segment_ids, num_bags, self.default_id,
             self.lookup_max_norm, plan, self._fused_run(weight) if self.fused else None, sparse,
         )  # fmt: skip
+        if torch.compiler.is_compiling():
+            return functional.look_up_bags(*arguments)
+        try:
+            return functional.look_up_bags(*arguments)
+        except OpError as error:
+            self._name_table(error)
+            raise
 
     @classmethod
     def from_pretrained(
@@ -292,10 +305,17 @@ class Embedding(_TorchTable, torch.nn.Embedding):
         """Return the row of every id, [*input.shape, embedding_dim]."""
         weight = self.weight
         sparse = self.sparse
-        return functional.look_up_rows(
+        arguments = (
             input, weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq,
             sparse or self._rows, self._fused_run(weight) if self.fused else None, sparse,
         )  # fmt: skip
+        if torch.compiler.is_compiling():
+            return functional.look_up_rows(*arguments)
+        try:
+            return functional.look_up_rows(*arguments)
+        except OpError as error:
+            self._name_table(error)
+            raise
 
     @classmethod
     def from_pretrained(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..._hints import unknown_option
 from ...errors import OpError, make_error
 from ..bags import Bags, check_storages
 from ..fused import FusedWeight, TableModule, layout_of, reject_unsupported_context
@@ -58,9 +59,7 @@ class ShardedModule(TableModule):
             ("grad", grad, ("dense", "rows")),
         ):
             if value not in allowed:
-                raise make_error(
-                    "attr_not_allowed", argument=name, value=repr(value), bound=", ".join(map(repr, allowed))
-                )
+                raise unknown_option(name, value, allowed)
         self.ranks = Ranks(process_group, device_mesh, timeout, type(self).__name__)
         self.strategy, self.mode, self.wire_dtype = strategy, mode, wire_dtype
         self.grad, self.fused, self.order = grad, fused, order

@@ -257,7 +257,7 @@ def check_bags(bags: Bags, rows: int, device: torch.device) -> None:
     if ids.device != device:
         raise make_error("not_here", argument="ids", value=f"a tensor on {ids.device}", bound=f"on {device}")
     if ids.shape != segments.shape:
-        raise make_error("segments_match_indices")
+        raise make_error("segments_match_indices", value=segments.shape[0], bound=ids.shape[0])
     if bags.weights is not None:
         _check_weights(bags.weights, ids)
     if ids.numel() == 0:
