@@ -168,10 +168,12 @@ def main() -> int:
     check = parser.parse_args().check
     stale = 0
     for file, text in texts().items():
+        if file.exists() and file.read_text(encoding="utf-8") == text:
+            continue  # so that nothing is compiled again
         if not check:
             file.write_text(text, encoding="utf-8")
             print(f"wrote {file.name}")
-        elif file.read_text(encoding="utf-8") != text:
+        else:
             print(f"{file.relative_to(CPP.parent)} is stale: run `make generate`", file=sys.stderr)
             stale = 1
     return stale

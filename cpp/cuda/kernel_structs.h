@@ -965,6 +965,7 @@ struct CheckRowIds {
   Address count = 0;
   std::int64_t bound = 0;
   std::int64_t code = 0;
+  Address found = 0;
   Address checks = 0;
   Address fault = 0;
   Address alarm = 0;

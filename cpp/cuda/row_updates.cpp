@@ -162,7 +162,7 @@ void fade_other_rows(Device& device, Stream stream, const RowUpdate& update, Add
 
 void UpdateFromRows::run(Device& device, Stream stream, Address memory, Address grad, const IdList& ids,
                          std::int64_t size, Address count, const Report& report) const {
-  device.zero(stream, memory, 8);
+  device.zero(stream, memory, 16);  // the state of the checks, and the number of rows before the padding
   CheckRowIds check;
   check.ids = ids.data;
   check.wide = ids.wide;
@@ -173,6 +173,7 @@ void UpdateFromRows::run(Device& device, Stream stream, Address memory, Address 
   check.checks = memory;
   check.fault = report.fault;
   check.alarm = report.alarm;
+  if (padded_) count = check.found = memory + 8;
   device.launch(stream, "", {std::min<std::int64_t>(ceil_div(size, kThreads), device.processors * 8)}, 0, check);
   step_rows(device, stream, update_, grad, ids, size, memory, count);
   fade_other_rows(device, stream, update_, memory + 256, ids, size, memory, count);

@@ -42,7 +42,9 @@ void fade_other_rows(Device& device, Stream stream, const RowUpdate& update, Add
 // A step with gradient rows of distinct ids, which are validated first.
 class UpdateFromRows {
  public:
-  explicit UpdateFromRows(const RowUpdate& update) : update_(update) {}
+  // `padded`: ids may be followed by padding, the number of rows of the table. What a rejected gradient leaves, the lowest
+  // number, is no step either; the gradient has reported it.
+  explicit UpdateFromRows(const RowUpdate& update, bool padded = false) : update_(update), padded_(padded) {}
   std::int64_t bytes() const { return 256 + update_.mark_bytes(); }
   // `count`: the address of the number of rows, at most `size`, or 0 for `size`.
   void run(Device& device, Stream stream, Address memory, Address grad, const IdList& ids, std::int64_t size,
@@ -50,6 +52,7 @@ class UpdateFromRows {
 
  private:
   const RowUpdate update_;
+  const bool padded_;
 };
 
 // The part of a step after entries were sorted by row: sums, then steps. `mode` is that of the sums.

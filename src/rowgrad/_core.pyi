@@ -61,6 +61,12 @@ def xla_handler() -> Any:
 def set_xla_checker(check: Callable[[list[int], list[list[int]], list[list[int]]], str]) -> None:
     """Set the function that checks XLA calls against the catalogue: script, argument and result shapes; "" is valid."""
 
+def xla_step_handler() -> Any:
+    """Return the handler of XLA's custom calls of optimizer steps as a capsule."""
+
+def xla_cuda_step_handler() -> Any:
+    """Return the handler of optimizer steps on CUDA devices as a capsule."""
+
 def xla_cuda_handler() -> Any:
     """Return the handler of XLA's custom calls on CUDA devices as a capsule."""
 

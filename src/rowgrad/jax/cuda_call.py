@@ -23,12 +23,22 @@ from .arrays import Host, admit_arrays
 TARGET = "rowgrad_cuda_kernel"
 EARLIER = "in an earlier call on a CUDA device"
 KERNELS = frozenset(cuda_ops())
+# The arguments by which errors name those of optimizer steps; `row_step` calls them.
+STEP_ARGUMENTS = {
+    "apply_rows": ("table", "grad", "row_ids"),
+    "apply_bags": ("table", "grad", "indices", "segment_ids"),
+}
 _INT32_MAX = (1 << 31) - 1
 
 
 def has_kernel(op: Op) -> bool:
     """Return whether XLA can call the op's kernel on CUDA devices."""
     return op.kernel in KERNELS
+
+
+def argument_names(call: str) -> tuple[str, ...]:
+    """Return the names of the arguments of an op or a step, which its errors may use."""
+    return STEP_ARGUMENTS[call] if call in STEP_ARGUMENTS else CATALOG[call].input_names
 
 
 def synchronize() -> None:
@@ -55,8 +65,7 @@ def raise_reported(own: str | None = None) -> None:
     if not reports:
         return
     name, got, code, position, value, bound = reports[0]
-    inputs = CATALOG[name].input_names
-    error = make_error(Fault(code).name, has=inputs, position=position, value=value, bound=bound)
+    error = make_error(Fault(code).name, has=argument_names(name), position=position, value=value, bound=bound)
     raise error if name == own else error.in_call(name, None, got, context=EARLIER)
 
 

@@ -16,7 +16,7 @@ from .._runtime.numpy_runner import CODE, CODE_NAME, KERNEL, constants_of
 from .._runtime.validation import infer
 from ..errors import OpError, make_error, with_notes
 from .arrays import Host
-from .cuda_call import EARLIER
+from .cuda_call import EARLIER, argument_names
 
 TARGET = "rowgrad_kernel"
 _FAULTS = faults()
@@ -62,8 +62,7 @@ def _message(op: str, fault: int, position: int, value: int, bound: int, got: st
     call, _, rest = op.partition(" ")
     if call in _CUSTOM_MESSAGES:
         return _CUSTOM_MESSAGES[call](rest, value)
-    inputs = CATALOG[op].input_names
-    error: OpError = make_error(_FAULTS[fault], has=inputs, position=position, value=value, bound=bound)
+    error: OpError = make_error(_FAULTS[fault], has=argument_names(op), position=position, value=value, bound=bound)
     return f"{type(error).__name__}: {with_notes(error.in_call(op, None, got, context=EARLIER if is_earlier else ''))}"
 
 
