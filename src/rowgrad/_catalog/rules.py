@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from ..errors import make_error
@@ -85,7 +86,9 @@ class RuleSpec:
         return {**self.defaults, **self.state_defaults, **lazy, "stochastic_rounding": False, "seed": 0, **_OF_TORCH}
 
     def annotation(self, option: str) -> str:
-        """Return the type of an option for signatures and stubs."""
+        """Return the type of an option of the torch class, for signatures and stubs."""
+        if option == "lr":
+            return "float | Tensor"
         value = self.torch_options[option]
         if value is None:
             return "bool | None"
@@ -158,6 +161,10 @@ class Step:
     seed: int = 0
     step: int = 1
 
+    # Numbers of the step that kernels read from memory of a device: the address of the learning rate, whether it is a
+    # float64, the address of the number of completed steps. 0: it is not there.
+    _on_device = 0, False, 0
+
     def __post_init__(self) -> None:
         check_number("lr", self.lr)
         if self.rate is not None:
@@ -172,7 +179,7 @@ class Step:
         if self.rate is not None:
             return float(self.rate)
         b1, b2 = self.betas
-        return float(self.lr) * math.sqrt(1.0 - b2**self.step) / (1.0 - b1**self.step)
+        return float(self.lr) * math.sqrt(1.0 - power(b2, self.step)) / (1.0 - power(b1, self.step))
 
     def numbers(self) -> list[float]:
         """Return the numbers that kernels read, in their order."""
@@ -185,6 +192,22 @@ class Step:
             self.corrected(),
             *map(float, plain),
         ]
+
+
+@lru_cache(8)  # all tables of a step have the same
+def power(base: float, exponent: int) -> float:
+    """Return a power of a number in [0, 1), rounded to double; the exponent is at least 1.
+
+    It is computed in integers, with 128 bits after the point, so that kernels on a device (source/step_numbers.cuh) get
+    the same bits. The C library's `pow` differs from machine to machine.
+    """
+    numerator, denominator = base.as_integer_ratio()
+    found = factor = (numerator << 128) // denominator
+    for bit in f"{exponent:b}"[1:]:
+        found = found * found >> 128
+        if bit == "1":
+            found = found * factor >> 128
+    return found / (1 << 128)
 
 
 _PLAIN_NUMBERS = list(NUMBERS)[list(NUMBERS).index("rate") + 1 :]  # those that are fields of a Step of the same name

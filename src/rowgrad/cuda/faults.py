@@ -7,12 +7,14 @@ host reads one word at the start of each call, so the next call or `synchronize`
 
 from __future__ import annotations
 
+from struct import pack, unpack
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from .._catalog.enums import Fault
+from .._catalog.rules import RULES
 from .._core import CudaLedger
 from ..errors import OpError, make_error
 
@@ -64,6 +66,14 @@ class Caller(Protocol):
         """The arguments that a fault can name."""
 
 
+def _number_error(position: int, value: int, bound: int) -> OpError:
+    """Return the error of a number that a kernel has read; see source/step_numbers.cuh."""
+    number = unpack("d", pack("q", value))[0]
+    rule, kind = divmod(bound, 4)
+    texts = ("a finite number", "a number that fits float32", f"above 0 for {list(RULES)[rule]}")
+    return make_error("number_unfit", argument=("lr", "rate")[position], value=repr(number), bound=texts[kind])
+
+
 class Ledger:
     """Host memory for the fault reports of a device: one slot per call, and one word that is set if any slot is.
 
@@ -103,7 +113,9 @@ class Ledger:
             return
         slot, op, code, position, value, bound = reports[0]
         key, error_of = Fault(code).name, getattr(op, "error_of", None)
-        if error_of is None:
+        if code == Fault.number_unfit:
+            error = _number_error(position, value, bound)
+        elif error_of is None:
             error = make_error(key, has=op.input_names, position=position, value=value, bound=bound)
         else:
             error = error_of(key, position, value, bound)
