@@ -77,6 +77,12 @@ def rules() -> str:
                 values(lambda s: literal(s.decay == "coupled")),
                 "Whether weight_decay is a part of the gradient.",
             ),
+            fact(
+                "bool",
+                "needs_positive_lr",
+                values(lambda s: literal("lr" in s.positive)),
+                "Whether its learning rate must be above 0.",
+            ),
             fact("const char*", "class_of", values(lambda s: f'"{s.class_name}"'), "Its class in CUDA sources."),
             "// The numbers of a step, in the order in which kernels read them.",
             each("ROWGRAD_STEP_NUMBERS", list(NUMBERS)),

@@ -258,6 +258,12 @@ void run_step(const XLA_FFI_CallFrame* frame) {
   update.lazy = true;
   update.random = call.is_random();
   update.seed = call.seed();
+  if (call.lr.data) {
+    update.on_device.lr = reinterpret_cast<Address>(call.lr.data);
+    update.on_device.lr_wide = call.lr.dtype == DType::float64;
+  }
+  if (update.on_device.lr || update.random || fades(update.rule))
+    update.on_device.number = reinterpret_cast<Address>(call.step.data);
   const std::int64_t size = call.ids.rows();
   queue_on_device(frame, [&](const Queue& queue) {
     if (call.is_from_bags()) {

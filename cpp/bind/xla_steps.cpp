@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -144,8 +145,24 @@ double power(double base, std::uint32_t exponent) {
   return std::ldexp(static_cast<double>(found), -128);
 }
 
+// Throws the error of a number that the rule does not support, as source/step_numbers.cuh reports it.
+void check_number(const XLA_FFI_CallFrame* frame, const StepCall& call, std::int64_t which, double x) {
+  const bool is_wide = call.state[0].dtype == DType::float64;
+  const double most = is_wide ? std::numeric_limits<double>::infinity() : 0x1p128 - 0x1p103;
+  std::int64_t kind = 0;  // not finite
+  if (std::isfinite(x)) {
+    if (which == 0 && needs_positive_lr(call.rule()) && !(x > 0))
+      kind = 2;
+    else if (std::abs(x) < most)
+      return;
+    else
+      kind = 1;
+  }
+  report(frame, {Fault::number_unfit, which, std::bit_cast<std::int64_t>(x), call.attr[0] * 4 + kind});
+}
+
 // Replaces the numbers that are operands, and computes Adam's rate.
-void read_numbers(StepCall& call) {
+void read_numbers(const XLA_FFI_CallFrame* frame, StepCall& call) {
   if (call.lr.data)
     call.numbers[0] =
         call.lr.dtype == DType::float64 ? *call.lr.as<const double>() : double(*call.lr.as<const float>());
@@ -154,7 +171,9 @@ void read_numbers(StepCall& call) {
   call.attr[5] = step;
   const double lr = call.numbers[0], b1 = call.numbers[3], b2 = call.numbers[4];
   const auto t = static_cast<std::uint32_t>(step);
-  call.numbers[5] = lr * std::sqrt(1.0 - power(b2, t)) / (1.0 - power(b1, t));
+  if (fades(call.rule())) call.numbers[5] = lr * std::sqrt(1.0 - power(b2, t)) / (1.0 - power(b1, t));
+  check_number(frame, call, 0, lr);
+  check_number(frame, call, 1, call.numbers[5]);
 }
 
 // The number of ids before the padding, which is the number of rows of the table.
@@ -169,7 +188,7 @@ std::int64_t without_padding(const Array& ids, std::int64_t rows) {
 
 void run(const XLA_FFI_CallFrame* frame) {
   StepCall call(frame);
-  read_numbers(call);
+  read_numbers(frame, call);
   const auto kernel = call.kernel.make();
   kernel->attr = call.attr;
   const std::int64_t count = static_cast<std::int64_t>(call.numbers.size());

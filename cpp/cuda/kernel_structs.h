@@ -484,6 +484,7 @@ struct StepRows {
   std::int64_t random = 0;
   std::int64_t seed = 0;
   std::int64_t step = 0;
+  Address live = 0;
   std::int64_t lanes = 0;
   Address grad = 0;
   Address ids = 0;
@@ -886,6 +887,32 @@ struct SlicePick {
   Address checks = 0;
 };
 
+struct NumbersEntry {
+  Address lr = 0;
+  std::int64_t lr_wide = 0;
+  double known_lr = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  Address count = 0;
+  Address number = 0;
+  std::int64_t known_step = 0;
+};
+
+struct ReadNumbers {
+  static constexpr const char* kernel = "read_numbers";
+  Address entries = 0;
+  std::int64_t size = 0;
+  std::int64_t has_rate = 0;
+  std::int64_t is_positive = 0;
+  double most = 0;
+  std::int64_t rule = 0;
+  Address out = 0;
+  Address checks = 0;
+  Address fault = 0;
+  Address alarm = 0;
+  std::int64_t only[8] = {};
+};
+
 struct TableEntry {
   std::int64_t row_first = 0;
   Address table = 0;
@@ -944,6 +971,7 @@ struct StepTableRows {
   std::int64_t random = 0;
   std::int64_t seed = 0;
   std::int64_t step = 0;
+  Address live = 0;
   std::int64_t lanes = 0;
   Address grad = 0;
   Address ids = 0;
@@ -992,6 +1020,7 @@ struct UpdateRows {
   std::int64_t random = 0;
   std::int64_t seed = 0;
   std::int64_t step = 0;
+  Address live = 0;
   std::int64_t lanes = 0;
   Address grad = 0;
   Address ids = 0;
@@ -1032,6 +1061,7 @@ struct FadeRows {
   std::int64_t random = 0;
   std::int64_t seed = 0;
   std::int64_t step = 0;
+  Address live = 0;
   std::int64_t lanes = 0;
   Address marks = 0;
   std::int64_t rows = 0;

@@ -248,7 +248,6 @@ def cuda_join_bytes(size: int, grad: tuple[int, int, int, int], out: int, order:
 
 def cuda_padded(size: int, /) -> int: ...
 def cuda_check_limits(size: int, rows: int, sources: int, /) -> None: ...
-def cuda_step_all(device: CudaDevice, stream: int, update: tuple[Any, ...], grad: int, /) -> None: ...
 
 class CudaIdSort:
     """A sort by row."""
@@ -339,6 +338,14 @@ class CudaUpdateFromRows:
         /,
     ) -> None: ...
 
+class CudaUpdateOfAll:
+    """A step with the gradient of all rows."""
+
+    def __init__(self, update: tuple[Any, ...], /) -> None: ...
+    @property
+    def bytes(self) -> int: ...
+    def run(self, device: CudaDevice, stream: int, memory: int, grad: int, report: tuple[int, int, int], /) -> None: ...
+
 class CudaUpdateFromEntries:
     """A step with entries that are sorted by row."""
 
@@ -364,6 +371,7 @@ class CudaUpdateFromEntries:
         rows: tuple[int, bool],
         starts: int,
         count: int,
+        report: tuple[int, int, int],
         /,
     ) -> None: ...
 

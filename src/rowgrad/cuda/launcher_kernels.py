@@ -113,4 +113,5 @@ Kernel(
     4,  # each block loops over rows and prefetches
 )  # fmt: skip
 Kernel("updates.cuh", "mark_rows", 256)
+Kernel("step_numbers.cuh", "read_numbers", 128)
 Kernel("updates.cuh", "fade_rows", 256, rule_variants(r for r in RULES.values() if r.fades))

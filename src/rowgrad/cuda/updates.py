@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .._catalog.rules import RULES, Step
 from .._catalog.spec import PLAN, Op
-from .._core import CudaUpdateFromBags, CudaUpdateFromEntries, CudaUpdateFromRows, cuda_step_all
+from .._core import CudaUpdateFromBags, CudaUpdateFromEntries, CudaUpdateFromRows, CudaUpdateOfAll
 from ..errors import make_error
 from .call import Call
 from .device import id_list, matrix
@@ -56,7 +56,16 @@ class Update:
         step = self.step
         slots, numbers = [slot.data_ptr() for slot in self.slots], list(step.numbers())
         flags = bool(step.lazy), bool(step.stochastic_rounding)
-        return RULES[self.rule].number, matrix(self.table), slots, numbers, *flags, step.seed, step.step
+        return (
+            RULES[self.rule].number,
+            matrix(self.table),
+            slots,
+            numbers,
+            *flags,
+            step.seed,
+            step.step,
+            step._on_device,
+        )
 
 
 UPDATES: dict[str, Callable[[Update], None]] = {}
@@ -89,8 +98,11 @@ def apply_rows(update: Update) -> None:
 @updates("apply_all")
 def apply_all(update: Update) -> None:
     """Update all rows."""
-    device = update.call.device
-    cuda_step_all(device.launcher, device.stream(), update.argument(), update.inputs["grad"].data_ptr())
+    device, native = update.call.device, CudaUpdateOfAll(update.argument())
+    memory = device.workspace(native.bytes)
+    native.run(
+        device.launcher, device.stream(), memory.data_ptr(), update.inputs["grad"].data_ptr(), update.call.report()
+    )  # fmt: skip
 
 
 def run_update(
@@ -181,5 +193,5 @@ def _step(
     memory = device.workspace(native.bytes)
     native.run(
         device.launcher, device.stream(), memory.data_ptr(), entries.at, entries.size, id_list(rows),
-        0 if starts is None else starts.data_ptr(), count,
+        0 if starts is None else starts.data_ptr(), count, update.call.report(),
     )  # fmt: skip

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._catalog.enums import Fault
+from .._catalog.rules import number_error
 from .._catalog.spec import CATALOG, Op
 from .._core import cuda_ops, xla_cuda_handler, xla_cuda_open, xla_cuda_reported, xla_cuda_synchronize
 from .._runtime.validation import infer
-from ..errors import make_error
+from ..errors import OpError, make_error
 from .arrays import Host, admit_arrays
 
 TARGET = "rowgrad_cuda_kernel"
@@ -36,9 +37,13 @@ def has_kernel(op: Op) -> bool:
     return op.kernel in KERNELS
 
 
-def argument_names(call: str) -> tuple[str, ...]:
-    """Return the names of the arguments of an op or a step, which its errors may use."""
-    return STEP_ARGUMENTS[call] if call in STEP_ARGUMENTS else CATALOG[call].input_names
+def fault_error(call: str, fault: str, position: int, value: int, bound: int) -> OpError:
+    """Return the error of a fault of an op, or of a step."""
+    if fault == Fault.number_unfit.name:
+        return number_error(position, value, bound)
+    names = STEP_ARGUMENTS[call] if call in STEP_ARGUMENTS else CATALOG[call].input_names
+    error: OpError = make_error(fault, has=names, position=position, value=value, bound=bound)
+    return error
 
 
 def synchronize() -> None:
@@ -65,7 +70,7 @@ def raise_reported(own: str | None = None) -> None:
     if not reports:
         return
     name, got, code, position, value, bound = reports[0]
-    error = make_error(Fault(code).name, has=argument_names(name), position=position, value=value, bound=bound)
+    error = fault_error(name, Fault(code).name, position, value, bound)
     raise error if name == own else error.in_call(name, None, got, context=EARLIER)
 
 

@@ -14,9 +14,9 @@ from .._catalog.spec import CATALOG, Aval, Op
 from .._core import faults, kernels, set_xla_checker, set_xla_messages, xla_handler
 from .._runtime.numpy_runner import CODE, CODE_NAME, KERNEL, constants_of
 from .._runtime.validation import infer
-from ..errors import OpError, make_error, with_notes
+from ..errors import OpError, with_notes
 from .arrays import Host
-from .cuda_call import EARLIER, argument_names
+from .cuda_call import EARLIER, fault_error
 
 TARGET = "rowgrad_kernel"
 _FAULTS = faults()
@@ -62,7 +62,7 @@ def _message(op: str, fault: int, position: int, value: int, bound: int, got: st
     call, _, rest = op.partition(" ")
     if call in _CUSTOM_MESSAGES:
         return _CUSTOM_MESSAGES[call](rest, value)
-    error: OpError = make_error(_FAULTS[fault], has=argument_names(op), position=position, value=value, bound=bound)
+    error = fault_error(op, _FAULTS[fault], position, value, bound)
     return f"{type(error).__name__}: {with_notes(error.in_call(op, None, got, context=EARLIER if is_earlier else ''))}"
 
 

@@ -64,7 +64,7 @@ def step_table(
         inputs, kind = [bags.grad, bags.ids, bags.segment_ids], bags.kind
     _check_numbers(rule, options, str(table.dtype))
     operands = [table, *slots, *inputs, step, *values]
-    params = {"rule": rule, "kind": kind, "options": options}
+    params: dict[str, Any] = {"rule": rule, "kind": kind, "options": options}
 
     @jax.custom_jvp
     def run(*operands: Any) -> Any:

@@ -59,6 +59,7 @@ struct UpdateRows {
   int64_t random;
   int64_t seed;
   int64_t step;
+  const LiveNumbers* live;
   int64_t lanes;
   const void* grad;
   const void* ids;
@@ -123,6 +124,7 @@ struct FadeRows {
   int64_t random;
   int64_t seed;
   int64_t step;
+  const LiveNumbers* live;
   int64_t lanes;
   const uint32_t* marks;
   int64_t rows;
