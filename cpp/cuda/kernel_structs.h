@@ -608,17 +608,6 @@ struct JoinRuns {
   Address checks = 0;
 };
 
-struct MarkSegments {
-  static constexpr const char* kernel = "mark_segments";
-  Address segments = 0;
-  std::int64_t wide = 0;
-  Address sorted = 0;
-  Address falls = 0;
-  std::int64_t size = 0;
-  Address bounds = 0;
-  Address checks = 0;
-};
-
 struct CheckSegments {
   static constexpr const char* kernel = "check_segments";
   Address segments = 0;
@@ -1091,6 +1080,7 @@ struct CheckWeighted {
   std::int64_t segment_rows = 0;
   std::int64_t size = 0;
   Address falls = 0;
+  Address bounds = 0;
   Address checks = 0;
   Address fault = 0;
   Address alarm = 0;
@@ -1099,13 +1089,8 @@ struct CheckWeighted {
 struct ConvertWeights {
   static constexpr const char* kernel = "convert_weights";
   Address weights = 0;
-  Address indices = 0;
-  std::int64_t wide_indices = 0;
-  Address positions = 0;
-  Address falls = 0;
   std::int64_t size = 0;
   Address brought = 0;
-  Address brought_indices = 0;
   Address checks = 0;
 };
 
@@ -1113,6 +1098,10 @@ struct TotalWeights {
   static constexpr const char* kernel = "total_weights";
   Address weights = 0;
   Address bounds = 0;
+  Address sorted = 0;
+  Address positions = 0;
+  Address falls = 0;
+  std::int64_t size = 0;
   std::int64_t rows = 0;
   std::int64_t is_squared = 0;
   Address totals = 0;
@@ -1126,13 +1115,20 @@ struct WeightedBags {
   Address indices = 0;
   std::int64_t wide = 0;
   Address weights = 0;
-  Address totals = 0;
   Address bounds = 0;
+  Address sorted = 0;
+  Address positions = 0;
+  Address falls = 0;
+  std::int64_t size = 0;
   std::int64_t rows = 0;
+  std::int64_t has_divisor = 0;
+  std::int64_t is_squared = 0;
   std::int64_t longest = 0;
   Address found = 0;
   std::int64_t log_lanes = 0;
   Address out = 0;
+  std::int64_t poison = 0;
+  std::int64_t poisons = 0;
   Address checks = 0;
 };
 
@@ -1143,8 +1139,13 @@ struct WeightedLongBags {
   Address indices = 0;
   std::int64_t wide = 0;
   Address weights = 0;
-  Address totals = 0;
   Address bounds = 0;
+  Address sorted = 0;
+  Address positions = 0;
+  Address falls = 0;
+  std::int64_t size = 0;
+  std::int64_t has_divisor = 0;
+  std::int64_t is_squared = 0;
   Address found = 0;
   Address out = 0;
   Address checks = 0;

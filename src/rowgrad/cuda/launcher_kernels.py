@@ -86,10 +86,9 @@ def column_variants(types: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 _CONVERSIONS = [(w, a) for w in FLOATS for a in ("float", "double")]
-Kernel("segment_sum.cuh", "mark_segments", 256)
 CHECK_WEIGHTED = Kernel("weighted_segment.cuh", "check_weighted", 256)
 Kernel("weighted_segment.cuh", "convert_weights", 256, _CONVERSIONS)
-Kernel("weighted_segment.cuh", "total_weights", 256, [("float",), ("double",)])
+Kernel("weighted_segment.cuh", "total_weights", 256, _CONVERSIONS)
 Kernel("weighted_segment.cuh", "weighted_bags", 256, column_variants(FLOATS))
 Kernel("weighted_segment.cuh", "weighted_long_bags", 512, [(t,) for t in FLOATS])
 Kernel("weighted_segment.cuh", "weighted_rows", 256, column_variants(FLOATS))
