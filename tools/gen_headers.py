@@ -77,6 +77,12 @@ def rules() -> str:
                 values(lambda s: literal(s.decay == "coupled")),
                 "Whether weight_decay is a part of the gradient.",
             ),
+            fact(
+                "bool",
+                "needs_positive_lr",
+                values(lambda s: literal("lr" in s.positive)),
+                "Whether its learning rate must be above 0.",
+            ),
             fact("const char*", "class_of", values(lambda s: f'"{s.class_name}"'), "Its class in CUDA sources."),
             "// The numbers of a step, in the order in which kernels read them.",
             each("ROWGRAD_STEP_NUMBERS", list(NUMBERS)),
@@ -168,10 +174,12 @@ def main() -> int:
     check = parser.parse_args().check
     stale = 0
     for file, text in texts().items():
+        if file.exists() and file.read_text(encoding="utf-8") == text:
+            continue  # so that nothing is compiled again
         if not check:
             file.write_text(text, encoding="utf-8")
             print(f"wrote {file.name}")
-        elif file.read_text(encoding="utf-8") != text:
+        else:
             print(f"{file.relative_to(CPP.parent)} is stale: run `make generate`", file=sys.stderr)
             stale = 1
     return stale

@@ -256,7 +256,7 @@ def torch_optim() -> str:
         lines += [f"class {spec.class_name}(RowOptimizer):", f'    """{spec.doc}"""', "", "    def __init__("]
         lines += signature_lines(spec, spec.torch_options, ("self", "params: Iterable[Any]"), " " * 8)
         lines += ["    ) -> None: ...", ""]
-    imports = "from collections.abc import Iterable\nfrom typing import Any\n\n"
+    imports = "from collections.abc import Iterable\nfrom typing import Any\n\nfrom torch import Tensor\n\n"
     imports += "from .row_optimizer import RowOptimizer as RowOptimizer\n"
     title = "Row-sparse optimizers, a class for each rule: a step costs only the rows that have a gradient."
     return OPTIM_HEADER.format(title=title, imports=imports) + "\n".join(lines).rstrip("\n") + "\n"

@@ -195,9 +195,10 @@ nb::dict weigh(Device& device, std::uintptr_t stream, const std::map<std::string
   return found;
 }
 
-// (rule, table, slots, numbers, lazy, random, seed, step)
+// (rule, table, slots, numbers, lazy, random, seed, step, (address of the learning rate, whether it is a double, address
+// of the count of steps))
 using UpdateArgument = std::tuple<int, MatrixArgument, std::vector<Address>, std::array<double, 12>, bool, bool,
-                                  std::int64_t, std::int64_t>;
+                                  std::int64_t, std::int64_t, std::tuple<Address, bool, Address>>;
 
 RowUpdate update_of(const UpdateArgument& u) {
   RowUpdate update{Rule(std::get<0>(u)), matrix_of(std::get<1>(u))};
@@ -209,6 +210,7 @@ RowUpdate update_of(const UpdateArgument& u) {
   update.random = std::get<5>(u);
   update.seed = std::get<6>(u);
   update.step = std::get<7>(u);
+  std::tie(update.on_device.lr, update.on_device.lr_wide, update.on_device.count) = std::get<8>(u);
   return update;
 }
 
@@ -327,9 +329,10 @@ void bind_cuda(nb::module_& m) {
       .def_prop_ro("bytes", &UpdateFromEntries::bytes)
       .def("run", [](const UpdateFromEntries& update, Device& device, std::uintptr_t stream, Address memory,
                      const std::map<std::string, Address>& at, std::int64_t size, const IdsArgument& rows,
-                     Address starts, Address count) {
+                     Address starts, Address count, const ReportArgument& report) {
         const WithoutGil unlocked;
-        update.run(device, stream_of(stream), memory, entries_of(at, size), ids_of(rows), starts, count);
+        update.run(device, stream_of(stream), memory, entries_of(at, size), ids_of(rows), starts, count,
+                   report_of(report));
       });
   nb::class_<UpdateFromBags>(m, "CudaUpdateFromBags")
       .def("__init__", [](UpdateFromBags* self, const Device& device, const UpdateArgument& update,
@@ -342,9 +345,12 @@ void bind_cuda(nb::module_& m) {
         const WithoutGil unlocked;
         update.run(device, stream_of(stream), memory, ids_of(ids), ids_of(segments), report_of(report));
       });
-  m.def("cuda_step_all", [](Device& device, std::uintptr_t stream, const UpdateArgument& update, Address grad) {
-    const RowUpdate step = update_of(update);
-    const WithoutGil unlocked;
-    step_rows(device, stream_of(stream), step, grad, {}, step.table.rows, 0);
-  });
+  nb::class_<UpdateOfAll>(m, "CudaUpdateOfAll")
+      .def("__init__", [](UpdateOfAll* self, const UpdateArgument& update) { new (self) UpdateOfAll(update_of(update)); })
+      .def_prop_ro("bytes", &UpdateOfAll::bytes)
+      .def("run", [](const UpdateOfAll& update, Device& device, std::uintptr_t stream, Address memory, Address grad,
+                     const ReportArgument& report) {
+        const WithoutGil unlocked;
+        update.run(device, stream_of(stream), memory, grad, report_of(report));
+      });
 }

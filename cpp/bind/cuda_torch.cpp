@@ -94,6 +94,9 @@ struct PreparedTables {
   nb::object caller;
 };
 
+// The learning rate and the count of steps as tensors, or None if the host has them.
+using LiveTensors = std::tuple<nb::object, nb::object>;
+
 // One validated step of a table. The caller keeps the tensors alive and unchanged until `run`.
 struct PreparedStep {
   RowUpdate update;
@@ -209,7 +212,7 @@ class TorchCalls {
   // of them there are, or None for all.
   nb::object prepare_rows(nb::object caller, int rule, nb::handle table, const std::vector<nb::object>& slots,
                           nb::handle values, nb::handle ids, nb::handle count, std::uintptr_t numbers, bool lazy,
-                          bool random, std::int64_t seed, std::int64_t step) {
+                          bool random, std::int64_t seed, std::int64_t step, const LiveTensors& live) {
     Stream stream;
     if (!begin(stream)) return nb::none();
     const auto table_view = read(table), value_view = read(values), id_view = read(ids);
@@ -226,7 +229,7 @@ class TorchCalls {
       found.count = reinterpret_cast<Address>(count_view->data);
       read_only.push_back(range_of(*count_view));
     }
-    const auto update = read_update(rule, *table_view, *rows, slots, numbers, lazy, random, seed, step, written);
+    const auto update = read_update(rule, *table_view, *rows, slots, numbers, lazy, random, seed, step, live, written);
     if (!update || conflicts(std::move(written), read_only)) return nb::none();
     found.update = *update;
     return nb::cast(std::move(found));
@@ -243,7 +246,8 @@ class TorchCalls {
   // Validates a step fused with the gradient of bags. `numbers` is the address of the step's numbers.
   nb::object prepare_step(nb::object caller, int rule, nb::handle table, const std::vector<nb::object>& slots,
                           nb::handle grad, nb::handle ids, nb::handle segments, std::uintptr_t numbers, bool lazy,
-                          bool random, std::int64_t seed, std::int64_t step, std::int64_t reduce, int order) {
+                          bool random, std::int64_t seed, std::int64_t step, const LiveTensors& live,
+                          std::int64_t reduce, int order) {
     Stream stream;
     if (!begin(stream)) return nb::none();
     const auto table_view = read(table), grad_view = read(grad), id_view = read(ids), segment_view = read(segments);
@@ -257,7 +261,7 @@ class TorchCalls {
     for (int d = 1; d < table_view->ndim; ++d)
       if (grad_view->ndim != table_view->ndim || grad_view->shape[d] != table_view->shape[d]) return nb::none();
     std::vector<Range> written;
-    const auto update = read_update(rule, *table_view, *rows, slots, numbers, lazy, random, seed, step, written);
+    const auto update = read_update(rule, *table_view, *rows, slots, numbers, lazy, random, seed, step, live, written);
     if (!update || conflicts(written, {range_of(*grad_view), range_of(*id_view), range_of(*segment_view)}))
       return nb::none();
     found.update = *update;
@@ -339,7 +343,7 @@ class TorchCalls {
   }
 
   // Validates a step of the tables of one group of a lookup. `grads`: those of its outputs, or if `stacked` of the one
-  // output. `updates`: for each table None or (table, slots, address of numbers, lazy, random, seed, step).
+  // output. `updates`: for each table None or (table, slots, address of numbers, lazy, random, seed, step, live).
   nb::object prepare_tables(nb::object caller, const RecordedLookup& recorded, int number, int rule, nb::list grads,
                             bool stacked, nb::list updates, int order) {
     Stream stream;
@@ -377,18 +381,20 @@ class TorchCalls {
         found.updates.push_back(none);
         continue;
       }
-      const auto [table, slots, numbers, lazy, random, seed, step] =
-          nb::cast<std::tuple<nb::object, std::vector<nb::object>, std::uintptr_t, bool, bool, std::int64_t, std::int64_t>>(item);
+      const auto [table, slots, numbers, lazy, random, seed, step, live] =
+          nb::cast<std::tuple<nb::object, std::vector<nb::object>, std::uintptr_t, bool, bool, std::int64_t,
+                              std::int64_t, LiveTensors>>(item);
       const auto view = read(table);
       const auto rows = rows_of(view);
       const FeatureBags& feature = lookup.feature(group.features[t]);
       if (!rows || rows->dtype != group.dtype || rows->columns != group.columns || rows->rows != feature.table.rows)
         return nb::none();
       if (rows->rows == 0) {  // nothing to update
+        if (!std::get<1>(live).is_none()) return nb::none();  // but to count
         found.updates.push_back(none);
         continue;
       }
-      const auto update = read_update(rule, *view, *rows, slots, numbers, lazy, random, seed, step, written);
+      const auto update = read_update(rule, *view, *rows, slots, numbers, lazy, random, seed, step, live, written);
       if (!update) return nb::none();
       found.updates.push_back(*update);
     }
@@ -437,7 +443,8 @@ class TorchCalls {
   // Returns the step of a table, and adds what it writes; nothing if the kernels cannot update it in place.
   std::optional<RowUpdate> read_update(int rule, const TensorView& view, const Matrix& table,
                                        const std::vector<nb::object>& slots, std::uintptr_t numbers, bool lazy,
-                                       bool random, std::int64_t seed, std::int64_t step, std::vector<Range>& written) {
+                                       bool random, std::int64_t seed, std::int64_t step, const LiveTensors& live,
+                                       std::vector<Range>& written) {
     RowUpdate update{Rule(rule), table};
     if (slots.size() != static_cast<std::size_t>(slots_of(update.rule))) return {};
     written.push_back(range_of(view));
@@ -455,6 +462,19 @@ class TorchCalls {
     update.random = random;
     update.seed = seed;
     update.step = step;
+    const auto& [lr, count] = live;
+    if (!lr.is_none()) {
+      const auto view = read(lr);
+      if (!view || view->size() != 1 || (view->dtype != DType::float32 && view->dtype != DType::float64)) return {};
+      update.on_device.lr = reinterpret_cast<Address>(view->data);
+      update.on_device.lr_wide = view->dtype == DType::float64;
+    }
+    if (!count.is_none()) {
+      const auto view = read(count);
+      if (!view || view->size() != 1 || view->dtype != DType::float64) return {};
+      update.on_device.count = reinterpret_cast<Address>(view->data);
+      written.push_back(range_of(*view));
+    }
     return update;
   }
 
@@ -532,6 +552,6 @@ void bind_cuda_torch(nb::module_& m) {
       .def("row_gradient", &TorchCalls::row_gradient)
       .def("prepare_rows", &TorchCalls::prepare_rows, nb::arg("caller"), nb::arg("rule"), nb::arg("table"),
            nb::arg("slots"), nb::arg("values"), nb::arg("ids"), nb::arg("count").none(), nb::arg("numbers"),
-           nb::arg("lazy"), nb::arg("random"), nb::arg("seed"), nb::arg("step"))
+           nb::arg("lazy"), nb::arg("random"), nb::arg("seed"), nb::arg("step"), nb::arg("live"))
       .def("run_rows", &TorchCalls::run_rows);
 }

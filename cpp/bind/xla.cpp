@@ -1,6 +1,6 @@
 // The XLA binding: buffers and attributes of a custom call become views, a Status becomes an XLA error.
 //
-// One handler serves every kernel on CPUs.
+// One handler serves every kernel of the catalogue on CPUs.
 #include "xla.h"
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "rowgrad/reused_output.h"
 #include "rowgrad/parallel.h"
 #include "xla_call.h"
+#include "xla_steps.h"
 
 namespace nb = nanobind;
 
@@ -142,28 +143,13 @@ void run(const XLA_FFI_CallFrame* frame) {
   views.finish();
 }
 
-XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) noexcept {
-  if (answers_metadata(frame)) return nullptr;
-  try {
-    try {
-      run(frame);
-    } catch (const OutOfMemory& e) {
-      report(frame, {Fault::out_of_memory, -1, e.elements, memory_limit()});
-    } catch (const std::bad_alloc&) {
-      report(frame, {Fault::out_of_memory, -1, 0, memory_limit()});
-    }
-  } catch (const CallError& error) {
-    return error_of(frame, error.message, error.code);
-  } catch (const std::exception& e) {
-    return error_of(frame, e.what(), XLA_FFI_Error_Code_INTERNAL);
-  }
-  return nullptr;
-}
+XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) noexcept { return answer(frame, run); }
 
 }  // namespace
 
 void bind_xla(nb::module_& m) {
   m.def("xla_handler", [] { return nb::capsule(reinterpret_cast<void*>(&handle)); });
+  m.def("xla_step_handler", [] { return nb::capsule(step_handler()); });
   m.def("set_xla_messages", [](nb::object function) { set_fault_message(std::move(function)); });
   m.def("set_xla_checker", [](nb::object function) { set_checker(std::move(function)); });
 }

@@ -1,18 +1,20 @@
 // Custom calls of XLA, as the handlers of all platforms read them: attributes, validation and errors.
 //
-// The attributes of a call:
+// The attributes of a call of a kernel of the catalogue (xla_steps.h has those of an optimizer's step):
 //   call     the kernel and its arguments: an array of int64, parsed by `Script`;
 //   got, op  text for error messages.
 #pragma once
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "../third_party/xla/ffi/api/c_api.h"
 #include "rowgrad/dtype.h"
+#include "rowgrad/kernel.h"
 #include "rowgrad/status.h"
 
 namespace rowgrad::xla {
@@ -64,6 +66,26 @@ XLA_FFI_Error* error_of(const XLA_FFI_CallFrame* frame, const std::string& messa
 
 // Answers a frame that asks for metadata only, as XLA's do at registration; returns whether it was one.
 bool answers_metadata(const XLA_FFI_CallFrame* frame);
+
+// The body of a handler: runs a call and returns its error.
+template <class Run>
+XLA_FFI_Error* answer(const XLA_FFI_CallFrame* frame, Run&& run) noexcept {
+  if (answers_metadata(frame)) return nullptr;
+  try {
+    try {
+      run(frame);
+    } catch (const OutOfMemory& e) {
+      report(frame, {Fault::out_of_memory, -1, e.elements, memory_limit()});
+    } catch (const std::bad_alloc&) {
+      report(frame, {Fault::out_of_memory, -1, 0, memory_limit()});
+    }
+  } catch (const CallError& error) {
+    return error_of(frame, error.message, error.code);
+  } catch (const std::exception& error) {  // also of Python, when a kernel is compiled
+    return error_of(frame, error.what(), XLA_FFI_Error_Code_INTERNAL);
+  }
+  return nullptr;
+}
 
 // Functions of Python: the message of a fault, and what is wrong with a call.
 void set_fault_message(nanobind::object function);

@@ -1,7 +1,7 @@
 // XLA's custom calls on CUDA devices: buffers become arguments of the launcher's ops (cpp/cuda/ops.h).
 //
-// One handler serves every kernel. It queues work on XLA's stream, with scratch memory of XLA's allocator, and never
-// waits for it. A bad id marks the results; the next call on the device, or `synchronize` of Python, raises the error.
+// One handler serves every kernel of the catalogue, another one optimizer steps. They queue work on XLA's stream, with scratch
+// memory of XLA's allocator, and never wait for it. A bad id marks the results; the next call on the device, or `synchronize` of Python, raises the error.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -14,10 +14,12 @@
 #include <vector>
 
 #include "../cuda/ops.h"
+#include "../cuda/row_updates.h"
 #include "../kernels/kernels.h"
 #include "cuda.h"
 #include "cuda_ledger.h"
 #include "xla_call.h"
+#include "xla_steps.h"
 
 namespace nb = nanobind;
 
@@ -175,6 +177,30 @@ class ScratchMemory {
   std::vector<std::pair<void*, std::size_t>> blocks_;
 };
 
+// Calls `put(queue)`, which queues the work of a call, unless an earlier call on the device has reported a fault: then
+// the program ends with its error.
+template <class Put>
+void queue_on_device(const XLA_FFI_CallFrame* frame, const Put& put) {
+  const Stream stream = stream_of(frame);
+  DeviceState& state = Devices::all().of(stream);
+  if (state.ledger.is_raised())
+    if (const auto faults = state.ledger.reported(); !faults.empty()) {
+      const CallLedger::Reported& oldest = faults.front();
+      const Status status{Fault(oldest.code), oldest.position, oldest.value, oldest.bound};
+      report(oldest.caller.op, oldest.caller.got, status, true);
+    }
+  const Address slot = state.ledger.take({text(frame, "op"), text(frame, "got")}, false);
+  ScratchMemory scratch(frame);
+  try {
+    put(Queue{state.device, stream, state.ledger.report_of_slot(slot),
+              Pieces([&](std::int64_t bytes) { return scratch.allocate(bytes); })});
+  } catch (const Rejected& rejected) {
+    report(frame, rejected.status);
+  } catch (const TooLarge& error) {
+    throw CallError{error.what(), XLA_FFI_Error_Code_RESOURCE_EXHAUSTED};
+  }
+}
+
 // Without jax_enable_x64, JAX has int32 where an op has int64; kernels read and write both.
 OpArray array_of(const XLA_FFI_Buffer& b, DType dtype) {
   const std::span<const std::int64_t> shape(b.dims, static_cast<std::size_t>(b.rank));
@@ -211,38 +237,50 @@ void run(const XLA_FFI_CallFrame* frame) {
   for (std::size_t i = 0; i < out.size(); ++i)
     out[i] = array_of(*static_cast<const XLA_FFI_Buffer*>(frame->rets.rets[i]), static_cast<DType>(script.next()));
 
-  const Stream stream = stream_of(frame);
-  DeviceState& state = Devices::all().of(stream);
-  if (state.ledger.is_raised())
-    if (const auto faults = state.ledger.reported(); !faults.empty()) {
-      const CallLedger::Reported& oldest = faults.front();
-      const Status status{Fault(oldest.code), oldest.position, oldest.value, oldest.bound};
-      report(oldest.caller.op, oldest.caller.got, status, true);
-    }
-  const Address slot = state.ledger.take({text(frame, "op"), text(frame, "got")}, false);
-  ScratchMemory scratch(frame);
-  run_op({{state.device, stream, state.ledger.report_of_slot(slot),
-           Pieces([&](std::int64_t bytes) { return scratch.allocate(bytes); })},
-          constants, in, out, true});
+  queue_on_device(frame, [&](const Queue& queue) { run_op({queue, constants, in, out, true}); });
 }
 
-XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) noexcept {
-  if (answers_metadata(frame)) return nullptr;
-  try {
-    try {
-      run(frame);
-    } catch (const Rejected& rejected) {
-      report(frame, rejected.status);
-    }
-  } catch (const CallError& error) {
-    return error_of(frame, error.message, error.code);
-  } catch (const TooLarge& error) {
-    return error_of(frame, error.what(), XLA_FFI_Error_Code_RESOURCE_EXHAUSTED);
-  } catch (const std::exception& error) {  // also of Python, when a kernel is compiled
-    return error_of(frame, error.what(), XLA_FFI_Error_Code_INTERNAL);
+XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) noexcept { return answer(frame, run); }
+
+IdList list_of(const Array& ids) { return {reinterpret_cast<Address>(ids.data), ids.dtype == DType::int64}; }
+
+Matrix matrix_of(const Array& a) { return {reinterpret_cast<Address>(a.data), a.dtype, a.rows(), a.row_size()}; }
+
+// A step of a table. If ids are bad, nothing is updated.
+void run_step(const XLA_FFI_CallFrame* frame) {
+  const StepCall call(frame);
+  RowUpdate update;
+  update.rule = call.rule();
+  update.table = matrix_of(call.state[0]);
+  for (std::size_t i = 1; i < call.state.size(); ++i)
+    update.slots[i - 1] = reinterpret_cast<Address>(call.state[i].data);
+  update.numbers = call.numbers;
+  update.lazy = true;
+  update.random = call.is_random();
+  update.seed = call.seed();
+  if (call.lr.data) {
+    update.on_device.lr = reinterpret_cast<Address>(call.lr.data);
+    update.on_device.lr_wide = call.lr.dtype == DType::float64;
   }
-  return nullptr;
+  if (update.on_device.lr || update.random || fades(update.rule))
+    update.on_device.number = reinterpret_cast<Address>(call.step.data);
+  const std::int64_t size = call.ids.rows();
+  queue_on_device(frame, [&](const Queue& queue) {
+    if (call.is_from_bags()) {
+      if (size == 0 || update.table.rows == 0) return;  // as for a gradient: nothing is validated
+      const UpdateFromBags step(queue.device, update, matrix_of(call.grad), size, list_of(call.ids).wide,
+                                call.reduction(), Order(call.order()));
+      step.run(queue.device, queue.stream, queue.allocate(step.bytes()), list_of(call.ids), list_of(call.segments),
+               queue.report);
+    } else {
+      const UpdateFromRows step(update, true);
+      step.run(queue.device, queue.stream, queue.allocate(step.bytes()), matrix_of(call.grad).data, list_of(call.ids),
+               size, 0, queue.report);
+    }
+  });
 }
+
+XLA_FFI_Error* handle_step(XLA_FFI_CallFrame* frame) noexcept { return answer(frame, run_step); }
 
 }  // namespace
 }  // namespace rowgrad::xla
@@ -251,6 +289,7 @@ void bind_xla_cuda(nb::module_& m) {
   using namespace rowgrad;
   using namespace rowgrad::xla;
   m.def("xla_cuda_handler", [] { return nb::capsule(reinterpret_cast<void*>(&handle)); });
+  m.def("xla_cuda_step_handler", [] { return nb::capsule(reinterpret_cast<void*>(&handle_step)); });
   m.def("xla_cuda_open", [](nb::object load, nb::object functions) {
     const bool is_own = !functions.is_none();  // of tests; never destroyed: a thread may be using it
     Devices::all().open(is_own ? new cuda::Driver(cuda::python_driver(std::move(functions))) : nullptr, std::move(load));

@@ -74,18 +74,32 @@ void Device::zero(Stream stream, Address memory, std::int64_t bytes) {
 
 // Events of this thread and device: threads do not share events.
 void* Device::event(int which) {
-  thread_local std::unordered_map<const Device*, void*> events[2];
+  thread_local std::unordered_map<const Device*, void*> events[3];
   void*& event = events[which][this];
   if (!event) driver_.check(driver_.cuEventCreate(&event, kEventWithoutTiming));
   return event;
 }
 
-void Device::zero_on_side_stream(Stream stream, Address memory, std::int64_t bytes) {
+Stream Device::fork(Stream stream) {
   enter();
   void* const begun = event(0);
   driver_.check(driver_.cuEventRecord(begun, stream));
   driver_.check(driver_.cuStreamWaitEvent(side_, begun, 0));
-  zero(side_, memory, bytes);
+  return side_;
+}
+
+void Device::mark_side() {
+  enter();
+  driver_.check(driver_.cuEventRecord(event(2), side_));
+}
+
+void Device::wait_for_mark(Stream stream) {
+  enter();
+  driver_.check(driver_.cuStreamWaitEvent(stream, event(2), 0));
+}
+
+void Device::zero_on_side_stream(Stream stream, Address memory, std::int64_t bytes) {
+  zero(fork(stream), memory, bytes);
 }
 
 void Device::join(Stream stream) {

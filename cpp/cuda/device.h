@@ -63,6 +63,11 @@ class Device {
 
   // Queues zeros.
   void zero(Stream stream, Address memory, std::int64_t bytes);
+  // Makes the side stream wait for the work queued so far, and returns it. What is queued there must be waited for:
+  // `mark_side` names it, `wait_for_mark` makes the stream wait for that.
+  Stream fork(Stream stream);
+  void mark_side();
+  void wait_for_mark(Stream stream);
   // Queues zeros on the side stream after the work queued so far; `join` makes the stream wait for it.
   void zero_on_side_stream(Stream stream, Address memory, std::int64_t bytes);
   void join(Stream stream);

@@ -484,6 +484,7 @@ struct StepRows {
   std::int64_t random = 0;
   std::int64_t seed = 0;
   std::int64_t step = 0;
+  Address live = 0;
   std::int64_t lanes = 0;
   Address grad = 0;
   Address ids = 0;
@@ -604,17 +605,6 @@ struct JoinRuns {
   Address left_count = 0;
   Address partials = 0;
   Address arrivals = 0;
-  Address checks = 0;
-};
-
-struct MarkSegments {
-  static constexpr const char* kernel = "mark_segments";
-  Address segments = 0;
-  std::int64_t wide = 0;
-  Address sorted = 0;
-  Address falls = 0;
-  std::int64_t size = 0;
-  Address bounds = 0;
   Address checks = 0;
 };
 
@@ -886,6 +876,32 @@ struct SlicePick {
   Address checks = 0;
 };
 
+struct NumbersEntry {
+  Address lr = 0;
+  std::int64_t lr_wide = 0;
+  double known_lr = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  Address count = 0;
+  Address number = 0;
+  std::int64_t known_step = 0;
+};
+
+struct ReadNumbers {
+  static constexpr const char* kernel = "read_numbers";
+  Address entries = 0;
+  std::int64_t size = 0;
+  std::int64_t has_rate = 0;
+  std::int64_t is_positive = 0;
+  double most = 0;
+  std::int64_t rule = 0;
+  Address out = 0;
+  Address checks = 0;
+  Address fault = 0;
+  Address alarm = 0;
+  std::int64_t only[8] = {};
+};
+
 struct TableEntry {
   std::int64_t row_first = 0;
   Address table = 0;
@@ -944,6 +960,7 @@ struct StepTableRows {
   std::int64_t random = 0;
   std::int64_t seed = 0;
   std::int64_t step = 0;
+  Address live = 0;
   std::int64_t lanes = 0;
   Address grad = 0;
   Address ids = 0;
@@ -965,6 +982,7 @@ struct CheckRowIds {
   Address count = 0;
   std::int64_t bound = 0;
   std::int64_t code = 0;
+  Address found = 0;
   Address checks = 0;
   Address fault = 0;
   Address alarm = 0;
@@ -991,6 +1009,7 @@ struct UpdateRows {
   std::int64_t random = 0;
   std::int64_t seed = 0;
   std::int64_t step = 0;
+  Address live = 0;
   std::int64_t lanes = 0;
   Address grad = 0;
   Address ids = 0;
@@ -1031,6 +1050,7 @@ struct FadeRows {
   std::int64_t random = 0;
   std::int64_t seed = 0;
   std::int64_t step = 0;
+  Address live = 0;
   std::int64_t lanes = 0;
   Address marks = 0;
   std::int64_t rows = 0;
@@ -1060,6 +1080,7 @@ struct CheckWeighted {
   std::int64_t segment_rows = 0;
   std::int64_t size = 0;
   Address falls = 0;
+  Address bounds = 0;
   Address checks = 0;
   Address fault = 0;
   Address alarm = 0;
@@ -1068,13 +1089,8 @@ struct CheckWeighted {
 struct ConvertWeights {
   static constexpr const char* kernel = "convert_weights";
   Address weights = 0;
-  Address indices = 0;
-  std::int64_t wide_indices = 0;
-  Address positions = 0;
-  Address falls = 0;
   std::int64_t size = 0;
   Address brought = 0;
-  Address brought_indices = 0;
   Address checks = 0;
 };
 
@@ -1082,6 +1098,10 @@ struct TotalWeights {
   static constexpr const char* kernel = "total_weights";
   Address weights = 0;
   Address bounds = 0;
+  Address sorted = 0;
+  Address positions = 0;
+  Address falls = 0;
+  std::int64_t size = 0;
   std::int64_t rows = 0;
   std::int64_t is_squared = 0;
   Address totals = 0;
@@ -1095,13 +1115,20 @@ struct WeightedBags {
   Address indices = 0;
   std::int64_t wide = 0;
   Address weights = 0;
-  Address totals = 0;
   Address bounds = 0;
+  Address sorted = 0;
+  Address positions = 0;
+  Address falls = 0;
+  std::int64_t size = 0;
   std::int64_t rows = 0;
+  std::int64_t has_divisor = 0;
+  std::int64_t is_squared = 0;
   std::int64_t longest = 0;
   Address found = 0;
   std::int64_t log_lanes = 0;
   Address out = 0;
+  std::int64_t poison = 0;
+  std::int64_t poisons = 0;
   Address checks = 0;
 };
 
@@ -1112,8 +1139,13 @@ struct WeightedLongBags {
   Address indices = 0;
   std::int64_t wide = 0;
   Address weights = 0;
-  Address totals = 0;
   Address bounds = 0;
+  Address sorted = 0;
+  Address positions = 0;
+  Address falls = 0;
+  std::int64_t size = 0;
+  std::int64_t has_divisor = 0;
+  std::int64_t is_squared = 0;
   Address found = 0;
   Address out = 0;
   Address checks = 0;

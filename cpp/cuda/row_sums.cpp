@@ -34,7 +34,12 @@ std::int64_t IdSort::part(std::int64_t bytes) {
 
 IdSort::IdSort(const Device& device, std::int64_t size, std::int64_t rows, std::int64_t sources,
                const Options& options)
-    : size_(size), rows_(rows), sources_(sources), scale_bytes_(options.scale_bytes) {
+    : size_(size),
+      rows_(rows),
+      sources_(sources),
+      scale_bytes_(options.scale_bytes),
+      cleared_(options.cleared),
+      finds_rows_(options.finds_rows) {
   check_limits(size, rows, sources);
   // As few passes as digits of at most ten bits allow.
   const int total_bits = digit_bits(rows);
@@ -96,7 +101,7 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const I
   const auto at = [&](std::int64_t offset) { return offset < 0 ? Address(0) : memory + static_cast<Address>(offset); };
   const SortedEntries found = entries(memory);
   const std::int64_t bins = std::int64_t(1) << bits_;
-  device.zero(stream, memory, zeros_);
+  if (!cleared_) clear(device, stream, memory);
 
   ScanIds scan;
   scan.ids = ids.data;
@@ -150,6 +155,7 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const I
     target = target == at(pairs_) ? at(pairs2_) : at(pairs_);
   }
 
+  if (!finds_rows_) return found;
   FindRows find;
   find.ids = found.ids;
   find.size = size_;

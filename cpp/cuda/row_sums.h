@@ -49,12 +49,17 @@ class IdSort {
     std::int64_t zeroed = 0;    // further bytes that start as zeros
     std::int64_t workspace = 0; // further bytes
     bool scaled = false;        // the caller has the reciprocal divisors of sources
+    bool cleared = false;       // the caller has called `clear`
+    bool finds_rows = true;     // find the distinct rows; else the sort ends with `ids` and `values`
   };
   IdSort(const Device& device, std::int64_t size, std::int64_t rows, std::int64_t sources, const Options& options);
 
   std::int64_t bytes() const { return bytes_; }
   int passes() const { return passes_; }
   int bits() const { return bits_; }  // of a digit
+
+  // Queues the zeros with which the memory starts, also those of the caller.
+  void clear(Device& device, Stream stream, Address memory) const { device.zero(stream, memory, zeros_); }
 
   // Queues validation and sort. `values`: what entries carry, or none for positions. `rows_out`, `starts_out`: memory
   // for the distinct rows and their first entries, or none. More distinct rows than `most_rows` are a fault. `needed`: the
@@ -73,6 +78,7 @@ class IdSort {
   int passes_, bits_, items_, scale_bytes_;
   std::int64_t tiles_, row_tiles_, bytes_ = 0, zeros_ = 0;
   bool doubled_;  // two blocks per multiprocessor
+  bool cleared_, finds_rows_;
   // Offsets of the parts; -1 for those that do not exist.
   std::int64_t checks_, total_, histograms_, states_, row_states_, counts_, zeroed_;
   std::int64_t ids_, values_, pairs_, pairs2_, heads_, firsts_, begins_, scales_, segment_scales_, workspace_;

@@ -1,6 +1,7 @@
 #include "row_updates.h"
 
 #include <cstring>
+#include <limits>
 
 namespace rowgrad::cuda {
 namespace {
@@ -29,10 +30,42 @@ void fill(Params& params, const RowUpdate& update, std::int64_t lanes) {
   params.random = update.random;
   params.seed = update.seed;
   params.step = update.step;
+  params.live = update.live;
   std::size_t i = 0;
 #define ROWGRAD_NUMBER(name) params.name = update.numbers[i++];
   ROWGRAD_STEP_NUMBERS(ROWGRAD_NUMBER)
 #undef ROWGRAD_NUMBER
+}
+
+// The positions of numbers in `RowUpdate::numbers`.
+enum class Number {
+#define ROWGRAD_POSITION(name) name,
+  ROWGRAD_STEP_NUMBERS(ROWGRAD_POSITION)
+#undef ROWGRAD_POSITION
+};
+double number_of(const RowUpdate& update, Number number) { return update.numbers[static_cast<std::size_t>(number)]; }
+
+NumbersEntry numbers_entry(const RowUpdate& update) {
+  NumbersEntry entry;
+  entry.lr = update.on_device.lr;
+  entry.lr_wide = update.on_device.lr_wide;
+  entry.known_lr = number_of(update, Number::lr);
+  entry.beta1 = number_of(update, Number::beta1);
+  entry.beta2 = number_of(update, Number::beta2);
+  entry.count = update.on_device.count;
+  entry.number = update.on_device.number;
+  entry.known_step = update.step;
+  return entry;
+}
+
+// Queues the reading of one table's numbers, if they are on the device; returns the step that reads them.
+RowUpdate with_numbers(Device& device, Stream stream, const RowUpdate& update, Address memory, Address checks,
+                       const Report& report) {
+  if (!update.on_device) return update;
+  read_numbers(device, stream, {update}, 0, memory, checks, report);
+  RowUpdate found = update;
+  found.live = memory;
+  return found;
 }
 
 // The assignment of columns to lanes of step_rows, which also reads `grad` and perhaps `bags`.
@@ -95,6 +128,36 @@ void launch_steps(Device& device, Stream stream, Params params, const RowUpdate&
 }
 
 }  // namespace
+
+void read_numbers(Device& device, Stream stream, const std::vector<RowUpdate>& updates, Address entries, Address live,
+                  Address checks, const Report& report) {
+  static_assert(sizeof(NumbersEntry) == sizeof(ReadNumbers::only) && numbers_bytes(2) == 2 * sizeof(NumbersEntry));
+  ReadNumbers params;
+  params.size = static_cast<std::int64_t>(updates.size());
+  std::vector<std::int64_t> words(updates.size() * sizeof(NumbersEntry) / 8);
+  for (std::size_t t = 0; t < updates.size(); ++t) {
+    NumbersEntry entry = numbers_entry(updates[t]);
+    if (!updates[t].table.data) entry.known_lr = 1;  // a valid number, which nothing reads
+    std::memcpy(words.data() + t * sizeof entry / 8, &entry, sizeof entry);
+  }
+  if (updates.size() == 1) {
+    std::copy(words.begin(), words.end(), params.only);
+  } else {
+    put_words(device, stream, entries, words);
+    params.entries = entries;
+  }
+  const RowUpdate& first = updates.front();
+  params.rule = static_cast<std::int64_t>(first.rule);
+  params.has_rate = fades(first.rule);
+  params.is_positive = needs_positive_lr(first.rule);
+  // The smallest number that float32 rounds to infinity.
+  params.most = slot_itemsize(first) == 8 ? std::numeric_limits<double>::infinity() : 0x1p128 - 0x1p103;
+  params.out = live;
+  params.checks = checks;
+  params.fault = report.fault;
+  params.alarm = report.alarm;
+  device.launch(stream, "", {1}, 0, params);
+}
 
 void step_rows(Device& device, Stream stream, const RowUpdate& update, Address grad, const IdList& ids,
                std::int64_t size, Address checks, Address count, const Singles* singles) {
@@ -162,7 +225,7 @@ void fade_other_rows(Device& device, Stream stream, const RowUpdate& update, Add
 
 void UpdateFromRows::run(Device& device, Stream stream, Address memory, Address grad, const IdList& ids,
                          std::int64_t size, Address count, const Report& report) const {
-  device.zero(stream, memory, 8);
+  device.zero(stream, memory, 16);  // the state of the checks, and the number of rows before the padding
   CheckRowIds check;
   check.ids = ids.data;
   check.wide = ids.wide;
@@ -173,9 +236,18 @@ void UpdateFromRows::run(Device& device, Stream stream, Address memory, Address 
   check.checks = memory;
   check.fault = report.fault;
   check.alarm = report.alarm;
+  if (padded_) count = check.found = memory + 8;
   device.launch(stream, "", {std::min<std::int64_t>(ceil_div(size, kThreads), device.processors * 8)}, 0, check);
-  step_rows(device, stream, update_, grad, ids, size, memory, count);
-  fade_other_rows(device, stream, update_, memory + 256, ids, size, memory, count);
+  const RowUpdate update = with_numbers(device, stream, update_, memory + 256, memory, report);
+  step_rows(device, stream, update, grad, ids, size, memory, count);
+  fade_other_rows(device, stream, update, memory + 512, ids, size, memory, count);
+}
+
+void UpdateOfAll::run(Device& device, Stream stream, Address memory, Address grad, const Report& report) const {
+  if (update_.on_device) device.zero(stream, memory, 8);
+  const Address checks = update_.on_device ? memory : 0;
+  const RowUpdate update = with_numbers(device, stream, update_, memory + 256, checks, report);
+  step_rows(device, stream, update, grad, {}, update.table.rows, checks);
 }
 
 UpdateFromEntries::UpdateFromEntries(const RowUpdate& update, const Matrix& grad, std::int64_t entries,
@@ -185,18 +257,20 @@ UpdateFromEntries::UpdateFromEntries(const RowUpdate& update, const Matrix& grad
 }
 
 void UpdateFromEntries::run(Device& device, Stream stream, Address memory, const SortedEntries& entries,
-                            const IdList& rows, Address starts, Address count) const {
+                            const IdList& rows, Address starts, Address count, const Report& report) const {
+  const RowUpdate update = with_numbers(device, stream, update_, memory, entries.checks, report);
+  memory += 256;
   if (grad_.columns && entries.size) {
     // Sums are stored in consecutive rows; rows with a single entry need no sum.
-    const bool is_plain = (mode_ == 0 || mode_ == kScale) && !is_too_wide(update_, step_shape(update_, memory, grad_.data));
+    const bool is_plain = (mode_ == 0 || mode_ == kScale) && !is_too_wide(update, step_shape(update, memory, grad_.data));
     const Singles singles{starts, grad_.data, entries};
     const int bytes = itemsize(grad_.dtype);
     const ColumnShape shape(grad_.dtype, grad_.columns, {{grad_.data, bytes}});
     sum_sorted(device, stream, entries, grad_.data, grad_.dtype, memory, shape, is_plain ? mode_ | kSeveral : mode_,
                run_shift_of(order_), true);
-    step_rows(device, stream, update_, memory, rows, listed_, entries.checks, count, is_plain ? &singles : nullptr);
+    step_rows(device, stream, update, memory, rows, listed_, entries.checks, count, is_plain ? &singles : nullptr);
   }
-  fade_other_rows(device, stream, update_, memory + static_cast<Address>(sum_bytes_), rows, listed_, entries.checks,
+  fade_other_rows(device, stream, update, memory + static_cast<Address>(sum_bytes_), rows, listed_, entries.checks,
                   count);
 }
 
@@ -223,7 +297,7 @@ void UpdateFromBags::run(Device& device, Stream stream, Address memory, const Id
   const IdList rows{memory + static_cast<Address>(rows_at_), wide_ids_};
   const Address starts = memory + static_cast<Address>(starts_at_);
   const SortedEntries entries = sort_.run(device, stream, memory, ids, segments, true, {}, reduce_, report, rows, starts);
-  rest_.run(device, stream, memory + static_cast<Address>(rest_at_), entries, rows, starts, entries.total);
+  rest_.run(device, stream, memory + static_cast<Address>(rest_at_), entries, rows, starts, entries.total, report);
 }
 
 // -- Many tables ------------------------------------------------------------------------------------------------------
@@ -267,6 +341,7 @@ UpdateTables::UpdateTables(const Device& device, std::vector<RowUpdate> updates,
     const RowUpdate& update = updates_[t];
     if (!update.table.data) continue;
     fades_others = fades_others || update.fades_others();
+    is_live_ = is_live_ || update.on_device;
     auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Alike& a) { return are_alike(a.common, update); });
     if (found == groups_.end()) found = groups_.insert(groups_.end(), {update, {}});
     found->tables.push_back(t);
@@ -285,6 +360,8 @@ UpdateTables::UpdateTables(const Device& device, std::vector<RowUpdate> updates,
   starts_at_ = part(listed_ * 8);
   sums_at_ = part(listed_ * shape_.columns * itemsize(updates_[0].table.dtype));
   words_at_ = part(words * 8);
+  numbers_at_ = part(is_live_ ? numbers_bytes(tables) : 0);
+  live_at_ = part(is_live_ ? live_bytes(tables) : 0);
   marks_at_ = part(fades_others ? ceil_div(batch.stack_rows, 32) * 4 : 0);
 }
 
@@ -320,9 +397,11 @@ void UpdateTables::run(Device& device, Stream stream, Address memory, const Repo
       sort_.run(device, stream, memory, batch_.rows, batch_.segments, true, {}, 0, report, rows, starts, batch_.lookup);
   const FeatureGradients grads{at(words_at_), batch_.grad_stride, batch_.segment_shift};
   sum_sorted(device, stream, sorted, grads, updates_[0].table.dtype, sums, shape_, kScale | kSeveral, run_shift_of(order_));
+  if (is_live_) read_numbers(device, stream, updates_, at(numbers_at_), at(live_at_), sorted.checks, report);
   const Address grad_bits = bits_of(batch_.grads);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const RowUpdate& common = groups_[g].common;
+    RowUpdate common = groups_[g].common;
+    if (is_live_) common.live = at(live_at_);
     StepTableRows params;
     params.tables = at(words_at_ + 8 * tables) + g * updates_.size() * sizeof(TableEntry);
     params.count_tables = tables;
@@ -346,7 +425,9 @@ void UpdateTables::run(Device& device, Stream stream, Address memory, const Repo
         mark_rows(device, stream, at(marks_at_), rows, listed_, sorted.checks, sorted.total);
         are_marked = true;
       }
-      fade_unmarked_rows(device, stream, updates_[t], at(marks_at_ + row_firsts_[t] / 8), sorted.checks);
+      RowUpdate update = updates_[t];
+      if (is_live_) update.live = at(live_at_ + live_bytes(static_cast<std::int64_t>(t)));
+      fade_unmarked_rows(device, stream, update, at(marks_at_ + row_firsts_[t] / 8), sorted.checks);
     }
 }
 

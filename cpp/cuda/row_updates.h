@@ -7,6 +7,16 @@
 
 namespace rowgrad::cuda {
 
+// Numbers of a step that are in device memory; 0: the host knows them.
+struct OnDevice {
+  Address lr = 0;
+  bool lr_wide = false;  // whether it is a double
+  Address count = 0;     // of completed steps, a double that is counted up
+  Address number = 0;    // of this step, an int32
+
+  explicit operator bool() const { return lr || count || number; }
+};
+
 // One step of one table.
 struct RowUpdate {
   Rule rule;
@@ -16,6 +26,8 @@ struct RowUpdate {
   bool lazy = false;                        // rows without a gradient stay unchanged
   bool random = false;                      // stochastic rounding
   std::int64_t seed = 0, step = 0;
+  OnDevice on_device;
+  Address live = 0;  // of the numbers that `read_numbers` writes, if some are on the device
 
   // Whether rows without a gradient change too.
   bool fades_others() const { return fades(rule) && !lazy && table.rows > 0 && table.columns > 0; }
@@ -28,6 +40,14 @@ struct Singles {
   Address starts, bags;
   const SortedEntries& entries;
 };
+
+// Queues the reading of `on_device` for each table, and the count of their steps. `entries`, `live`: memory of
+// `numbers_bytes` and `live_bytes`. If a number is bad, `checks` is set.
+void read_numbers(Device& device, Stream stream, const std::vector<RowUpdate>& updates, Address entries, Address live,
+                  Address checks, const Report& report);
+// The sizes of LiveNumbers in source/update_rules.cuh, and of NumbersEntry.
+constexpr std::int64_t live_bytes(std::int64_t tables) { return tables * 24; }
+constexpr std::int64_t numbers_bytes(std::int64_t tables) { return tables > 1 ? tables * 64 : 0; }
 
 // Queues the steps of the rows in `ids`, or of all rows if there is no list; row k of `grad` is the gradient of the k-th.
 // `count`: the address of the number of rows, at most `size`, or 0 for `size`. `checks`: state of checks that have to
@@ -42,11 +62,25 @@ void fade_other_rows(Device& device, Stream stream, const RowUpdate& update, Add
 // A step with gradient rows of distinct ids, which are validated first.
 class UpdateFromRows {
  public:
-  explicit UpdateFromRows(const RowUpdate& update) : update_(update) {}
-  std::int64_t bytes() const { return 256 + update_.mark_bytes(); }
+  // `padded`: ids may be followed by padding, the number of rows of the table. What a rejected gradient leaves, the lowest
+  // number, is no step either; the gradient has reported it.
+  explicit UpdateFromRows(const RowUpdate& update, bool padded = false) : update_(update), padded_(padded) {}
+  std::int64_t bytes() const { return 512 + update_.mark_bytes(); }
   // `count`: the address of the number of rows, at most `size`, or 0 for `size`.
   void run(Device& device, Stream stream, Address memory, Address grad, const IdList& ids, std::int64_t size,
            Address count, const Report& report) const;
+
+ private:
+  const RowUpdate update_;
+  const bool padded_;
+};
+
+// A step with the gradient of all rows.
+class UpdateOfAll {
+ public:
+  explicit UpdateOfAll(const RowUpdate& update) : update_(update) {}
+  std::int64_t bytes() const { return update_.on_device ? 512 : 0; }
+  void run(Device& device, Stream stream, Address memory, Address grad, const Report& report) const;
 
  private:
   const RowUpdate update_;
@@ -58,10 +92,10 @@ class UpdateFromEntries {
   // `listed`: the most rows that entries have. `grad`: a row per bag.
   UpdateFromEntries(const RowUpdate& update, const Matrix& grad, std::int64_t entries, std::int64_t listed, int mode,
                     Order order);
-  std::int64_t bytes() const { return sum_bytes_ + update_.mark_bytes(); }
+  std::int64_t bytes() const { return 256 + sum_bytes_ + update_.mark_bytes(); }
   // `rows` and `starts`: the distinct rows and their first entries; `count`: as in step_rows.
   void run(Device& device, Stream stream, Address memory, const SortedEntries& entries, const IdList& rows,
-           Address starts, Address count) const;
+           Address starts, Address count, const Report& report) const;
 
  private:
   const RowUpdate update_;
@@ -127,7 +161,8 @@ class UpdateTables {
   const ColumnShape shape_;  // of the sums
   const IdSort sort_;
   std::vector<Alike> groups_;
-  std::int64_t listed_, rows_at_, starts_at_, sums_at_, words_at_, marks_at_, bytes_;
+  bool is_live_ = false;  // whether numbers of any step are on the device
+  std::int64_t listed_, rows_at_, starts_at_, sums_at_, words_at_, numbers_at_, live_at_, marks_at_, bytes_;
 };
 
 }  // namespace rowgrad::cuda

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "poison.h"
+
 namespace rowgrad::cuda {
 namespace {
 
@@ -29,13 +31,10 @@ struct RowThreads {
   }
 };
 
-// The state of the checks of a list, and whether its segments are not ascending.
-struct Checked {
-  Address checks, falls;
-};
-
-Checked check(const Queue& queue, const IdList& ids, std::int64_t data_rows, const IdList& segments,
-              std::int64_t segment_rows, std::int64_t size, const Report& report) {
+// Queues the validation of ids and segments, either of which may be missing. `state`: zeros, for the checks and a word
+// that is set if segments do not ascend. `bounds`: see check_weighted; 0 for none.
+void check(const Queue& queue, const IdList& ids, std::int64_t data_rows, const IdList& segments,
+           std::int64_t segment_rows, std::int64_t size, const Report& report, Address state, Address bounds) {
   CheckWeighted params;
   params.indices = ids.data;
   params.wide_indices = ids.wide;
@@ -44,12 +43,12 @@ Checked check(const Queue& queue, const IdList& ids, std::int64_t data_rows, con
   params.wide_segments = segments.wide;
   params.segment_rows = segment_rows;
   params.size = size;
-  params.checks = queue.zeros(16);
-  params.falls = params.checks + 8;
+  params.checks = state;
+  params.falls = state + 8;
+  params.bounds = bounds;
   params.fault = report.fault;
   params.alarm = report.alarm;
   queue.device.launch(queue.stream, "", loop(queue, size), 0, params);
-  return {params.checks, params.falls};
 }
 
 // A report that is never read: earlier checks have reported the same faults.
@@ -58,169 +57,181 @@ Report discarded_report(const Queue& queue) {
   return {memory, memory + 4 * 8, 0};
 }
 
-// Segments in ascending order, equal ones in input order; `positions` are theirs in the batch. If `falls` is 0, the
-// batch is in order already, and both lists are undefined.
-struct SortedSegments {
-  Address segments, positions, falls;
+// The ids of each segment, as GroupedIds in weighted_segment.cuh reads them. Only the device knows whether segments
+// ascend; if they do, the sort does nothing.
+class Groups {
+ public:
+  // Queues validation, and the sort. `zeros`: further bytes of zeros.
+  Groups(const Queue& queue, const IdList& ids, std::int64_t data_rows, const IdList& segments, std::int64_t rows,
+         std::int64_t size, const Report& report, std::int64_t zeros = 0)
+      : size_(size) {
+    IdSort::Options options;
+    options.zeroed = 16 + 2 * rows * 8 + zeros;
+    options.cleared = true;
+    options.finds_rows = false;
+    const IdSort sort(queue.device, size, rows, 1, options);
+    const Address memory = queue.allocate(sort.bytes());
+    state_ = sort.entries(memory).zeroed;
+    bounds_ = state_ + 16;
+    zeros_ = bounds_ + static_cast<Address>(2 * rows * 8);
+    sort.clear(queue.device, queue.stream, memory);
+    check(queue, ids, data_rows, segments, rows, size, report, state_, bounds_);
+    const SortedEntries entries = sort.run(queue.device, queue.stream, memory, segments, {}, false, {0}, 0,
+                                           discarded_report(queue), {}, 0, {}, kAnyRows, state_ + 8);
+    sorted_ = entries.ids;
+    positions_ = entries.values;
+  }
+
+  Address checks() const { return state_; }
+  Address zeros() const { return zeros_; }
+
+  template <class Params>
+  void fill(Params& params) const {
+    params.bounds = bounds_;
+    params.sorted = sorted_;
+    params.positions = positions_;
+    params.falls = state_ + 8;
+    params.size = size_;
+    params.checks = state_;
+  }
+
+ private:
+  const std::int64_t size_;
+  Address state_, bounds_, zeros_, sorted_, positions_;
 };
 
-SortedSegments sort_segments(const Queue& queue, const Checked& checked, const IdList& segments, std::int64_t size,
-                             std::int64_t rows) {
-  const IdSort sort(queue.device, size, rows, 1, {});
-  const SortedEntries entries = sort.run(queue.device, queue.stream, queue.allocate(sort.bytes()), segments, {}, false,
-                                         {0}, 0, discarded_report(queue), {}, 0, {}, kAnyRows, checked.falls);
-  return {entries.ids, entries.values, checked.falls};
-}
-
-Address mark_bounds(const Queue& queue, const IdList& segments, const SortedSegments& sorted, std::int64_t size,
-                    std::int64_t rows, Address checks) {
-  MarkSegments params;
-  params.segments = segments.data;
-  params.wide = segments.wide;
-  params.sorted = sorted.segments;
-  params.falls = sorted.falls;
-  params.size = size;
-  params.bounds = queue.zeros(2 * rows * 8);
-  params.checks = checks;
-  queue.device.launch(queue.stream, "", loop(queue, size), 0, params);
-  return params.bounds;
-}
-
-// Weights in the dtype of sums and, if requested, ids, both in the order of sorted segments.
-struct Converted {
-  Address weights;
-  IdList ids;
-};
-
-Converted convert(const Queue& queue, const Weights& weights, DType dtype, const SortedSegments& sorted,
-                  const IdList& ids, std::int64_t size, Address checks) {
-  if (weights.dtype == dtype && !sorted.positions && !ids.data) return {weights.data, {}};
+// Returns the weights in the dtype of sums.
+Address convert(const Queue& queue, const Weights& weights, DType dtype, std::int64_t size, Address checks) {
+  if (weights.dtype == dtype) return weights.data;
   ConvertWeights params;
   params.weights = weights.data;
-  params.indices = ids.data;
-  params.wide_indices = ids.wide;
-  params.positions = sorted.positions;
-  params.falls = sorted.falls;
   params.size = size;
   params.brought = queue.allocate(size * itemsize(dtype));
-  params.brought_indices = ids.data ? queue.allocate(size * (ids.wide ? 8 : 4)) : 0;
   params.checks = checks;
   queue.device.launch(queue.stream, std::string(type_name(weights.dtype)) + ", " + type_name(dtype),
                       loop(queue, size), 0, params);
-  return {params.brought, {params.brought_indices, ids.wide}};
+  return params.brought;
 }
 
-// Returns the divisor of each segment; 0 for sums.
-Address totals(const Queue& queue, Address weights, DType dtype, Address bounds, std::int64_t rows, std::int64_t reduce,
-               Address checks) {
-  if (!has_divisor(reduce)) return 0;
+// Returns the divisor of each segment, in this dtype.
+Address divisors(const Queue& queue, const Groups& groups, const Weights& weights, DType dtype, std::int64_t rows,
+                 std::int64_t reduce) {
   TotalWeights params;
-  params.weights = weights;
-  params.bounds = bounds;
+  groups.fill(params);
+  params.weights = weights.data;
   params.rows = rows;
   params.is_squared = Reduction(reduce) == Reduction::sqrtn;
   params.totals = queue.allocate(rows * itemsize(dtype));
-  params.checks = checks;
-  queue.device.launch(queue.stream, type_name(dtype), loop(queue, rows), 0, params);
+  queue.device.launch(queue.stream, std::string(type_name(weights.dtype)) + ", " + type_name(dtype), loop(queue, rows),
+                      0, params);
   return params.totals;
 }
 
-// Returns the divisors of segments in any order, in this dtype; 0 for sums.
-Address totals_in_any_order(const Queue& queue, const Checked& checked, const IdList& segments, const Weights& weights,
-                            DType dtype, std::int64_t size, std::int64_t rows, std::int64_t reduce) {
-  if (!has_divisor(reduce)) return 0;
-  const SortedSegments sorted = sort_segments(queue, checked, segments, size, rows);
-  const Address bounds = mark_bounds(queue, segments, sorted, size, rows, checked.checks);
-  const Converted converted = convert(queue, weights, dtype, sorted, {}, size, checked.checks);
-  return totals(queue, converted.weights, dtype, bounds, rows, reduce, checked.checks);
+// Fills the fields that both kernels of bags have.
+template <class Params>
+void name_bags(Params& params, const Groups& groups, const Matrix& data, const IdList& ids, Address weights,
+               std::int64_t reduce, Address found, Address out) {
+  groups.fill(params);
+  params.data = data.data;
+  params.cols = data.columns;
+  params.indices = ids.data;
+  params.wide = ids.wide;
+  params.weights = weights;
+  params.has_divisor = has_divisor(reduce);
+  params.is_squared = Reduction(reduce) == Reduction::sqrtn;
+  params.found = found;
+  params.out = out;
 }
 
 }  // namespace
 
-Address sum_weighted_bags(const Queue& queue, const Matrix& data, const IdList& ids, const IdList& segments,
-                          const Weights& weights, std::int64_t size, std::int64_t bags, std::int64_t reduce,
-                          Address out) {
-  const Checked checked = check(queue, ids, data.rows, segments, bags, size, queue.report);
-  if (data.columns == 0) return checked.checks;
-  const DType sums = accumulator_of(data.dtype);
-  const SortedSegments sorted = sort_segments(queue, checked, segments, size, bags);
-  const Address bounds = mark_bounds(queue, segments, sorted, size, bags, checked.checks);
-  const Converted in_order = convert(queue, weights, sums, sorted, ids, size, checked.checks);
+void sum_weighted_bags(const Queue& queue, const Matrix& data, const IdList& ids, const IdList& segments,
+                       const Weights& weights, std::int64_t size, std::int64_t bags, std::int64_t reduce, Address out,
+                       bool poisons) {
+  if (data.columns == 0) {
+    check(queue, ids, data.rows, segments, bags, size, queue.report, queue.zeros(16), 0);
+    return;
+  }
+  const Groups groups(queue, ids, data.rows, segments, bags, size, queue.report, (1 + size / (kLongest + 1)) * 8);
+  const Address own_weights = convert(queue, weights, accumulator_of(data.dtype), size, groups.checks());
   const RowThreads threads(data, out, bags);
   WeightedBags params;
-  params.data = data.data;
-  params.cols = data.columns;
-  params.indices = in_order.ids.data;
-  params.wide = in_order.ids.wide;
-  params.weights = in_order.weights;
-  params.totals = totals(queue, in_order.weights, sums, bounds, bags, reduce, checked.checks);
-  params.bounds = bounds;
+  name_bags(params, groups, data, ids, own_weights, reduce, groups.zeros(), out);
   params.rows = bags;
   params.longest = kLongest;
-  params.found = queue.zeros((1 + size / (kLongest + 1)) * 8);
   params.log_lanes = threads.log_lanes;
-  params.out = out;
-  params.checks = checked.checks;
+  params.poison = static_cast<std::int64_t>(poison_of(data.dtype));
+  params.poisons = poisons;
   queue.device.launch(queue.stream, threads.variant,
                       {std::min<std::int64_t>(threads.blocks, queue.device.processors * 64)}, 0, params);
-  if (size <= kLongest) return checked.checks;
+  if (size <= kLongest) return;
   WeightedLongBags rest;
-  rest.data = data.data;
-  rest.cols = data.columns;
-  rest.indices = params.indices;
-  rest.wide = params.wide;
-  rest.weights = params.weights;
-  rest.totals = params.totals;
-  rest.bounds = bounds;
-  rest.found = params.found;
-  rest.out = out;
-  rest.checks = checked.checks;
+  name_bags(rest, groups, data, ids, own_weights, reduce, groups.zeros(), out);
   const std::int64_t most = size / (kLongest + 1) * ceil_div(data.columns, 64);
   queue.device.launch(queue.stream, type_name(data.dtype), {std::min<std::int64_t>(most, queue.device.processors * 4)},
                       kLongShared, rest);
-  return checked.checks;
 }
 
-Address weighted_gradient_rows(const Queue& queue, const Matrix& grad, const IdList& segments, const Weights& weights,
-                               std::int64_t size, std::int64_t reduce, Address out) {
-  const Checked checked = check(queue, {}, 0, segments, grad.rows, size, queue.report);
-  if (size == 0 || grad.columns == 0) return checked.checks;
-  const DType sums = accumulator_of(grad.dtype);
+namespace {
+
+// Queues the gradient row of each id. `totals`: the divisors of segments, or 0.
+void write_rows(const Queue& queue, const Matrix& grad, const IdList& segments, const Weights& weights,
+                std::int64_t size, Address totals, Address out, Address checks) {
   const RowThreads threads(grad, out, size);
   WeightedRows params;
   params.grad = grad.data;
   params.cols = grad.columns;
   params.segments = segments.data;
   params.wide = segments.wide;
-  params.weights = convert(queue, weights, sums, {}, {}, size, checked.checks).weights;
-  params.totals = totals_in_any_order(queue, checked, segments, weights, sums, size, grad.rows, reduce);
+  params.weights = convert(queue, weights, accumulator_of(grad.dtype), size, checks);
+  params.totals = totals;
   params.size = size;
   params.log_lanes = threads.log_lanes;
   params.out = out;
-  params.checks = checked.checks;
+  params.checks = checks;
   queue.device.launch(queue.stream, threads.variant,
                       {std::min<std::int64_t>(threads.blocks, queue.device.processors * 64)}, 0, params);
-  return checked.checks;
 }
 
-SortedEntries weigh_entries(const Queue& queue, const SortedEntries& entries, const Matrix& grad, const IdList& segments,
-                            const Weights& weights, std::int64_t reduce) {
+}  // namespace
+
+Address weighted_gradient_rows(const Queue& queue, const Matrix& grad, const IdList& segments, const Weights& weights,
+                               std::int64_t size, std::int64_t reduce, Address out) {
+  if (size == 0 || grad.columns == 0 || !has_divisor(reduce)) {
+    const Address checks = queue.zeros(16);
+    check(queue, {}, 0, segments, grad.rows, size, queue.report, checks, 0);
+    if (size > 0 && grad.columns > 0) write_rows(queue, grad, segments, weights, size, 0, out, checks);
+    return checks;
+  }
+  const Groups groups(queue, {}, 0, segments, grad.rows, size, queue.report);
+  const Address totals = divisors(queue, groups, weights, accumulator_of(grad.dtype), grad.rows, reduce);
+  write_rows(queue, grad, segments, weights, size, totals, out, groups.checks());
+  return groups.checks();
+}
+
+namespace {
+
+// Validates segments again, unreported, and returns the divisor of each; 0 for sums.
+Address divisors_of_valid(const Queue& queue, const Matrix& grad, const IdList& segments, const Weights& weights,
+                          std::int64_t size, std::int64_t reduce) {
+  if (!has_divisor(reduce)) return 0;
+  const Groups groups(queue, {}, 0, segments, grad.rows, size, discarded_report(queue));
+  return divisors(queue, groups, weights, accumulator_of(grad.dtype), grad.rows, reduce);
+}
+
+SortedEntries weigh(const Queue& queue, const SortedEntries& entries, const Matrix& grad, const IdList& segments,
+                    const Weights& weights, Address totals) {
   const DType sums = accumulator_of(grad.dtype);
   const std::int64_t list = ceil_div(padded(entries.size) * itemsize(sums), 256) * 256;
   SortedEntries found = entries;
-  found.scales = queue.allocate(has_divisor(reduce) ? 2 * list : list);
-  if (has_divisor(reduce)) found.divisors = found.scales + static_cast<Address>(list);
-  Address divisors = 0;
-  if (has_divisor(reduce)) {
-    const Checked checked = check(queue, {}, 0, segments, grad.rows, entries.size, discarded_report(queue));
-    divisors = totals_in_any_order(queue, checked, segments, weights, sums, entries.size, grad.rows, reduce);
-  }
+  found.scales = queue.allocate(totals ? 2 * list : list);
+  if (totals) found.divisors = found.scales + static_cast<Address>(list);
   WeighEntries params;
   params.values = entries.values;
   params.segments = segments.data;
   params.wide_segments = segments.wide;
   params.weights = weights.data;
-  params.totals = divisors;
+  params.totals = totals;
   params.size = entries.size;
   params.scales = found.scales;
   params.divisors = found.divisors;
@@ -230,23 +241,38 @@ SortedEntries weigh_entries(const Queue& queue, const SortedEntries& entries, co
   return found;
 }
 
+}  // namespace
+
+SortedEntries weigh_entries(const Queue& queue, const SortedEntries& entries, const Matrix& grad, const IdList& segments,
+                            const Weights& weights, std::int64_t reduce) {
+  const Address totals = divisors_of_valid(queue, grad, segments, weights, entries.size, reduce);
+  return weigh(queue, entries, grad, segments, weights, totals);
+}
+
 Address weighted_gradient(const Queue& queue, const Matrix& grad, const IdList& ids, const IdList& segments,
                           const Weights& weights, std::int64_t size, std::int64_t num_rows, const Weighting& how,
                           Address out) {
+  Device& device = queue.device;
   const int bytes = itemsize(grad.dtype);
   const ColumnShape shape(grad.dtype, grad.columns, {{grad.data, bytes}, {out, bytes}});
   const int run_shift = run_shift_of(how.order);
   const Joins joins(size, shape, grad.dtype, run_shift);
-  const IdSort sort(queue.device, size, num_rows, grad.rows, {false, 0, joins.zeroed, joins.workspace});
+  const IdSort sort(device, size, num_rows, grad.rows, {false, 0, joins.zeroed, joins.workspace});
   const Address memory = queue.allocate(sort.bytes());
+  Address totals = 0;
+  if (has_divisor(how.reduce)) {  // beside the sort of ids, which does not need them
+    const auto allocate = [&](std::int64_t size) { return queue.allocate(size); };  // a copy would share its blocks
+    const Queue beside{device, device.fork(queue.stream), queue.report, allocate};
+    totals = divisors_of_valid(beside, grad, segments, weights, size, how.reduce);
+    device.mark_side();
+  }
   const SortedEntries entries = [&] {
-    const ZeroedOutput zeroed(queue.device, queue.stream, out, num_rows * grad.columns * bytes);
-    const SortedEntries sorted =
-        sort.run(queue.device, queue.stream, memory, ids, segments, false, {}, 0, queue.report);
-    return weigh_entries(queue, sorted, grad, segments, weights, how.reduce);
+    const ZeroedOutput zeroed(device, queue.stream, out, num_rows * grad.columns * bytes);
+    const SortedEntries sorted = sort.run(device, queue.stream, memory, ids, segments, false, {}, 0, queue.report);
+    if (totals) device.wait_for_mark(queue.stream);
+    return weigh(queue, sorted, grad, segments, weights, totals);
   }();
-  sum_sorted(queue.device, queue.stream, entries, grad.data, grad.dtype, out, shape, how.mode(grad.dtype), run_shift,
-             false);
+  sum_sorted(device, queue.stream, entries, grad.data, grad.dtype, out, shape, how.mode(grad.dtype), run_shift, false);
   return entries.checks;
 }
 

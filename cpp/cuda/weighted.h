@@ -21,10 +21,10 @@ struct Weighting {
   }
 };
 
-// Queues validation and sums of bags whose segments are in any order. Returns the state of the checks.
-Address sum_weighted_bags(const Queue& queue, const Matrix& data, const IdList& ids, const IdList& segments,
-                          const Weights& weights, std::int64_t size, std::int64_t bags, std::int64_t reduce,
-                          Address out);
+// Queues validation and sums of bags whose segments are in any order. `poisons`: results of a rejected call are marked.
+void sum_weighted_bags(const Queue& queue, const Matrix& data, const IdList& ids, const IdList& segments,
+                       const Weights& weights, std::int64_t size, std::int64_t bags, std::int64_t reduce, Address out,
+                       bool poisons);
 
 // Queues validation and the gradient row of each id, before equal ids are summed. Returns the state of the checks.
 Address weighted_gradient_rows(const Queue& queue, const Matrix& grad, const IdList& segments, const Weights& weights,

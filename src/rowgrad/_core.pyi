@@ -61,6 +61,12 @@ def xla_handler() -> Any:
 def set_xla_checker(check: Callable[[list[int], list[list[int]], list[list[int]]], str]) -> None:
     """Set the function that checks XLA calls against the catalogue: script, argument and result shapes; "" is valid."""
 
+def xla_step_handler() -> Any:
+    """Return the handler of XLA's custom calls of optimizer steps as a capsule."""
+
+def xla_cuda_step_handler() -> Any:
+    """Return the handler of optimizer steps on CUDA devices as a capsule."""
+
 def xla_cuda_handler() -> Any:
     """Return the handler of XLA's custom calls on CUDA devices as a capsule."""
 
@@ -242,7 +248,6 @@ def cuda_join_bytes(size: int, grad: tuple[int, int, int, int], out: int, order:
 
 def cuda_padded(size: int, /) -> int: ...
 def cuda_check_limits(size: int, rows: int, sources: int, /) -> None: ...
-def cuda_step_all(device: CudaDevice, stream: int, update: tuple[Any, ...], grad: int, /) -> None: ...
 
 class CudaIdSort:
     """A sort by row."""
@@ -333,6 +338,14 @@ class CudaUpdateFromRows:
         /,
     ) -> None: ...
 
+class CudaUpdateOfAll:
+    """A step with the gradient of all rows."""
+
+    def __init__(self, update: tuple[Any, ...], /) -> None: ...
+    @property
+    def bytes(self) -> int: ...
+    def run(self, device: CudaDevice, stream: int, memory: int, grad: int, report: tuple[int, int, int], /) -> None: ...
+
 class CudaUpdateFromEntries:
     """A step with entries that are sorted by row."""
 
@@ -358,6 +371,7 @@ class CudaUpdateFromEntries:
         rows: tuple[int, bool],
         starts: int,
         count: int,
+        report: tuple[int, int, int],
         /,
     ) -> None: ...
 

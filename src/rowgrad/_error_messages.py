@@ -506,7 +506,14 @@ OWN_MESSAGES: dict[str, Message] = {
     "not_here": Message("{argument} must be {bound}; got {value}", (), "UnimplementedError"),
     "option_unfit": Message("{argument}={value} is not supported: {bound}", (), "UnimplementedError"),
     "step_captured": Message(
-        "this step does not support {value}: {bound} depends on the number of steps, which replays do not count",
+        "this step does not support {value}: {bound} depends on the number of steps, which replays do not count. Pass"
+        " capturable=True, which counts them on the device.",
+        (),
+        "UnimplementedError",
+    ),
+    "step_first_captured": Message(
+        "the first step of a parameter cannot be captured: every replay would create its state again. Run one step"
+        " before the capture.",
         (),
         "UnimplementedError",
     ),

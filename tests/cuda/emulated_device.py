@@ -8,12 +8,14 @@ import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from standin_driver import StandinDriver
 from torch import Tensor
@@ -21,6 +23,7 @@ from torch import Tensor
 from rowgrad._core import cuda_device
 from rowgrad.cuda.device import Device, kernel_named
 from rowgrad.cuda.kernel import KERNELS, Kernel, headers
+from rowgrad.torch import devices, row_optimizer
 
 HERE = Path(__file__).parent
 _DLPACK_CPU = 1
@@ -125,3 +128,27 @@ class HostDevice(Device):
 
     def wait(self) -> None:
         pass
+
+    @contextmanager
+    def capture(self) -> Iterator[Callable[[], None]]:
+        """Run what is queued, as a capture of a CUDA graph does not, and return a function that runs it again."""
+        driver, usual, memory = self.driver, self.empty, []
+        graph = driver.graph = []
+
+        def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+            memory.append(usual(shape, dtype))
+            return memory[-1]
+
+        def replay(_: list[Tensor] = memory) -> None:  # a graph keeps its memory
+            for queued in graph:
+                queued()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self, "empty", empty)
+            patch.setattr(driver, "capturing", True)
+            for module in (devices, row_optimizer):
+                patch.setattr(module, "is_captured", lambda: True)
+            try:
+                yield replay
+            finally:
+                driver.graph = None

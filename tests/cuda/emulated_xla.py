@@ -1,7 +1,7 @@
 """JAX programs whose kernels run through the CUDA handler, emulated on the host.
 
 Kernel calls are lowered for CPUs as they are for CUDA. XLA's CPU runtime then calls `_Trampoline`, which passes its
-call frames on to the handler of CUDA devices, with a stream and scratch memory that only exist on a device.
+call frames on to a handler of CUDA devices, with a stream and scratch memory that only exist on a device.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from standin_driver import StandinDriver
 
 import rowgrad.jax as rgj
 from rowgrad._catalog.spec import CATALOG
-from rowgrad._core import xla_cuda_handler, xla_cuda_open, xla_cuda_reported
+from rowgrad._core import xla_cuda_handler, xla_cuda_open, xla_cuda_reported, xla_cuda_step_handler
 from rowgrad.cuda.kernel import KERNELS
-from rowgrad.jax import cuda_call, primitive
+from rowgrad.jax import cuda_call, primitive, row_step
 
 # Offsets in XLA's structs (cpp/third_party/xla/ffi/api/c_api.h): of the API in a call frame, and of its functions.
 _API, _STREAM_GET, _ALLOCATE, _FREE = 16, 80, 120, 128
@@ -42,12 +42,12 @@ def _words(address: int) -> Any:
 
 
 class _Trampoline:
-    """A handler for XLA's CPU runtime."""
+    """A handler for XLA's CPU runtime, in place of one of CUDA devices."""
 
-    def __init__(self) -> None:
+    def __init__(self, handler: Any) -> None:
         self.scratch: dict[int, Any] = {}
         self._api: Any = None
-        self._handler = CFUNCTYPE(c_void_p, c_void_p)(pythonapi.PyCapsule_GetPointer(xla_cuda_handler(), None))
+        self._handler = CFUNCTYPE(c_void_p, c_void_p)(pythonapi.PyCapsule_GetPointer(handler, None))
         one_argument = CFUNCTYPE(c_void_p, c_void_p)
         self._functions = {
             _STREAM_GET: one_argument(self._stream_get),
@@ -109,7 +109,10 @@ class EmulatedXla:
         return f"{kernel.file}|{signature}".encode() + b"\0", kernel.entry, kernel.threads
 
 
-_TRAMPOLINE = _Trampoline()
+_TRAMPOLINES = {
+    cuda_call.TARGET: _Trampoline(xla_cuda_handler()),
+    row_step.TARGETS["cuda"]: _Trampoline(xla_cuda_step_handler()),
+}
 _REGISTERED: list[bool] = []
 
 
@@ -119,6 +122,7 @@ def _lower_for(platform: str) -> None:
             mlir.register_lowering(
                 primitive.PRIMITIVES[op.name], primitive._lower_to_kernel(op, platform), platform="cpu"
             )  # fmt: skip
+    mlir.register_lowering(row_step._STEP, row_step._lower_to_kernel(platform), platform="cpu")
     jax.clear_caches()
 
 
@@ -126,7 +130,8 @@ def _lower_for(platform: str) -> None:
 def on_cuda(seed: int = 1) -> Iterator[EmulatedXla]:
     """Treat CPU devices of JAX as CUDA devices; raise pending faults at the end."""
     if not _REGISTERED:
-        jax.ffi.register_ffi_target(cuda_call.TARGET, _TRAMPOLINE.capsule, platform="cpu")
+        for target, trampoline in _TRAMPOLINES.items():
+            jax.ffi.register_ffi_target(target, trampoline.capsule, platform="cpu")
         _REGISTERED.append(True)
     device = EmulatedXla(seed)
     xla_cuda_open(device.load, device.driver.functions())
@@ -137,7 +142,7 @@ def on_cuda(seed: int = 1) -> Iterator[EmulatedXla]:
         try:
             yield device
             rgj.synchronize()
-            assert not _TRAMPOLINE.scratch
+            assert not any(trampoline.scratch for trampoline in _TRAMPOLINES.values())
         finally:
             _lower_for("cpu")
             xla_cuda_reported()

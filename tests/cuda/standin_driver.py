@@ -53,6 +53,7 @@ class StandinDriver:
         self.log: list[str] = []
         self.failing: dict[str, int] = {}  # the status that a function returns
         self.capturing = False
+        self.graph: list[Callable[[], None]] | None = None  # gets what is queued, to run it again
         self._kernels: list[str] = []
         self._shared: dict[int, int] = {}
         self._allocated: list[Any] = []
@@ -140,15 +141,25 @@ class StandinDriver:
         file, name = self._kernels[function - 1].split("|")
         self.log.append("launch")
         self.run(file, name, (x, y), tx, shared, extra[1])
+        if self.graph is not None:  # a graph has a copy of the struct
+            struct = ctypes.string_at(extra[1], ctypes.cast(extra[3], POINTER(c_size_t))[0])
+            self.graph.append(
+                lambda: self.run(file, name, (x, y), tx, shared, ctypes.cast(struct, c_void_p).value or 0)
+            )
 
     def _cuMemsetD8Async(self, at: int, value: int, size: int, _: Any) -> None:
         self.log.append("memset")
-        ctypes.memset(at, value, size)
+        self._memset(at, value, size)
 
     def _cuMemsetD32Async(self, at: int, value: int, size: int, _: Any) -> None:
         assert (value, at % 4) == (0, 0)
         self.log.append("memset")
-        ctypes.memset(at, 0, 4 * size)
+        self._memset(at, 0, 4 * size)
+
+    def _memset(self, at: int, value: int, size: int) -> None:
+        ctypes.memset(at, value, size)
+        if self.graph is not None:
+            self.graph.append(lambda: ctypes.memset(at, value, size) and None)
 
     def _cuStreamIsCapturing(self, _: Any, status: Any) -> None:
         status[0] = int(self.capturing)

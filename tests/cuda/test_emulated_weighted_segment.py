@@ -157,6 +157,21 @@ def test_unsorted_segments(kind: str, dtype: torch.dtype, weights: torch.dtype) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_unsorted_long_bags(kind: str, dtype: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(12)
+    ids = batch(draw, 40, [256, 3, 257, 300, 0, 1, 1023], dtype)
+    order = torch.randperm(len(ids["indices"]), generator=draw)
+    shuffled = {name: values[order] for name, values in ids.items()}
+    agree(f"WeightedSparseSegment{kind}GradGrad", data=numbers(draw, (40, 11), dtype), **shuffled, num_segments=8)
+    agree(f"WeightedSparseSegment{kind}GradRows", grad=numbers(draw, (8, 3), dtype), **without_indices(shuffled))
+
+
+def without_indices(ids: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: values for name, values in ids.items() if name != "indices"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_call_with_known_sizes_synchronizes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA graphs capture them. Whether segments have to be sorted is decided on the device."""
     monkeypatch.setattr(Call, "number", None)

@@ -281,11 +281,7 @@ def test_options_that_make_no_difference(make: Make) -> None:
 
 @pytest.mark.parametrize("make", CLASSES)
 def test_capturable(make: Make) -> None:
-    """The count is a tensor; steps that depend on their number are rejected, since a replay would not count them."""
-    if RULES[make.rule].fades:
-        with pytest.raises(NotImplementedError, match="the bias correction depends on the number of steps"):
-            make([table()], capturable=True)
-        return
+    """The count is a tensor; the steps have the same bits."""
     a, b = table(), table()
     optimizer = make([a], 0.1, capturable=True)
     plain = make([b], 0.1)
@@ -297,13 +293,13 @@ def test_capturable(make: Make) -> None:
     assert plain.param_groups[0]["capturable"]
     assert torch.equal(train(a, optimizer, gradients(1)), train(b, plain, gradients(1)))
     assert plain.state[b]["step"].item() == 4
-    with pytest.raises(NotImplementedError, match="stochastic_rounding depends on the number of steps"):
-        make([table()], capturable=True, stochastic_rounding=True)
-    optimizer.param_groups[0]["stochastic_rounding"] = True
-    before = a.detach().clone()
-    with pytest.raises(NotImplementedError, match="does not support capturable=True"):
-        train(a, optimizer, gradients(1))
-    assert torch.equal(a.detach(), before)
+    c, d = (torch.nn.Parameter(table().detach().bfloat16()) for _ in range(2))
+    options: dict[str, Any] = {"stochastic_rounding": True, "seed": 4}
+    found = [
+        train(p, make([p], 0.1, capturable=on, **options), gradients(3, dtype=p.dtype))
+        for p, on in ((c, True), (d, False))
+    ]
+    assert torch.equal(*found)
 
 
 def test_steps_that_depend_on_their_number_are_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ enum class Fault : std::uint8_t {
   plan_num_rows = 30,
   row_ids = 31,
   rows_exceed_size = 32,
+  number_unfit = 33,
 };
 
 #define ROWGRAD_FAULTS(X) \
@@ -84,7 +85,8 @@ enum class Fault : std::uint8_t {
   X(id_not_in_feature) \
   X(plan_num_rows) \
   X(row_ids) \
-  X(rows_exceed_size)
+  X(rows_exceed_size) \
+  X(number_unfit)
 
 // What an optimizer does to a row (src/rowgrad/_catalog/rules.py).
 enum class Rule : std::int64_t {
@@ -200,6 +202,29 @@ static constexpr bool decays_in_gradient(Rule rule) {
       return false;
     case Rule::ftrl:
       return false;
+  }
+  __builtin_unreachable();  // kernels reject other numbers
+}
+
+// Whether its learning rate must be above 0.
+static constexpr bool needs_positive_lr(Rule rule) {
+  switch (rule) {
+    case Rule::sgd:
+      return false;
+    case Rule::adagrad:
+      return false;
+    case Rule::row_wise_adagrad:
+      return false;
+    case Rule::adam:
+      return false;
+    case Rule::adamw:
+      return false;
+    case Rule::momentum:
+      return false;
+    case Rule::lion:
+      return false;
+    case Rule::ftrl:
+      return true;
   }
   __builtin_unreachable();  // kernels reject other numbers
 }

@@ -76,3 +76,4 @@ class Fault(IntEnum):
     plan_num_rows = 30
     row_ids = 31
     rows_exceed_size = 32
+    number_unfit = 33

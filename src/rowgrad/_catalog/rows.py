@@ -45,6 +45,8 @@ class IndexedRows(metaclass=_RowsType):
     is_unique: bool = False
     # The ids as a leaf of JAX's pytree (jax/trees.py): flattening twice must return the same object.
     _leaf: Any = field(default=None, init=False, repr=False, compare=False)
+    # The lookup that these rows are the gradient of (jax/row_step.py), for an optimizer that sums and steps at once.
+    bags: Any = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

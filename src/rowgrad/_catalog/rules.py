@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from struct import pack, unpack
 from typing import Any, Literal, NamedTuple
 
 from .._hints import unknown_option
-from ..errors import make_error
+from ..errors import OpError, make_error
 
 _INT64_MAX = 2**63 - 1
 # The numbers of a step in the order in which kernels read them, each with the hyperparameter it comes from.
@@ -86,7 +88,9 @@ class RuleSpec:
         return {**self.defaults, **self.state_defaults, **lazy, "stochastic_rounding": False, "seed": 0, **_OF_TORCH}
 
     def annotation(self, option: str) -> str:
-        """Return the type of an option for signatures and stubs."""
+        """Return the type of an option of the torch class, for signatures and stubs."""
+        if option == "lr":
+            return "float | Tensor"
         value = self.torch_options[option]
         if value is None:
             return "bool | None"
@@ -159,6 +163,10 @@ class Step:
     seed: int = 0
     step: int = 1
 
+    # Numbers of the step that kernels read from memory of a device: the address of the learning rate, whether it is a
+    # float64, the address of the number of completed steps. 0: it is not there.
+    _on_device = 0, False, 0
+
     def __post_init__(self) -> None:
         check_number("lr", self.lr)
         if self.rate is not None:
@@ -173,7 +181,7 @@ class Step:
         if self.rate is not None:
             return float(self.rate)
         b1, b2 = self.betas
-        return float(self.lr) * math.sqrt(1.0 - b2**self.step) / (1.0 - b1**self.step)
+        return float(self.lr) * math.sqrt(1.0 - power(b2, self.step)) / (1.0 - power(b1, self.step))
 
     def numbers(self) -> list[float]:
         """Return the numbers that kernels read, in their order."""
@@ -186,6 +194,22 @@ class Step:
             self.corrected(),
             *map(float, plain),
         ]
+
+
+@lru_cache(8)  # all tables of a step have the same
+def power(base: float, exponent: int) -> float:
+    """Return a power of a number in [0, 1), rounded to double; the exponent is at least 1.
+
+    It is computed in integers, with 128 bits after the point, so that kernels on a device (source/step_numbers.cuh) get
+    the same bits. The C library's `pow` differs from machine to machine.
+    """
+    numerator, denominator = base.as_integer_ratio()
+    found = factor = (numerator << 128) // denominator
+    for bit in f"{exponent:b}"[1:]:
+        found = found * found >> 128
+        if bit == "1":
+            found = found * factor >> 128
+    return found / (1 << 128)
 
 
 _PLAIN_NUMBERS = list(NUMBERS)[list(NUMBERS).index("rate") + 1 :]  # those that are fields of a Step of the same name
@@ -234,6 +258,17 @@ def check_count(name: str, value: Any, least: int = 0) -> None:
     good = isinstance(value, int) and not isinstance(value, bool)
     if not good or not least <= value <= _INT64_MAX:
         raise make_error("number_unfit", argument=name, value=repr(value), bound=f"an int from {least} to 2⁶³ − 1")
+
+
+def number_error(position: int, value: int, bound: int) -> OpError:
+    """Return the error of a number that a kernel has read (cuda/source/step_numbers.cuh, cpp/bind/xla_steps.cpp).
+
+    The number is lr or rate, by its position; `value` has its bits; `bound` is 4 · the rule's number + what is wrong.
+    """
+    number = unpack("d", pack("q", value))[0]
+    rule, kind = divmod(bound, 4)
+    texts = ("a finite number", "a number that fits float32", f"above 0 for {list(RULES)[rule]}")
+    return make_error("number_unfit", argument=("lr", "rate")[position], value=repr(number), bound=texts[kind])
 
 
 def check_range(rule: str, numbers: Sequence[float], dtype: str) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .._catalog.enums import Fault
+from .._catalog.rules import number_error
 from .._core import CudaLedger
 from ..errors import OpError, make_error
 
@@ -103,7 +104,9 @@ class Ledger:
             return
         slot, op, code, position, value, bound = reports[0]
         key, error_of = Fault(code).name, getattr(op, "error_of", None)
-        if error_of is None:
+        if code == Fault.number_unfit:
+            error = number_error(position, value, bound)
+        elif error_of is None:
             error = make_error(key, has=op.input_names, position=position, value=value, bound=bound)
         else:
             error = error_of(key, position, value, bound)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from .._catalog.rules import RULES, RuleSpec
 from .compile import cubin_of
 from .kernel import COMPLEX, FLOATS, INTEGERS, KERNELS, Kernel
 
@@ -83,11 +86,31 @@ def column_variants(types: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 _CONVERSIONS = [(w, a) for w in FLOATS for a in ("float", "double")]
-Kernel("segment_sum.cuh", "mark_segments", 256)
 CHECK_WEIGHTED = Kernel("weighted_segment.cuh", "check_weighted", 256)
 Kernel("weighted_segment.cuh", "convert_weights", 256, _CONVERSIONS)
-Kernel("weighted_segment.cuh", "total_weights", 256, [("float",), ("double",)])
+Kernel("weighted_segment.cuh", "total_weights", 256, _CONVERSIONS)
 Kernel("weighted_segment.cuh", "weighted_bags", 256, column_variants(FLOATS))
 Kernel("weighted_segment.cuh", "weighted_long_bags", 512, [(t,) for t in FLOATS])
 Kernel("weighted_segment.cuh", "weighted_rows", 256, column_variants(FLOATS))
 Kernel("weighted_grad.cuh", "weigh_entries", 256, _CONVERSIONS)
+
+# -- Optimizer steps --------------------------------------------------------------------------------------------------
+
+_WIDEST = {"half": 8, "bfloat16": 8, "float": 4, "double": 2}  # columns in sixteen bytes
+
+
+def rule_variants(rules: Iterable[RuleSpec]) -> list[tuple[str, ...]]:
+    """Return the kernel variants of these rules: each dtype, with one column or sixteen bytes of columns at a time."""
+    return [(t, rule.class_name, str(width)) for rule in rules for t in FLOATS for width in (1, _WIDEST[t])]
+
+
+Kernel("updates.cuh", "check_row_ids", 256)
+Kernel("updates.cuh", "update_rows", 256, rule_variants(r for r in RULES.values() if r.per_row))
+Kernel(
+    "row_steps.cuh", "step_rows", 128,
+    [(t, r.class_name, w) for t, wide in WIDTH_OF.items() for r in RULES.values() for w in ("1", wide)],
+    4,  # each block loops over rows and prefetches
+)  # fmt: skip
+Kernel("updates.cuh", "mark_rows", 256)
+Kernel("step_numbers.cuh", "read_numbers", 128)
+Kernel("updates.cuh", "fade_rows", 256, rule_variants(r for r in RULES.values() if r.fades))

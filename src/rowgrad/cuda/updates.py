@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
-from .._catalog.rules import RULES, RuleSpec, Step
+from .._catalog.rules import RULES, Step
 from .._catalog.spec import PLAN, Op
-from .._core import CudaUpdateFromBags, CudaUpdateFromEntries, CudaUpdateFromRows, cuda_step_all
+from .._core import CudaUpdateFromBags, CudaUpdateFromEntries, CudaUpdateFromRows, CudaUpdateOfAll
 from ..errors import make_error
 from .call import Call
 from .device import id_list, matrix
 from .faults import mode
-from .kernel import FLOATS, Kernel
-from .launcher_kernels import WIDE
 from .row_plan import PlanArrays, plan_entries
 from .sparse_segment import Entries, Joins
 from .weighted_segment import Weighting, weighted_entries
@@ -25,27 +23,7 @@ from .weighted_segment import Weighting, weighted_entries
 if TYPE_CHECKING:
     from ..optim import Memory, UpdateCall
 
-_WIDEST = {"half": 8, "bfloat16": 8, "float": 4, "double": 2}  # columns in sixteen bytes
 _HOST = ("num_rows",)  # inputs that are host numbers
-THREADS = 256
-
-
-def rule_variants(rules: Iterable[RuleSpec]) -> list[tuple[str, ...]]:
-    """Return the kernel variants of these rules: each dtype, with one column or sixteen bytes of columns at a time."""
-    return [(t, rule.class_name, str(width)) for rule in rules for t in FLOATS for width in (1, _WIDEST[t])]
-
-
-# Launched by `cpp/cuda/row_updates.cpp`.
-_RESIDENT = 4  # blocks per multiprocessor; each loops over rows and prefetches
-Kernel("updates.cuh", "check_row_ids", THREADS)
-Kernel("updates.cuh", "update_rows", THREADS, rule_variants(r for r in RULES.values() if r.per_row))
-Kernel(
-    "row_steps.cuh", "step_rows", 128,
-    [(t, r.class_name, w) for t, wide in zip(FLOATS, WIDE, strict=True) for r in RULES.values() for w in ("1", wide)],
-    _RESIDENT,
-)  # fmt: skip
-Kernel("updates.cuh", "mark_rows", THREADS)
-Kernel("updates.cuh", "fade_rows", THREADS, rule_variants(r for r in RULES.values() if r.fades))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +56,16 @@ class Update:
         step = self.step
         slots, numbers = [slot.data_ptr() for slot in self.slots], list(step.numbers())
         flags = bool(step.lazy), bool(step.stochastic_rounding)
-        return RULES[self.rule].number, matrix(self.table), slots, numbers, *flags, step.seed, step.step
+        return (
+            RULES[self.rule].number,
+            matrix(self.table),
+            slots,
+            numbers,
+            *flags,
+            step.seed,
+            step.step,
+            step._on_device,
+        )
 
 
 UPDATES: dict[str, Callable[[Update], None]] = {}
@@ -111,8 +98,11 @@ def apply_rows(update: Update) -> None:
 @updates("apply_all")
 def apply_all(update: Update) -> None:
     """Update all rows."""
-    device = update.call.device
-    cuda_step_all(device.launcher, device.stream(), update.argument(), update.inputs["grad"].data_ptr())
+    device, native = update.call.device, CudaUpdateOfAll(update.argument())
+    memory = device.workspace(native.bytes)
+    native.run(
+        device.launcher, device.stream(), memory.data_ptr(), update.inputs["grad"].data_ptr(), update.call.report()
+    )  # fmt: skip
 
 
 def run_update(
@@ -203,5 +193,5 @@ def _step(
     memory = device.workspace(native.bytes)
     native.run(
         device.launcher, device.stream(), memory.data_ptr(), entries.at, entries.size, id_list(rows),
-        0 if starts is None else starts.data_ptr(), count,
+        0 if starts is None else starts.data_ptr(), count, update.call.report(),
     )  # fmt: skip

@@ -124,8 +124,8 @@ def weighted_segment(call: Call) -> tuple[Tensor, ...]:
     CHECK_WEIGHTED.launch(
         call.device, min(blocks_for(indices.numel(), THREADS), call.device.processors * 8), size=indices.numel(),
         indices=indices.data_ptr(), wide_indices=is_wide(indices), data_rows=data.shape[0], segments=0,
-        wide_segments=0, segment_rows=0, falls=checked[1:].data_ptr(), checks=checked.data_ptr(),
-        **call.report_fields(),
+        wide_segments=0, segment_rows=0, falls=checked[1:].data_ptr(), bounds=0,
+        checks=checked.data_ptr(), **call.report_fields(),
     )  # fmt: skip
     rows = _rows_needed(call, segments)
     check_bounds(call, segments, rows, False, checked.data_ptr())

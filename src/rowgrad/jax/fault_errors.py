@@ -1,4 +1,4 @@
-"""Errors of kernels in compiled programs, in terms of what the user wrote: an op, or `table[ids]`."""
+"""Errors of kernels in compiled programs, in terms of what the user wrote: an op, a step, or `table[ids]`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from .._catalog.enums import Fault
+from .._catalog.rules import number_error
 from .._catalog.spec import CATALOG, Op
 from ..errors import OpError, make_error
 
+# The arguments by which errors name those of optimizer steps; `row_step` calls them.
+STEP_ARGUMENTS = {
+    "apply_rows": ("table", "grad", "row_ids"),
+    "apply_bags": ("table", "grad", "indices", "segment_ids"),
+}
 _ids_shape: ContextVar[tuple[int, ...] | None] = ContextVar("ids_shape", default=None)
 
 
@@ -45,7 +52,10 @@ def call_text(op: Op, avals: Sequence[Any], ids_shape: tuple[int, ...] | None) -
 def error_of(text: str, got: str, fault: str, position: int, value: int, bound: int) -> tuple[OpError, str, str]:
     """Return the error of a fault in a call with this text, and the name and the arguments of what the user called."""
     name, _, shape = text.partition(" ")
-    error = make_error(fault, has=CATALOG[name].input_names, position=position, value=value, bound=bound)
+    if fault == Fault.number_unfit.name:
+        return number_error(position, value, bound), name, got
+    names = STEP_ARGUMENTS[name] if name in STEP_ARGUMENTS else CATALOG[name].input_names
+    error = make_error(fault, has=names, position=position, value=value, bound=bound)
     if not shape or error.argument != "indices" or error.position is None:
         return error, name, got
     sizes = [int(size) for size in shape[1:-1].split(",") if size]

@@ -21,6 +21,7 @@ import numpy as np
 from .._catalog.rows import IndexedRows
 from ..errors import make_error
 from ..raw_ops import OPS
+from .row_step import Bags
 from .table import LookupLog, RecordedLookup, Table, Tap, is_label
 from .varying import widen
 
@@ -341,7 +342,11 @@ def rows_of(lookups: Sequence[Lookup], shape: Sequence[int], dtype: Any, size: i
     """
     num_rows = int(shape[0])
     count = sum(k.ids.shape[0] - k.has_masked for k in lookups)
-    size = min(count, num_rows) if size is None else size
+    bags = None
+    if size is None:
+        size = min(count, num_rows)
+        if len(lookups) == 1 and lookups[0].weights is None and not lookups[0].has_masked:
+            bags = Bags(lookups[0].kind, lookups[0].grad, lookups[0].ids, lookups[0].segment_ids)
     if not count:
         ids = jnp.full(size, num_rows, lookups[0].ids.dtype if lookups else jnp.int32)
         return IndexedRows(jnp.zeros((size, *shape[1:]), dtype), ids, num_rows, is_unique=True)
@@ -357,7 +362,9 @@ def rows_of(lookups: Sequence[Lookup], shape: Sequence[int], dtype: Any, size: i
     grad, ids, segment_ids = _concatenate(lookups)
     values, rows = OPS[f"SparseSegment{kind}GradV2"](grad, ids, segment_ids, num_rows + extra, size=size + extra)
     values, rows = values[:size].astype(dtype), jnp.minimum(rows[:size], num_rows)
-    return IndexedRows(values, rows, num_rows, is_unique=True)
+    found = IndexedRows(values, rows, num_rows, is_unique=True)
+    object.__setattr__(found, "bags", bags)
+    return found
 
 
 def _as_sum(lookup: Lookup, wide: Any) -> Lookup:

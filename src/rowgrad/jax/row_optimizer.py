@@ -6,7 +6,7 @@ update. `apply_updates` adds both to parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,22 +14,40 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._catalog.rows import IndexedRows
-from .._catalog.rules import RULES, RuleSpec, Slot, check_hyperparameter, check_number
+from .._catalog.rules import RULES, RuleSpec, Slot, check_count, check_hyperparameter, check_number
 from ..errors import make_error
 from ..raw_ops import OPS
 from .bags import to_jax
+from .row_step import StepOptions, arithmetic_dtype, numbers_of, rows_at, step_rows, step_table, wider, with_rows
 from .table import Table
 from .trees import is_rows
 from .update_rules import STEPS, Numbers
 
+INITIAL = "initial_accumulator_value"
 Rate = float | Callable[[Any], Any]  # a learning rate, or a schedule: a function of the number of completed steps
 
 
-class RowTransformation(NamedTuple):
-    """An optimizer: `state = init(params)`, and `updates, state = update(gradients, state, params)`."""
+class Transformation(NamedTuple):
+    """The two functions of optax's protocol."""
 
     init: Callable[[Any], Any]
     update: Callable[..., tuple[Any, Any]]
+
+
+class RowTransformation(Transformation):
+    """An optimizer: `state = init(params)`, and either of two ways of a step, described in docs/reference/jax.md.
+
+    - `updates, state = update(gradients, state, params)`, then `apply_updates(params, updates)`: optax's protocol.
+    - `params, state = step(params, state, gradients)`: tables and their state change in place, in one pass.
+    """
+
+    step: Callable[..., tuple[Any, Any]]
+
+    def __new__(cls, init: Any, update: Any, step: Any) -> RowTransformation:
+        """Create the optimizer from its functions."""
+        made = super().__new__(cls, init, update)
+        made.step = step
+        return made
 
 
 class RowState(NamedTuple):
@@ -71,44 +89,79 @@ def make_optimizer(rule: str, lr: Rate, **options: Any) -> RowTransformation:
     for name, value in {"lr": lr, **options}.items():
         if name != "lr" or not callable(value):
             _check_option(spec, name, value)
-    numbers = {name: value for name, value in options.items() if name in spec.defaults}
-    initial = options.get("initial_accumulator_value", 0.0)
-    slots, weight_decay = spec.slots, numbers.get("weight_decay", 0.0)
-    decays = not isinstance(weight_decay, int | float) or weight_decay != 0
-    reads_weights = decays or spec.needs_weights
+    options = {name: value for name, value in options.items() if name in spec.defaults or name == INITIAL}
+    initial = options.pop(INITIAL, 0.0)
+    slots = spec.slots
+    reads_weights = numbers_of({"lr": 0.0, **options}, 1).decays or spec.needs_weights
 
     def init(params: Any) -> RowState:
         return RowState(
             jnp.zeros((), jnp.int32), {s.name: _init_slot(s, params, 0.0 if s.zeros else initial) for s in slots}
         )
 
-    def update(updates: Any, state: RowState, params: Any = None) -> tuple[Any, RowState]:
-        if reads_weights and params is None:
-            raise make_error("needs_params", value=rule)
-        grads, tree = jax.tree_util.tree_flatten(updates, is_leaf=_is_update)
+    def read(gradients: Any, state: RowState, params: Any) -> tuple[Any, list[Any], list[list[Any]], Any]:
+        """Return the structure of the gradients, these, the arrays of each slot, and the learning rate."""
+        grads, tree = jax.tree_util.tree_flatten(gradients, is_leaf=_is_update)
         grads = [None if getattr(g, "dtype", None) == jax.dtypes.float0 else g for g in grads]
-        weights = tree.flatten_up_to(params) if reads_weights else [None] * len(grads)
         if params is not None:
             _check_shapes(grads, tree.flatten_up_to(params))
         state_slots = getattr(state, "slots", None)
         if not isinstance(state_slots, dict) or set(state_slots) != {s.name for s in slots}:
             names = ", ".join(s.name for s in slots)
             raise make_error("state_unfit", value=rule, why=f"slots {names}" if names else "no slots")
-        before = [_slot_leaves(rule, updates, state_slots[s.name]) for s in slots]
+        before = [_slot_leaves(rule, gradients, state_slots[s.name]) for s in slots]
         rate = lr(state.step) if callable(lr) else lr
         if callable(lr):
             _check_scalar("lr", jnp.asarray(rate) if isinstance(rate, np.ndarray) else rate)
-        step_numbers = Numbers(rate, state.step + 1, decays, **numbers)
-        steps = [_step(rule, step_numbers, *leaf) for leaf in zip(grads, weights, *before, strict=True)]
+        return tree, grads, before, rate
+
+    def next_state(state: RowState, steps: list[Any]) -> RowState:
+        """Return the state with the slots of `steps`, each a table or update and its slots."""
         after = {
             s.name: jax.tree_util.tree_unflatten(
                 jax.tree_util.tree_structure(state.slots[s.name]), [d[1 + k] for d in steps if d[1 + k] is not None]
             )
             for k, s in enumerate(slots)
         }
-        return tree.unflatten([d[0] for d in steps]), RowState(state.step + 1, after)
+        return RowState(state.step + 1, after)
 
-    return RowTransformation(init, update)
+    def update(updates: Any, state: RowState, params: Any = None) -> tuple[Any, RowState]:
+        if reads_weights and params is None:
+            raise make_error("needs_params", value=rule)
+        tree, grads, before, rate = read(updates, state, params)
+        weights = tree.flatten_up_to(params) if reads_weights else [None] * len(grads)
+        numbers = numbers_of({"lr": rate, **options}, state.step + 1)
+        steps = [_step(rule, numbers, *leaf) for leaf in zip(grads, weights, *before, strict=True)]
+        return tree.unflatten([d[0] for d in steps]), next_state(state, steps)
+
+    def step(
+        params: Any, state: RowState, gradients: Any, *, stochastic_rounding: bool = False, seed: int = 0
+    ) -> tuple[Any, RowState]:
+        check_hyperparameter("stochastic_rounding", stochastic_rounding)
+        check_count("seed", seed)
+        tree, grads, before, rate = read(gradients, state, params)
+        given = {"lr": rate, **options}
+        numbers = numbers_of(given, state.step + 1)
+        traced = {name: x for name, x in given.items() if isinstance(x, jax.Array)}
+        known = tuple((name, _plain(x)) for name, x in given.items() if name not in traced)
+
+        def of_leaf(place: int, grad: Any, param: Any, *before: Any) -> tuple[Any, ...]:
+            if not is_rows(grad):
+                found, *after = _step(rule, numbers, grad, param, *before)
+                return _add(found, param), *after
+            how = StepOptions(known, tuple(traced), stochastic_rounding, (seed + place) % (1 << 63))
+            return _step_in_place(rule, how, list(traced.values()), state.step + 1, grad, param, before)
+
+        leaves = zip(range(len(grads)), grads, tree.flatten_up_to(params), *before, strict=True)
+        steps = [of_leaf(*leaf) for leaf in leaves]
+        return tree.unflatten([d[0] for d in steps]), next_state(state, steps)
+
+    return RowTransformation(init, update, step)
+
+
+def _plain(number: Any) -> Any:
+    """Return a number of NumPy as Python's."""
+    return number.item() if isinstance(number, np.generic | np.ndarray) else number
 
 
 def _check_option(spec: RuleSpec, name: str, value: Any) -> None:
@@ -154,7 +207,7 @@ def _init_slot(slot: Slot, params: Any, initial: float) -> Any:
     def init_leaf(leaf: Any) -> Any:
         if not _is_floating(leaf):
             return None
-        return jnp.full((leaf.shape or (1,))[:1] if slot.per_row else leaf.shape, initial, _arithmetic_dtype(leaf))
+        return jnp.full((leaf.shape or (1,))[:1] if slot.per_row else leaf.shape, initial, arithmetic_dtype(leaf))
 
     return jax.tree_util.tree_map(init_leaf, params)
 
@@ -171,17 +224,36 @@ def _step(rule: str, numbers: Numbers, grad: Any, weight: Any, *slots: Any) -> t
     _check_state(rule, grad, slots)
     if not isinstance(grad, IndexedRows):
         grad = jnp.asarray(grad)
-        wide = _arithmetic_dtype(grad)
+        wide = arithmetic_dtype(grad)
         weight = None if weight is None else jnp.asarray(weight).astype(wide)
         update, *after = STEPS[rule](numbers, grad.astype(wide), weight, *(s.astype(wide) for s in slots))
         return (update, *(new.astype(s.dtype) for new, s in zip(after, slots, strict=True)))
     rows = unique_rows(grad)
-    wide = _arithmetic_dtype(rows)
-    weight_rows = None if weight is None else _rows_at(jnp.asarray(weight), rows.indices).astype(wide)
-    slot_rows = [_rows_at(jnp.asarray(s), rows.indices) for s in slots]
-    update, *after = STEPS[rule](numbers, rows.values.astype(wide), weight_rows, *slot_rows)
-    written = [_with_rows(x, rows, new) for x, new in zip(slots, after, strict=True)]
+    update, *written = step_rows(rule, numbers, rows.values, rows.indices, weight, slots)
     return (IndexedRows(update, rows.indices, rows.num_rows, is_unique=True), *written)
+
+
+def _step_in_place(
+    rule: str, options: StepOptions, values: Sequence[Any], number: Any, grad: IndexedRows, param: Any, slots: Any
+) -> tuple[Any, ...]:
+    """Return the table of one leaf and its slots after a step of the rows of its gradient."""
+    table = jnp.asarray(param)
+    if not jnp.issubdtype(table.dtype, jnp.floating) or not jnp.issubdtype(grad.dtype, jnp.floating):
+        raise make_error("update_dtype", value=grad.dtype, bound=table.dtype)
+    if any(s is None for s in slots):
+        raise make_error("parameter_unfit", value=table.dtype)
+    _check_state(rule, grad, slots)
+    slots = [jnp.asarray(s) for s in slots]
+    wide = arithmetic_dtype(table)
+    for slot, state in zip(RULES[rule].slots, slots, strict=True):
+        if state.dtype != wide:
+            raise make_error("state_unfit", value=rule, why=f"{slot.name} of {wide}, not {state.dtype}")
+    rows = unique_rows(grad)
+    ids = rows.indices if rows.indices.dtype in (np.int32, np.int64) else rows.indices.astype(jnp.result_type(int))
+    values = [x.astype(wider(x.dtype, jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else wide) for x in values]
+    bags = grad.bags if grad.dtype == table.dtype else None
+    number = jnp.asarray(number, jnp.int32)
+    return tuple(step_table(rule, options, values, number, table, slots, rows.values, ids, bags))
 
 
 def unique_rows(rows: IndexedRows) -> IndexedRows:
@@ -232,29 +304,8 @@ def _add(update: Any, param: Any) -> Any:
             raise make_error("update_dtype", value=update.dtype, bound=param.dtype)
     if rows is None:
         return (param.astype(wide) + update.astype(wide)).astype(param.dtype)
-    current = _rows_at(param, rows.indices).astype(wide)
-    return _with_rows(param, rows, current + rows.values.astype(wide))
-
-
-# Not `array.at`, for which an id of -1 is the last row, so that the ids would not be sorted.
-
-
-def _rows_at(array: Any, ids: Any) -> Any:
-    """Return rows of a table; zeros for ids out of range."""
-    if not array.shape[0]:
-        return jnp.zeros((ids.shape[0], *array.shape[1:]), array.dtype)
-    inner = tuple(range(1, array.ndim))
-    numbers = jax.lax.GatherDimensionNumbers(offset_dims=inner, collapsed_slice_dims=(0,), start_index_map=(0,))
-    row = (1, *array.shape[1:])
-    return jax.lax.gather(array, ids[:, None], numbers, row, mode="fill", fill_value=0, indices_are_sorted=True)
-
-
-def _with_rows(array: Any, rows: IndexedRows, values: Any) -> Any:
-    """Return the array with these rows replaced; XLA reuses its memory if it was donated."""
-    inner = tuple(range(1, array.ndim))
-    numbers = jax.lax.ScatterDimensionNumbers(inner, inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
-    values = values.astype(array.dtype)
-    return jax.lax.scatter(array, rows.indices[:, None], values, numbers, mode="drop", indices_are_sorted=True)
+    current = rows_at(param, rows.indices).astype(wide)
+    return with_rows(param, rows.indices, current + rows.values.astype(wide))
 
 
 def _check_shape(update: Any, shape: tuple[int, ...]) -> None:
@@ -285,14 +336,3 @@ def _is_update(leaf: Any) -> bool:
 
 def _is_floating(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and bool(jnp.issubdtype(leaf.dtype, jnp.floating))
-
-
-def _arithmetic_dtype(leaf: Any) -> Any:
-    """Return the dtype of arithmetic and slots: float64 for float64, else float32."""
-    return wider(leaf.dtype, jnp.float32)
-
-
-def wider(a: Any, b: Any) -> Any:
-    """Return the dtype that can represent both, even if JAX is configured not to promote dtypes."""
-    with jax.numpy_dtype_promotion("standard"):
-        return jnp.promote_types(a, b)

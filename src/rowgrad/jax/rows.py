@@ -29,7 +29,8 @@ from .gradient_axes import (
     sum_in_order,
     varying_axes,
 )
-from .row_optimizer import RowTransformation, apply_updates, unique_rows, wider
+from .row_optimizer import Transformation, apply_updates, unique_rows
+from .row_step import wider
 from .sharded.table import ShardedTable
 from .trees import is_rows
 from .varying import manual_axes, unchecked_axes
@@ -247,7 +248,7 @@ def to_dense(tree: Any) -> Any:
     return _map(lambda x: x, tree, of_rows=lambda rows: apply_updates(jnp.zeros(rows.shape, rows.dtype), rows))
 
 
-def on_rows(transformation: Any) -> RowTransformation:
+def on_rows(transformation: Any) -> Transformation:
     """Apply an optax transformation to the values of row-sparse gradients.
 
     The transformation must map zeros to zeros, and must not depend on the number of zeros, on parameters, or on state
@@ -292,7 +293,7 @@ def on_rows(transformation: Any) -> RowTransformation:
         found = zip(leaves, tree.flatten_up_to(arrays), strict=True)
         return tree.unflatten([_with_values(x, new) if is_rows(x) else new for x, new in found]), state
 
-    return RowTransformation(transformation.init, update)
+    return Transformation(transformation.init, update)
 
 
 # -- Trees ------------------------------------------------------------------------------------------------------------
@@ -534,7 +535,7 @@ def _members(transformation: Any) -> Iterator[Any]:
     lists = [[v for v in values if isinstance(v, tuple | list) and v and all(map(callable, v))] for values in closures]
     for inits, updates in zip(*lists, strict=False):
         if len(inits) == len(updates):
-            yield from map(RowTransformation, inits, updates)
+            yield from map(Transformation, inits, updates)
 
 
 def _closure_values(function: Any) -> list[Any]:

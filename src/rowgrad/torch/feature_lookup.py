@@ -29,6 +29,7 @@ from . import devices
 from .autograd import named
 from .bag_lookup import REPLICAS, is_in_ddp
 from .bags import Bags, drop_padding
+from .device_numbers import ON_HOST, OnDevice, numbers_on_device
 from .fused import (
     ANCHOR,
     FusedWeight,
@@ -595,12 +596,13 @@ class PendingLookup(JointPending):
 class _JointStep:
     """A step of several tables of one dtype: one kernel call."""
 
-    __slots__ = ("numbers", "params", "states")
+    __slots__ = ("numbers", "params", "states", "tensors")
 
     def __init__(self) -> None:
         self.params: list[Any] = []
         self.states: list[dict[str, Any]] = []
         self.numbers: list[tuple[Any, ...]] = []  # of each table; see `step_numbers`
+        self.tensors: list[OnDevice] = []
 
     def prepare(self, rule: str) -> bool:
         """Return whether the kernel can update the tables; others, which may raise, step by themselves."""
@@ -619,7 +621,8 @@ class _JointStep:
         """Count the step, and make autograd reject tensors that it saved before."""
         increment_version(self.params)
         for state in self.states:
-            state["step"] += 1
+            if type(state["step"]) is int:  # else the kernels have counted it
+                state["step"] += 1
 
 
 def _new_steps(rule: str) -> Any:
@@ -695,7 +698,7 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
         for group in optimizer.param_groups:
             numbers: dict[Any, Any] = {}
             params = group["params"]
-            if group["maximize"] is not False or group["capturable"] is not False:
+            if group["maximize"] is not False:
                 index += len(params)
                 continue
             whole = _step_of_group(optimizer, group, index + 1, cache)
@@ -725,7 +728,8 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
                 state = states[param]
                 if "step" not in state:
                     optimizer._next_step(group, param, index)  # creates the state
-                count = state["step"]
+                tensors = numbers_on_device(group, state, param)
+                count = -1 if tensors.steps is not None else state["step"]
                 if type(count) is not int:
                     continue
                 dtype = param.dtype
@@ -737,12 +741,15 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
                 own.params.append(param)
                 own.states.append(state)
                 own.numbers.append(found)
+                own.tensors.append(tensors)
                 if type(own) is JointRowStep:
                     assert grad is not None
                     own.ids.append(grad._indices())
                     own.rows.append(grad._values())
         steps = []
         for own in joint.values():
+            if not own.params:
+                continue
             if isinstance(own, JointStep):
                 own.pending.check()
             elif len(own.params) < 2:  # a single table gains nothing
@@ -773,8 +780,16 @@ def _step_of_group(optimizer: Any, group: Mapping[str, Any], index: int, cache: 
     own = pending.new_step()
     own.params, own.states = params, [states[param] for param in params]
     steps = [state.get("step") for state in own.states]
-    if type(steps[0]) is not int or steps.count(steps[0]) < count:
-        return None
+    if group["capturable"]:
+        if None in [None if isinstance(step, Tensor) else step for step in steps]:
+            return None
+        own.tensors = [numbers_on_device(group, state, param) for state, param in zip(own.states, params, strict=True)]
+        if own.tensors[0].steps is None:
+            return None
+    else:
+        if type(steps[0]) is not int or steps.count(steps[0]) < count:
+            return None
+        own.tensors = [numbers_on_device(group, own.states[0], params[0])] * count
     numbers = step_numbers(optimizer, group, params[0], index, params[0].dtype, cache)
     if numbers[2]:  # stochastic rounding: tables are rounded differently
         return None
@@ -802,8 +817,12 @@ def step_numbers(
     """Return a step's hyperparameters as the kernel reads them; the array at the front keeps their memory alive."""
     spec, key = RULES[optimizer.rule], ("numbers", id(group), dtype)
     options = [group[name] for name in spec.torch_options]
+    tensors = numbers_on_device(group, optimizer.state[param], param)
+    is_live = tensors is not ON_HOST
+    if tensors.lr is not None:  # its value does not matter
+        options[list(spec.torch_options).index("lr")] = None
     saved = cache.get(key)
-    if saved is not None and saved[0] == options and not spec.reads("rate"):  # `rate` depends on the step
+    if saved is not None and saved[0] == options and (is_live or not spec.reads("rate")):  # `rate` depends on the step
         found: tuple[Any, ...] = saved[1]
         return found
     step = optimizer._next_step(group, param, index)

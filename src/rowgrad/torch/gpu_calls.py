@@ -23,6 +23,7 @@ from . import devices
 from .autograd import _PlainFunction
 from .bag_lookup import REPLICAS, is_in_ddp
 from .bags import Bags
+from .device_numbers import OnDevice, numbers_on_device
 from .feature_lookup import step_numbers
 from .fused import (
     FusedWeight,
@@ -164,23 +165,27 @@ class _Numbers(NamedTuple):
     random: bool
     seed: int
     step: int
+    tensors: OnDevice
 
 
 def _numbers_of(optimizer: Any, group: Mapping[str, Any], param: Any, index: int) -> _Numbers | None:
     """Return the numbers of a parameter's next step; None if it has to be prepared by the ops."""
-    if group["maximize"] is not False or group["capturable"] is not False:
+    if group["maximize"] is not False:
         return None
     spec, state = RULES[optimizer.rule], optimizer.state[param]
     if "step" not in state:
         optimizer._next_step(group, param, index)  # creates the state
-    count = state["step"]
-    if type(count) is not int or (devices.is_captured() and (spec.fades or group["stochastic_rounding"])):
+    tensors = numbers_on_device(group, state, param)
+    count = 0 if tensors.steps is not None else state["step"]
+    if type(count) is not int:
+        return None
+    if tensors.steps is None and devices.is_captured() and (spec.fades or group["stochastic_rounding"]):
         return None  # a graph would repeat the step's number, which raises
     cache = optimizer.__dict__.setdefault("_joint_cache", {})
     array, lazy, random, _, address = step_numbers(optimizer, group, param, index, param.dtype, cache)
     seed = (group["seed"] + index) % 2**63 if random else 0
     slots = [state[slot.name] for slot in spec.slots]
-    return _Numbers(array, state, slots, address, bool(lazy), bool(random), seed, count + 1)
+    return _Numbers(array, state, slots, address, bool(lazy), bool(random), seed, count + 1, tensors)
 
 
 def fused_step(optimizer: Any, group: Mapping[str, Any], param: FusedWeight, index: int) -> Iterator[None] | None:
@@ -195,7 +200,7 @@ def fused_step(optimizer: Any, group: Mapping[str, Any], param: FusedWeight, ind
     if numbers is None:
         return None
     y, bags, kind = pending.batch
-    _, state, slots, *rest = numbers
+    _, _, slots, *rest = numbers
     with DisableTorchFunctionSubclass():
         step = device.calls.prepare_step(
             STEP, RULES[optimizer.rule].number, param, slots, y, bags.indices, bags.segment_ids, *rest,
@@ -203,7 +208,7 @@ def fused_step(optimizer: Any, group: Mapping[str, Any], param: FusedWeight, ind
         )  # fmt: skip
     if step is None:
         return None
-    return _run(device, device.calls.run_step, step, param, state, lambda: remove_pending([param], pending))
+    return _run(device, device.calls.run_step, step, param, numbers, lambda: remove_pending([param], pending))
 
 
 def row_step(optimizer: Any, group: Mapping[str, Any], param: Any, index: int, grad: Tensor) -> Iterator[None] | None:
@@ -222,15 +227,15 @@ def row_step(optimizer: Any, group: Mapping[str, Any], param: Any, index: int, g
         numbers = _numbers_of(optimizer, group, param, index)
         if numbers is None:
             return None
-        _, state, slots, *rest = numbers
+        _, _, slots, *rest = numbers
         step = device.calls.prepare_rows(
             _ROW_STEP, RULES[optimizer.rule].number, param, slots, grad._values(), grad._indices(), count, *rest
         )
-    return None if step is None else _run(device, device.calls.run_rows, step, param, state, lambda: None)
+    return None if step is None else _run(device, device.calls.run_rows, step, param, numbers, lambda: None)
 
 
 def _run(
-    device: Any, run: Callable[[Any], bool], step: Any, param: Tensor, state: dict[str, Any], done: Callable[[], None]
+    device: Any, run: Callable[[Any], bool], step: Any, param: Tensor, numbers: _Numbers, done: Callable[[], None]
 ) -> Iterator[None]:
     yield
     if not run(step):
@@ -238,5 +243,6 @@ def _run(
         raise make_error("out_of_memory_between")
     with DisableTorchFunctionSubclass():
         increment_version(param)  # so that autograd rejects tensors it saved before
-    state["step"] += 1
+    if type(numbers.state["step"]) is int:  # else the kernels have counted it
+        numbers.state["step"] += 1
     done()

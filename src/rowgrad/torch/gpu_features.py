@@ -260,16 +260,21 @@ class _TableStep(JointStep):
         self.device = device = devices.device_for(params[0])
         if device is None or device.waits():
             return False
-        if devices.is_captured() and (spec.fades or any(numbers[2] for numbers in self.numbers)):
+        if devices.is_captured() and any(
+            tensors.steps is None and (spec.fades or numbers[2])
+            for tensors, numbers in zip(self.tensors, self.numbers, strict=True)
+        ):
             return False  # the step depends on its number, which raises
         updates: list[Any] = [None] * len(call.shapes)
         names = [slot.name for slot in spec.slots]
-        for t, param, state, numbers in zip(
-            self.pending.numbers_of(params), params, self.states, self.numbers, strict=True
+        for t, param, state, numbers, tensors in zip(
+            self.pending.numbers_of(params), params, self.states, self.numbers, self.tensors, strict=True
         ):  # fmt: skip
             _, lazy, random, seed, address = numbers
-            slots = [state[name] for name in names]
-            updates[t] = param, slots, address, bool(lazy), bool(random), seed if random else 0, state["step"] + 1
+            slots, count = [state[name] for name in names], 0 if tensors.steps is not None else state["step"]
+            updates[t] = (
+                param, slots, address, bool(lazy), bool(random), seed if random else 0, count + 1, tuple(tensors)
+            )  # fmt: skip
         order = int(Order[devices.default_order(params[0])])
         self.prepared: list[Any] = []
         for number, group in enumerate(call.groups):

@@ -4,6 +4,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from torch import Tensor
+
 from .row_optimizer import RowOptimizer as RowOptimizer
 
 class SGD(RowOptimizer):
@@ -12,7 +14,7 @@ class SGD(RowOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 0.001,
+        lr: float | Tensor = 0.001,
         *,
         weight_decay: float = 0.0,
         stochastic_rounding: bool = False,
@@ -30,7 +32,7 @@ class Adagrad(RowOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 0.01,
+        lr: float | Tensor = 0.01,
         *,
         eps: float = 1e-10,
         weight_decay: float = 0.0,
@@ -50,7 +52,7 @@ class RowWiseAdagrad(RowOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 0.01,
+        lr: float | Tensor = 0.01,
         *,
         eps: float = 1e-08,
         weight_decay: float = 0.0,
@@ -70,7 +72,7 @@ class Adam(RowOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 0.001,
+        lr: float | Tensor = 0.001,
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-08,
@@ -91,7 +93,7 @@ class AdamW(RowOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 0.001,
+        lr: float | Tensor = 0.001,
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-08,
@@ -112,7 +114,7 @@ class Momentum(RowOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 0.001,
+        lr: float | Tensor = 0.001,
         *,
         momentum: float = 0.9,
         nesterov: bool = False,
@@ -132,7 +134,7 @@ class Lion(RowOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 0.0001,
+        lr: float | Tensor = 0.0001,
         *,
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
@@ -151,7 +153,7 @@ class Ftrl(RowOptimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 0.001,
+        lr: float | Tensor = 0.001,
         *,
         lr_power: float = -0.5,
         l1: float = 0.0,

@@ -15,6 +15,7 @@ from .._catalog.rules import RULES, RuleSpec, Step, check_count, check_hyperpara
 from .._hints import did_you_mean
 from ..errors import OpError, make_error
 from . import devices, gpu_calls
+from .device_numbers import ON_HOST, DeviceStep, count_tensor, numbers_on_device
 from .devices import default_order, is_captured
 from .feature_lookup import joint_steps
 from .fused import LAYOUT, FusedWeight, consume_stored_grad, fused_step, register_optimizer
@@ -127,7 +128,10 @@ class RowOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 group.setdefault(name, value)  # states of other optimizers, or of earlier versions, may lack it
+        capturable = {param for group, param in self._grouped_params() if group["capturable"]}
         for _, state, param in self._saved_states(loaded):
+            if param in capturable and "step" in state:  # torch has rounded it to float32
+                self.state[param]["step"] = _new_count(state["step"], param)
             for slot in RULES[self.rule].slots:
                 self.state[param][slot.name] = load_slot(state[slot.name], param)
 
@@ -380,27 +384,31 @@ class RowOptimizer(torch.optim.Optimizer):
     def _next_step(self, group: dict[str, Any], param: Tensor, index: int) -> Step:
         """Return the numbers of a parameter's next step; before the first, create its state."""
         state = self.state[param]
-        if "step" not in state:
-            self._init_state(group, param)
         spec = RULES[self.rule]
         for name in ("maximize", "differentiable"):
             _check_option(name, group[name])
         _check_capturable(self.rule, group)
-        numbers: dict[str, Any] = {k: _float(k, group[k]) if k in _NUMBERS else group[k] for k in spec.defaults}
+        if "step" not in state:
+            self._init_state(group, param)
+        tensors = numbers_on_device(group, state, param)
+        host = {**group, "lr": 1.0} if tensors.lr is not None else group
+        numbers: dict[str, Any] = {k: _float(k, host[k]) if k in _NUMBERS else host[k] for k in spec.defaults}
         if spec.fades:
             numbers["lazy"] = group["lazy"]
         check_count("seed", group["seed"])
-        return Step(
+        numbers.update(
             stochastic_rounding=group["stochastic_rounding"],
             # so that parameters of one shape, and shards of one parameter, are rounded differently
             seed=(group["seed"] + index + (shard_index(param) << 32)) % 2**63,
-            step=1 if group["capturable"] else int(state["step"]) + 1,  # such a step does not depend on its number
-            **numbers,
+            step=1 if tensors.steps is not None else int(state["step"]) + 1,
         )
+        return Step(**numbers) if tensors is ON_HOST else DeviceStep(**numbers, rate=1.0, tensors=tensors)
 
     def _init_state(self, group: dict[str, Any], param: Tensor) -> None:
         """Create the state of a parameter before its first step."""
         check_param(self.rule, param)
+        if is_captured() and (RULES[self.rule].slots or group["capturable"]):
+            raise make_error("step_first_captured")
         self.state[param].update(step=0, **new_slots(self.rule, param, float(group.get(_STATE, 0.0))))
 
     def _init_states(self) -> None:
@@ -411,14 +419,9 @@ class RowOptimizer(torch.optim.Optimizer):
                     self._init_state(group, param)
 
     def _count_step(self, group: dict[str, Any], param: Tensor, step: Step) -> None:
-        state = self.state[param]
-        if not group["capturable"]:
-            state["step"] = step.step
-            return
-        if not isinstance(state["step"], torch.Tensor):
-            device = param.to_local().device if is_dtensor(param) else param.device
-            state["step"] = torch.tensor(float(state["step"]), device=device)
-        state["step"] += 1
+        if isinstance(step, DeviceStep) and step.tensors.steps is not None:
+            return  # the kernels have counted it
+        self.state[param]["step"] = _new_count(step.step, param) if group["capturable"] else step.step
 
     @contextmanager
     def _error_context(self, method: str, **tensors: Tensor) -> Iterator[None]:
@@ -484,14 +487,18 @@ def _check_option(name: str, value: Any) -> None:
 
 
 def _check_capturable(rule: str, group: Mapping[str, Any]) -> None:
-    """Raise if the steps of a group are to be captured but depend on their number, which is a constant in a graph."""
-    captured = is_captured()
-    if not captured and group["capturable"] is False:
-        return
+    """Raise if the steps of a group are captured but depend on their number, which would be a constant in a graph."""
     _check_option("capturable", group["capturable"])
+    if group["capturable"] or not is_captured():
+        return
     if RULES[rule].fades or group["stochastic_rounding"]:
         cause = "the bias correction" if RULES[rule].fades else "stochastic_rounding"
-        raise make_error("step_captured", value="a CUDA graph" if captured else "capturable=True", bound=cause)
+        raise make_error("step_captured", value="a CUDA graph", bound=cause)
+
+
+def _new_count(count: Any, param: Tensor) -> Tensor:
+    """Return a tensor with a parameter's count of steps, on its device."""
+    return count_tensor(count, param.to_local().device if is_dtensor(param) else param.device)
 
 
 def _check_step_count(value: Any, what: str) -> None:

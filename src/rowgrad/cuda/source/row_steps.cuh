@@ -15,6 +15,7 @@ struct StepRows {
   int64_t random;
   int64_t seed;
   int64_t step;
+  const LiveNumbers* live;
   int64_t lanes;
   const void* grad;
   const void* ids;

@@ -12,26 +12,6 @@ DEVICE void mark_bounds(const Ids& segments, int64_t size, int64_t i, int64_t* b
   if (i == size - 1 || segments[i + 1] != segment) bounds[2 * segment + 1] = i + 1;
 }
 
-struct MarkSegments {
-  const void* segments;
-  int64_t wide;
-  const int32_t* sorted;
-  const int64_t* falls;
-  int64_t size;
-  int64_t* bounds;
-  const Checks* checks;
-};
-
-// Writes the bounds of segments that are known to be in range: of `sorted` if `falls` is set, else of those passed.
-DEVICE void mark_segments(const MarkSegments& p) {
-  if (is_raised(p.checks)) return;
-  const bool falls = p.falls && *p.falls != 0;
-  const Ids segments{falls ? p.sorted : p.segments, !falls && p.wide != 0};
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride)
-    mark_bounds(segments, p.size, i, p.bounds);
-}
-
 struct CheckSegments {
   const void* segments;
   int64_t wide;

@@ -71,6 +71,7 @@ struct StepTableRows {
   int64_t random;
   int64_t seed;
   int64_t step;
+  const LiveNumbers* live;
   int64_t lanes;
   const void* grad;
   const void* ids;
@@ -96,9 +97,10 @@ struct ManyTables {
   const TableEntry* tables;
   int count;
   uint64_t step;
+  const LiveNumbers* live;  // of each table, or null
 
   explicit DEVICE ManyTables(const StepTableRows& p)
-      : u(row_update_of<T>(p)), tables(p.tables), count(int(p.count_tables)), step(uint64_t(p.step)) {}
+      : u(row_update_of<T>(p)), tables(p.tables), count(int(p.count_tables)), step(uint64_t(p.step)), live(p.live) {}
 
   DEVICE int64_t id_of(int64_t row) const {
     int low = 0;  // the last table that begins at or before the row
@@ -119,7 +121,8 @@ struct ManyTables {
     found.table = static_cast<T*>(own.table);
     found.slot0 = static_cast<Accumulator<T>*>(own.slot0);
     found.slot1 = static_cast<Accumulator<T>*>(own.slot1);
-    if (u.random) found.key = random_key(uint64_t(own.seed), step);
+    if (live) found.read(live[id >> 32]);
+    if (u.random) found.key = random_key(uint64_t(own.seed), live ? uint64_t(live[id >> 32].step) : step);
     return found;
   }
 };

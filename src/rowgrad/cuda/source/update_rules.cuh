@@ -12,6 +12,12 @@ namespace rowgrad {
 
 // -- one step of one table ---------------------------------------------------------------------------------------------
 
+// Numbers of a step that kernels read from device memory, where read_numbers wrote them.
+struct LiveNumbers {
+  double lr, rate;
+  int64_t step;
+};
+
 // Hyperparameters, slots and all arithmetic are in the accumulator's type.
 template <class T>
 struct RowUpdate {
@@ -26,6 +32,12 @@ struct RowUpdate {
   bool decays;   // weight_decay is not zero; 0·w must not be added, since w may be infinite
   bool random;   // stochastic rounding of 16-bit weights
   uint64_t key;  // of the random numbers
+
+  // Replaces the numbers that are in device memory.
+  DEVICE void read(const LiveNumbers& live) {
+    lr = flushed(A(live.lr));
+    rate = flushed(A(live.rate));
+  }
 };
 
 DEVICE uint64_t splitmix64(uint64_t x) {
@@ -51,7 +63,8 @@ DEVICE RowUpdate<T> row_update_of(const P& p) {
 #undef NUMBER
   u.decays = u.weight_decay != A(0);
   u.random = p.random != 0;
-  u.key = random_key(uint64_t(p.seed), uint64_t(p.step));
+  if (p.live) u.read(*p.live);
+  u.key = random_key(uint64_t(p.seed), uint64_t(p.live ? p.live->step : p.step));
   return u;
 }
 

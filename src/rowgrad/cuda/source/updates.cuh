@@ -11,27 +11,43 @@ struct CheckRowIds {
   const int64_t* count;
   int64_t bound;
   int64_t code;
+  int64_t* found;
   Checks* checks;
   Fault* fault;
   int64_t* alarm;
 };
 
-DEVICE bool rises_at(const Ids& ids, int64_t i, int64_t bound) {
-  return is_below(ids[i], bound) && (i == 0 || ids[i - 1] < ids[i]);
-}
+// Ids in [0, bound), strictly ascending. If `padded`, they may be followed by any number of `bound`s.
+struct RisingIds {
+  Ids ids;
+  int64_t size, bound;
+  bool padded;
 
-// Validates that ids are in [0, bound) and strictly ascending; reports the first bad one as `code`. If the host does not
-// know their number, it is in `count`; it is -1 if the gradient failed, which was reported then.
+  DEVICE bool is_padding(int64_t i) const { return padded && ids[i] == bound; }
+  DEVICE bool holds_at(int64_t i) const {
+    if (is_padding(i)) return i + 1 == size || ids[i + 1] == bound;
+    return is_below(ids[i], bound) && (i == 0 || ids[i - 1] < ids[i]);
+  }
+  // Whether the ids before the padding end here.
+  DEVICE bool ends_at(int64_t i) const { return is_padding(i) ? i == 0 : i + 1 == size || is_padding(i + 1); }
+};
+
+// Validates ids; reports the first bad one as `code`. If the host does not know their number, it is in `count`; it is -1
+// if the gradient failed, which was reported then. With `found`, ids are padded: their number is written there, and the
+// mark of a gradient that failed (poison.h) is not reported again.
 DEVICE void check_row_ids(const CheckRowIds& p) {
-  const Ids ids{p.ids, p.wide != 0};
   const int64_t stride = int64_t(gridDim.x) * blockDim.x, size = p.count ? *p.count : p.size;
+  const RisingIds list{{p.ids, p.wide != 0}, size, p.bound, p.found != nullptr};
   bool bad = size < 0;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < size; i += stride)
-    bad |= !rises_at(ids, i, p.bound);
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < size; i += stride) {
+    bad |= !list.holds_at(i);
+    if (p.found && list.ends_at(i)) *p.found = list.is_padding(i) ? 0 : i + 1;
+  }
   if (!must_report(p.checks, bad) || size < 0) return;
+  if (p.found && list.ids[0] == (p.wide ? int64_t(1ull << 63) : -(int64_t(1) << 31))) return;
   int64_t i = 0;
-  while (rises_at(ids, i, p.bound)) ++i;
-  report(p.fault, p.alarm, p.code, i, ids[i], p.bound);
+  while (list.holds_at(i)) ++i;
+  report(p.fault, p.alarm, p.code, i, list.ids[i], p.bound);
 }
 
 struct UpdateRows {
@@ -43,6 +59,7 @@ struct UpdateRows {
   int64_t random;
   int64_t seed;
   int64_t step;
+  const LiveNumbers* live;
   int64_t lanes;
   const void* grad;
   const void* ids;
@@ -107,6 +124,7 @@ struct FadeRows {
   int64_t random;
   int64_t seed;
   int64_t step;
+  const LiveNumbers* live;
   int64_t lanes;
   const uint32_t* marks;
   int64_t rows;

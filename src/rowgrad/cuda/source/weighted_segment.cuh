@@ -13,13 +13,14 @@ struct CheckWeighted {
   int64_t segment_rows;
   int64_t size;
   int64_t* falls;
+  int64_t* bounds;
   Checks* checks;
   Fault* fault;
   int64_t* alarm;
 };
 
 // Validates that all indices, then all segments are in range; either list may be null. Sets `falls` if a segment is
-// below the previous one.
+// below the previous one; if none is, `bounds` (may be null) has the range of each segment.
 DEVICE void check_weighted(const CheckWeighted& p) {
   const Ids indices{p.indices, p.wide_indices != 0}, segments{p.segments, p.wide_segments != 0};
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
@@ -27,8 +28,10 @@ DEVICE void check_weighted(const CheckWeighted& p) {
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride) {
     if (p.indices) bad |= !is_below(indices[i], p.data_rows);
     if (!p.segments) continue;
-    bad |= !is_below(segments[i], p.segment_rows);
+    const bool in_range = is_below(segments[i], p.segment_rows);
+    bad |= !in_range;
     falls |= i > 0 && segments[i] < segments[i - 1];
+    if (in_range && p.bounds) mark_bounds(segments, p.size, i, p.bounds);
   }
   if (falls) *static_cast<volatile int64_t*>(p.falls) = 1;
   if (!must_report(p.checks, bad)) return;
@@ -41,86 +44,128 @@ DEVICE void check_weighted(const CheckWeighted& p) {
   report(p.fault, p.alarm, fault_segment_not_in_grad, i, segments[i], p.segment_rows);
 }
 
+// The ids of each segment, in input order: the lists as passed if segments ascend, else in the order of `positions`.
+struct GroupedIds {
+  const int64_t* bounds;
+  const int32_t *sorted, *positions;
+  int64_t size;
+  bool falls;
+
+  template <class P>
+  explicit DEVICE GroupedIds(const P& p)
+      : bounds(p.bounds), sorted(p.sorted), positions(p.positions), size(p.size), falls(*p.falls != 0) {}
+
+  // Returns how many sorted segments are below one.
+  DEVICE int64_t below(int64_t segment) const {
+    int64_t low = 0;
+    for (int64_t high = size; low < high;) {
+      const int64_t middle = (low + high) / 2;
+      if (int64_t(sorted[middle]) < segment)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  }
+  DEVICE int64_t begin_of(int64_t segment) const { return falls ? below(segment) : bounds[2 * segment]; }
+  DEVICE int64_t end_of(int64_t segment) const { return falls ? below(segment + 1) : bounds[2 * segment + 1]; }
+  // Returns the position of the k-th of the grouped ids; `moved` is `falls`, known to the compiler.
+  template <bool moved>
+  DEVICE int64_t at(int64_t k) const {
+    return moved ? int64_t(positions[k]) : k;
+  }
+  DEVICE int64_t at(int64_t k) const { return falls ? at<true>(k) : at<false>(k); }
+};
+
 struct ConvertWeights {
   const void* weights;
-  const void* indices;
-  int64_t wide_indices;
-  const int32_t* positions;
-  const int64_t* falls;
   int64_t size;
   void* brought;
-  void* brought_indices;
   const Checks* checks;
 };
 
-// Converts weights of type W to the accumulator's type, and copies indices if `brought_indices` is not null: in the order
-// of `positions` if that is not null and `falls` is set, else in input order.
+// Converts weights of type W to the accumulator's type.
 template <class W, class A>
 DEVICE void convert_weights(const ConvertWeights& p) {
   if (is_raised(p.checks)) return;
   const W* weights = static_cast<const W*>(p.weights);
-  const Ids indices{p.indices, p.wide_indices != 0};
-  const IdsOut brought_indices{p.brought_indices, p.wide_indices != 0};
   A* to = static_cast<A*>(p.brought);
-  const bool is_moved = p.positions && (!p.falls || *p.falls != 0);
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride) {
-    const int64_t from = is_moved ? p.positions[i] : i;
-    to[i] = convert_to(load(weights[from]), A());
-    if (p.brought_indices) brought_indices.put(i, indices[from]);
-  }
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.size; i += stride)
+    to[i] = convert_to(load(weights[i]), A());
 }
+
+// Returns the sum of `term(0)`, …, `term(size - 1)`, left to right from +0, in all lanes of a warp: they load together
+// and ahead, and each adds the loaded values in order. Values past the end are +0, which changes no sum that began with
+// +0.
+template <class A, class Term>
+DEVICE A sum_by_warp(int64_t size, const Term& term) {
+  constexpr int parts = 8;
+  const int lane = threadIdx.x % 32;
+  auto read = [&](int64_t i) { return i < size ? term(i) : A(0); };
+  A sum = A(0), ahead[parts];
+  for (int k = 0; k < parts; ++k) ahead[k] = read(k * 32 + lane);
+  for (int64_t tile = 0; tile < size; tile += parts * 32) {
+    A mine[parts];
+    for (int k = 0; k < parts; ++k) {
+      mine[k] = ahead[k];
+      ahead[k] = read(tile + (parts + k) * 32 + lane);
+    }
+#pragma unroll
+    for (int k = 0; k < parts; ++k)
+      for (int from = 0; from < 32; ++from) sum = plus(sum, __shfl_sync(0xffffffffu, mine[k], from));
+  }
+  return sum;
+}
+
+// The divisor of a segment of weights: Σw or √Σw², left to right from +0.
+template <class A>
+struct Divisor {
+  bool is_squared;
+
+  DEVICE A term(A weight) const { return is_squared ? times(weight, weight) : weight; }
+  DEVICE A of(A sum) const { return is_squared ? root(sum) : sum; }
+};
 
 struct TotalWeights {
   const void* weights;
   const int64_t* bounds;
+  const int32_t* sorted;
+  const int32_t* positions;
+  const int64_t* falls;
+  int64_t size;
   int64_t rows;
   int64_t is_squared;
   void* totals;
   const Checks* checks;
 };
 
-// Σw or √Σw² of every segment, left to right from +0. One lane sums a short segment; a whole warp loads a long one, and
-// all its lanes add the loaded values in order while loading ahead. Values past the end are +0, which changes no sum
-// that began with +0.
-template <class A>
+// Writes the divisor of every segment; weights have type W. One lane sums a short segment, a whole warp a long one.
+template <class W, class A>
 DEVICE void total_weights(const TotalWeights& p) {
   if (is_raised(p.checks)) return;
   constexpr int64_t longest_alone = 64;
-  constexpr int parts = 8;
-  const A* weights = static_cast<const A*>(p.weights);
+  const GroupedIds ids(p);
+  const W* weights = static_cast<const W*>(p.weights);
   A* totals = static_cast<A*>(p.totals);
-  const bool is_squared = p.is_squared != 0;
-  auto term = [&](int64_t i) { return is_squared ? times(weights[i], weights[i]) : weights[i]; };
+  const Divisor<A> divisor{p.is_squared != 0};
+  auto term = [&](int64_t k) { return divisor.term(convert_to(load(weights[ids.at(k)]), A())); };
   const int lane = threadIdx.x % 32;
   const int64_t warp = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
   const int64_t stride = int64_t(gridDim.x) * blockDim.x / 32 * 32;
   for (int64_t first = warp * 32; first < p.rows; first += stride) {
     const int64_t s = first + lane;
-    const int64_t begin = s < p.rows ? p.bounds[2 * s] : 0, n = s < p.rows ? p.bounds[2 * s + 1] - begin : 0;
+    const int64_t begin = s < p.rows ? ids.begin_of(s) : 0, n = s < p.rows ? ids.end_of(s) - begin : 0;
     const bool is_long = n > longest_alone;
     A total = A(0);
-    for (int64_t i = begin; i < begin + n && !is_long; ++i) total = plus(total, term(i));
+    for (int64_t k = begin; k < begin + n && !is_long; ++k) total = plus(total, term(k));
     for (unsigned left = __ballot_sync(0xffffffffu, is_long); left; left &= left - 1) {
       const int owner = __ffs(int(left)) - 1;
       const int64_t from = __shfl_sync(0xffffffffu, begin, owner), size = __shfl_sync(0xffffffffu, n, owner);
-      auto read = [&](int64_t i) { return i < size ? term(from + i) : A(0); };
-      A sum = A(0), ahead[parts];
-      for (int k = 0; k < parts; ++k) ahead[k] = read(k * 32 + lane);
-      for (int64_t tile = 0; tile < size; tile += parts * 32) {
-        A mine[parts];
-        for (int k = 0; k < parts; ++k) {
-          mine[k] = ahead[k];
-          ahead[k] = read(tile + (parts + k) * 32 + lane);
-        }
-#pragma unroll
-        for (int k = 0; k < parts; ++k)
-          for (int from_lane = 0; from_lane < 32; ++from_lane)
-            sum = plus(sum, __shfl_sync(0xffffffffu, mine[k], from_lane));
-      }
+      const A sum = sum_by_warp<A>(size, [&](int64_t k) { return term(from + k); });
       if (lane == owner) total = sum;
     }
-    if (s < p.rows) totals[s] = is_squared ? root(total) : total;
+    if (s < p.rows) totals[s] = divisor.of(total);
   }
 }
 
@@ -130,47 +175,73 @@ struct WeightedBags {
   const void* indices;
   int64_t wide;
   const void* weights;
-  const void* totals;
   const int64_t* bounds;
+  const int32_t* sorted;
+  const int32_t* positions;
+  const int64_t* falls;
+  int64_t size;
   int64_t rows;
+  int64_t has_divisor;
+  int64_t is_squared;
   int64_t longest;
   uint64_t* found;
   int64_t log_lanes;
   void* out;
+  uint64_t poison;
+  int64_t poisons;
   const Checks* checks;
 };
 
-// Sums the products of a bag in the order of SegmentSum, in the accumulator's type, and divides by its total (null: no
-// division). Ids and weights are sorted by segment. 2^log_lanes threads share a bag, V columns each; long bags are
-// left.
-template <class T, int V>
-DEVICE void weighted_bags(const WeightedBags& p) {
-  if (is_raised(p.checks)) return;
+// Sums one bag in the order of SegmentSum, for the columns of a thread, and divides.
+template <class T, int V, bool moved>
+DEVICE void sum_weighted_bag(const WeightedBags& p, const GroupedIds& ids, int64_t s, int64_t begin, int64_t n,
+                             int64_t column, int64_t step) {
   typedef Accumulator<T> A;
   const T* data = static_cast<const T*>(p.data);
-  const A *weights = static_cast<const A*>(p.weights), *totals = static_cast<const A*>(p.totals);
+  const A* weights = static_cast<const A*>(p.weights);
   const Ids indices{p.indices, p.wide != 0};
-  T* out = static_cast<T*>(p.out);
-  const int64_t lanes = int64_t(1) << p.log_lanes, thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x >> p.log_lanes;
+  const Divisor<A> divisor{p.is_squared != 0};
+  A total = A(0);
+  if (p.has_divisor) {
+#pragma unroll 4
+    for (int64_t j = 0; j < n; ++j) total = plus(total, divisor.term(weights[ids.at<moved>(begin + j)]));
+    total = divisor.of(total);
+  }
   auto add = [](A a, A b) { return plus(a, b); };
+  for (int64_t c = column; c < p.cols; c += step) {
+    auto product = [&](int64_t j) {
+      const int64_t at = ids.at<moved>(begin + j);
+      const A weight = weights[at];
+      const Pack<T, V> x = fetch<T, V>(data + indices[at] * p.cols + c);
+      Columns<A, V> products;
+      for (int v = 0; v < V; ++v) products.at[v] = times(load(x.at[v]), weight);
+      return products;
+    };
+    const Columns<A, V> sum = n == 1 ? product(0) : sum_of_segment<T, V, A>(n, c, p.cols, product, add);
+    Pack<T, V> result;
+    for (int v = 0; v < V; ++v) result.at[v] = store<T>(p.has_divisor ? over_no_nan(sum.at[v], total) : sum.at[v]);
+    put_pack<V>(static_cast<T*>(p.out) + s * p.cols + c, result);
+  }
+}
+
+// Sums bags in the accumulator's type, which weights have too. 2^log_lanes threads share a bag, V columns each; long
+// bags are left. With `poisons`, results of a rejected call are marked.
+template <class T, int V>
+DEVICE void weighted_bags(const WeightedBags& p) {
+  const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, threads = int64_t(gridDim.x) * blockDim.x;
+  if (is_raised(p.checks)) {
+    if (p.poisons) fill_with<T>(p.out, p.rows * p.cols, p.poison, thread, threads);
+    return;
+  }
+  const GroupedIds ids(p);
+  const int64_t lanes = int64_t(1) << p.log_lanes, lane = thread & (lanes - 1), stride = threads >> p.log_lanes;
   for (int64_t s = thread >> p.log_lanes; s < p.rows; s += stride) {
-    const int64_t begin = p.bounds[2 * s], n = p.bounds[2 * s + 1] - begin;
-    if (defer_if_long(n, p.longest, s, (thread & (lanes - 1)) == 0, p.found)) continue;
-    const A total = totals ? totals[s] : A(1);
-    for (int64_t c = (thread & (lanes - 1)) * V; c < p.cols; c += lanes * V) {
-      auto product = [&](int64_t j) {
-        const A weight = weights[begin + j];
-        const Pack<T, V> x = fetch<T, V>(data + indices[begin + j] * p.cols + c);
-        Columns<A, V> products;
-        for (int v = 0; v < V; ++v) products.at[v] = times(load(x.at[v]), weight);
-        return products;
-      };
-      const Columns<A, V> sum = n == 1 ? product(0) : sum_of_segment<T, V, A>(n, c, p.cols, product, add);
-      Pack<T, V> result;
-      for (int v = 0; v < V; ++v) result.at[v] = store<T>(totals ? over_no_nan(sum.at[v], total) : sum.at[v]);
-      put_pack<V>(out + s * p.cols + c, result);
-    }
+    const int64_t begin = ids.begin_of(s), n = ids.end_of(s) - begin;
+    if (defer_if_long(n, p.longest, s, lane == 0, p.found)) continue;
+    if (ids.falls)
+      sum_weighted_bag<T, V, true>(p, ids, s, begin, n, lane * V, lanes * V);
+    else
+      sum_weighted_bag<T, V, false>(p, ids, s, begin, n, lane * V, lanes * V);
   }
 }
 
@@ -180,8 +251,13 @@ struct WeightedLongBags {
   const void* indices;
   int64_t wide;
   const void* weights;
-  const void* totals;
   const int64_t* bounds;
+  const int32_t* sorted;
+  const int32_t* positions;
+  const int64_t* falls;
+  int64_t size;
+  int64_t has_divisor;
+  int64_t is_squared;
   const uint64_t* found;
   void* out;
   const Checks* checks;
@@ -193,18 +269,33 @@ DEVICE void weighted_long_bags(const WeightedLongBags& p) {
   if (is_raised(p.checks)) return;
   typedef Accumulator<T> A;
   const T* data = static_cast<const T*>(p.data);
-  const A *weights = static_cast<const A*>(p.weights), *totals = static_cast<const A*>(p.totals);
+  const A* weights = static_cast<const A*>(p.weights);
+  const GroupedIds ids(p);
   const Ids indices{p.indices, p.wide != 0};
+  const Divisor<A> divisor{p.is_squared != 0};
   T* out = static_cast<T*>(p.out);
   each_long_segment(p.found, p.cols, [&](int64_t s, int64_t first) {
-    const int64_t begin = p.bounds[2 * s], n = p.bounds[2 * s + 1] - begin;
+    const int64_t begin = ids.begin_of(s), n = ids.end_of(s) - begin;
+    A total = A(0);
+    if (p.has_divisor) {
+      SHARED;
+      A* shared_total = reinterpret_cast<A*>(shared_memory);
+      if (threadIdx.x < 32) {
+        total = sum_by_warp<A>(n, [&](int64_t k) { return divisor.term(weights[ids.at(begin + k)]); });
+        if (threadIdx.x == 0) *shared_total = divisor.of(total);
+      }
+      __syncthreads();
+      total = *shared_total;
+      __syncthreads();  // it has been read
+    }
     sum_long_segment<A>(
         n, p.cols, first,
         [&](int64_t j, int64_t c) {
-          return times(load(data[indices[begin + j] * p.cols + c]), weights[begin + j]);
+          const int64_t at = ids.at(begin + j);
+          return times(load(data[indices[at] * p.cols + c]), weights[at]);
         },
         [](A a, A b) { return plus(a, b); },
-        [&](int64_t c, A sum) { out[s * p.cols + c] = store<T>(totals ? over_no_nan(sum, totals[s]) : sum); });
+        [&](int64_t c, A sum) { out[s * p.cols + c] = store<T>(p.has_divisor ? over_no_nan(sum, total) : sum); });
   });
 }
 

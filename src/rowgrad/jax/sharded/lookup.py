@@ -21,7 +21,7 @@ from ...sharding.partition import dense_gradient, plain_scales, weighted_scales
 from .. import custom_call, masked_bags
 from ..arrays import is_jax
 from ..bags import Bags, active_mask, read_bags, read_ignore_id, to_jax
-from ..row_optimizer import wider
+from ..row_step import wider
 from ..table import Tap
 from ..varying import axes_of, shared_by, together, typed, unchecked_axes, widen
 from .table import Layout, ShardedTable, as_axis, locate
