@@ -111,6 +111,7 @@ export interface RunState {
   run: number;
   done: number; // steps since the last start
   serial: number; // increases with each state
+  saved: Snapshot | null; // the latest one of an earlier start of Studio, until the page runs
   steps: number | null;
   mode: Mode | null;
   rate: number | null;
