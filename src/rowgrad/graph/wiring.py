@@ -36,7 +36,7 @@ from .node_builder import place
 from .nodes import Feed, Graph, Node, Operation, Output, Sparse
 from .page import Block, End, Page, PageError
 from .page_builder import Checked, check, check_in, empty_graph, pin_of, value_at
-from .page_order import circle_error, ends_of
+from .page_order import circle_error, ends_of, upstream
 from .variables import variable_of
 
 # -- checks of a wire whose block still lacks inputs: kinds, dtypes, flow of gradients, circles ------------------------
@@ -530,10 +530,10 @@ def gradient_blocks(page: Page, outputs: list[End], inputs: list[End]) -> tuple[
     The gradient of each output is ones. If a node cannot become a block, the result is one AddSymbolicGradients block.
     """
     before = check(page)
-    upstream = _upstream(page, {end.block for end in outputs})
+    before_outputs = upstream(page, {end.block for end in outputs})
     outs = {b.id: {o.name for o in op.outputs} for b in page.blocks if (op := find_op(b.op)) is not None}
     wanted = {(end.block, end.pin) for end in inputs if end.pin not in outs.get(end.block, ())}
-    pins = [(b, pin) for b in page.blocks for pin in b.values if (b.id, pin) in wanted or b.id in upstream]
+    pins = [(b, pin) for b in page.blocks for pin in b.values if (b.id, pin) in wanted or b.id in before_outputs]
     moved = _move_to_constants(before, pins)
     blocks, ends = _blocks_of_gradients(moved, outputs, inputs)
     # Values that no gradient reads stay where they were typed.
@@ -632,25 +632,13 @@ def _typed_arrays(checked: Checked, block: Block, pin: str) -> list[Any]:
     return [np.array(array) for array in (arrays if isinstance(arrays, tuple) else (arrays,))]
 
 
-def _upstream(page: Page, starts: set[str]) -> set[str]:
-    """Return these blocks and all that they depend on."""
-    sources = {b.id: {e.block for e in ends_of(b)} for b in page.blocks}
-    found, waiting = set[str](), list(starts)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += sources.get(name, ())
-    return found
-
-
 def fetch_with_session(page: Page, ends: list[End], near: list[End]) -> Block | None:
     """Return the page's ClientSession block fetching these pins too: one that runs `near`; None without a session."""
     sessions = [b for b in page.blocks if (op := find_op(b.op)) is not None and op.runs]
     if not sessions:
         return None
     wanted = {e.block for e in near}
-    session = next((s for s in sessions if _upstream(page, {s.id}) & wanted), sessions[0])
+    session = next((s for s in sessions if upstream(page, {s.id}) & wanted), sessions[0])
     before = session.wires.get("fetch_outputs", [])
     new = [end for end in ends if end not in before]
     return replace(session, wires={**session.wires, "fetch_outputs": [*before, *new]})

@@ -98,6 +98,13 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
     // The page's undo changes the text behind the field.
     if (typing && UNDO.has(found.id)) setTimeout(() => saved.set(event.target!, textOf(event.target) ?? ""), 0);
   };
+  // A button that has the focus, such as one that opens a menu, would take Ctrl+Enter for Enter.
+  const runs = (raw: Event) => {
+    const event = raw as KeyboardEvent;
+    if (event.key !== "Enter" || !/Ctrl/.test(keyOf(event)) || !(event.target as Element).closest?.("button")) return;
+    down(event);
+    if (event.defaultPrevented) event.stopPropagation();
+  };
   const focused = (event: Event) => {
     const text = textOf(event.target);
     if (text !== undefined) saved.set(event.target!, text);
@@ -108,12 +115,14 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
     const text = event.clipboardData?.getData("text/plain") || localClipboard.text;
     if (pasteText(text)) event.preventDefault();
   };
+  root.addEventListener("keydown", runs, true);
   root.addEventListener("keydown", down);
   root.addEventListener("paste", pasted);
   root.addEventListener("focusin", focused);
   return () => {
     root.removeEventListener("focusin", focused);
     root.removeEventListener("keydown", down);
+    root.removeEventListener("keydown", runs, true);
     root.removeEventListener("paste", pasted);
   };
 }

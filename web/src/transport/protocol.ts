@@ -411,7 +411,13 @@ export interface Trend {
 export interface ImportReport {
   page: Page | null;
   pages: Page[];
-  report: { level: string; place: string; message: string }[];
+  report: ReportLine[];
+}
+
+export interface ReportLine {
+  level: string;
+  place: string;
+  message: string;
 }
 
 export type StudioEvent =
