@@ -11,7 +11,7 @@ import { canvasView } from "../canvas/view";
 import { FlipButton } from "../gradients/FlipButton";
 import { FixButtons } from "../messages/fixes";
 import { takesFocus } from "../page/actions";
-import { EMPTY, blockOf, endsAt, entryText, pinPath, wiredOutputs } from "../page/page";
+import { EMPTY, blockOf, endsAt, entryText, importedName, isNumbered, pinPath, wiredOutputs } from "../page/page";
 import { familyOf } from "../palette/families";
 import { ResultPicture, useSmallCells } from "../results/ResultPicture";
 import { runInfo } from "../results/results";
@@ -42,9 +42,9 @@ export const BlockNode = memo(function BlockNode(props: NodeProps) {
   return light ? <DistantBlock {...props} /> : <FullBlock key={page} {...props} />;
 });
 
-/** The name that a user gave a block: neither made from the op's, nor a number of an imported file. */
+/** The name that a user gave a block: neither made from the op's, nor made up by the old tool. */
 function ownName(id: string, record: OpRecord | undefined): string | undefined {
-  return /^ID_/.test(id) || id.replace(/_\d+$/, "") === record?.snake_name ? undefined : id;
+  return isNumbered(id) || id.replace(/_\d+$/, "") === record?.snake_name ? undefined : (importedName(id) ?? id);
 }
 
 /** The name of an op, which may break before each of its words. */

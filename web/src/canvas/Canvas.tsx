@@ -278,7 +278,7 @@ export function Canvas() {
         onEdgeMouseEnter={(event, wire) => event.buttons === 0 && hoverWire(wire.id, [event.clientX, event.clientY])}
         onEdgeMouseLeave={leaveWire}
         onMoveStart={leaveWire}
-        onPaneClick={() => select([])}
+        onPaneClick={leavePanels}
         onPaneContextMenu={(event) => openMenu(event, { kind: "canvas" })}
         onNodeDragStart={(event) => beginDrag(event.altKey)}
         onSelectionDragStart={(event) => beginDrag(event.altKey)}
@@ -346,6 +346,12 @@ function onFocus({ target }: React.FocusEvent): void {
   if (wire === undefined) return;
   const { x, y, width, height } = target.getBoundingClientRect();
   hoverWire(wire, [x + width / 2, y + height / 2]);
+}
+
+/** A click beside everything: nothing is selected, and panels that cover a narrow canvas close. */
+function leavePanels(): void {
+  select([]);
+  if (get().narrow && FEATURES.narrowPanels) set({ paletteOpen: false, inspectorOpen: false });
 }
 
 function allowDrop(event: React.DragEvent): void {
