@@ -41,7 +41,7 @@ function leaveField(field: HTMLElement, root: HTMLElement | Window): void {
   inside.querySelector<HTMLElement>(".react-flow__node.selected")?.focus({ preventScroll: true });
 }
 
-/** Close the panels that cover the canvas of a narrow window; in a field with text, Escape is about that first. */
+/** Close the panels that cover the canvas of a narrow window; in a field that keeps its text, Escape is about that. */
 function closePanels(target: EventTarget | null): boolean {
   const { narrow, paletteOpen, inspectorOpen, dialog, finder } = get();
   if (!FEATURES.narrowPanels || !narrow || dialog || finder || !(paletteOpen || inspectorOpen) || (isField(target) && textOf(target))) return false;
