@@ -41,7 +41,9 @@ const NODE_TYPES = { block: BlockNode, note: NoteNode };
 const EDGE_TYPES = { wire: WireEdge };
 const MANY = 150; // with more blocks than this, only visible ones are rendered
 const MARGIN = 24; // pixels between a block that is moved into view and the edge
-const FAR = 0.4; // zoom below which text is unreadable
+const FAR = 0.42; // zoom below which text is unreadable
+const PADDING = { x: 0.05, top: 0.07, bottom: "64px" } as const; // around a whole page, and below it for the zoom buttons
+const [SMALL_CANVAS, LEAST] = [600, 0.3]; // pixels; on a canvas this narrow a page opens with this zoom at least
 
 export function Canvas() {
   const open = useDoc();
@@ -87,7 +89,7 @@ export function Canvas() {
       return resultsHeight(id) ? height : height + roomForResults(Object.values(doc()?.checked.blocks[id]?.outputs ?? {}).flat());
     };
     // On an empty page, fitView would wait for the first block and then jump.
-    canvasView.fit = () => void (flow.getNodes().length && flow.fitView({ padding: 0.15, maxZoom: 1 }));
+    canvasView.fit = () => void (flow.getNodes().length && flow.fitView({ padding: PADDING, maxZoom: 1 }));
     canvasView.zoom = (by) => void flow.zoomTo(flow.getZoom() * by);
     canvasView.actual = () => void flow.zoomTo(1);
     canvasView.reveal = (id) => {
@@ -105,14 +107,19 @@ export function Canvas() {
     };
   }, [flow]);
 
-  // A page that becomes active is fully visible from its first frame on.
-  const showWhole = useCallback(() => {
+  // A page that becomes active is fully visible from its first frame on. On a small canvas, where the names of its blocks
+  // would be too small, that is its left part.
+  const showPage = useCallback(() => {
     const box = document.querySelector(".canvas")?.getBoundingClientRect();
     const shown = doc();
     if (!box || !shown) return;
-    void flow.setViewport(getViewportForBounds(boundsOf(shown.page, get().catalog), box.width, box.height, 0.05, 1, 0.15));
+    const sizes = rendered.sizes();
+    const bounds = sizes.size >= shown.page.blocks.length && sizes.size ? flow.getNodesBounds(flow.getNodes()) : boundsOf(shown.page, get().catalog);
+    const whole = getViewportForBounds(bounds, box.width, box.height, 0.05, 1, PADDING);
+    const isSmall = box.width < SMALL_CANVAS && whole.zoom < LEAST;
+    void flow.setViewport(isSmall ? { x: MARGIN - LEAST * bounds.x, y: box.height / 2 - LEAST * (bounds.y + bounds.height / 2), zoom: LEAST } : whole);
   }, [flow]);
-  useLayoutEffect(showWhole, [name, showWhole]);
+  useLayoutEffect(showPage, [name, showPage]);
   // The blocks' true sizes are known once they are rendered.
   const measured = useNodesInitialized();
   const fitted = useRef<string | null>(null);
@@ -120,8 +127,8 @@ export function Canvas() {
     // A page that starts empty does not move when its first block is placed.
     if (fitted.current === name || (!measured && doc()?.page.blocks.length)) return;
     fitted.current = name;
-    if (measured) canvasView.fit();
-  }, [measured, name]);
+    if (measured) showPage();
+  }, [measured, name, showPage]);
 
   useEffect(() => {
     const show = (event: Event) => {
@@ -268,7 +275,7 @@ export function Canvas() {
         edges={edges}
         nodeTypes={NODE_TYPES}
         edgeTypes={EDGE_TYPES}
-        onInit={showWhole}
+        onInit={showPage}
         onNodesChange={onNodesChange}
         onEdgesChange={onEdgesChange}
         onConnectStart={onConnectStart}
@@ -278,7 +285,7 @@ export function Canvas() {
         onEdgeMouseEnter={(event, wire) => event.buttons === 0 && hoverWire(wire.id, [event.clientX, event.clientY])}
         onEdgeMouseLeave={leaveWire}
         onMoveStart={leaveWire}
-        onPaneClick={() => select([])}
+        onPaneClick={leavePanels}
         onPaneContextMenu={(event) => openMenu(event, { kind: "canvas" })}
         onNodeDragStart={(event) => beginDrag(event.altKey)}
         onSelectionDragStart={(event) => beginDrag(event.altKey)}
@@ -346,6 +353,12 @@ function onFocus({ target }: React.FocusEvent): void {
   if (wire === undefined) return;
   const { x, y, width, height } = target.getBoundingClientRect();
   hoverWire(wire, [x + width / 2, y + height / 2]);
+}
+
+/** A click beside everything: nothing is selected, and panels that cover a narrow canvas close. */
+function leavePanels(): void {
+  select([]);
+  if (get().narrow && FEATURES.narrowPanels) set({ paletteOpen: false, inspectorOpen: false });
 }
 
 function allowDrop(event: React.DragEvent): void {

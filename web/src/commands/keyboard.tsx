@@ -41,6 +41,14 @@ function leaveField(field: HTMLElement, root: HTMLElement | Window): void {
   inside.querySelector<HTMLElement>(".react-flow__node.selected")?.focus({ preventScroll: true });
 }
 
+/** Close the panels that cover the canvas of a narrow window; in a field that keeps its text, Escape is about that. */
+function closePanels(target: EventTarget | null): boolean {
+  const { narrow, paletteOpen, inspectorOpen, dialog, finder } = get();
+  if (!FEATURES.narrowPanels || !narrow || dialog || finder || !(paletteOpen || inspectorOpen) || (isField(target) && textOf(target))) return false;
+  set({ paletteOpen: false, inspectorOpen: false });
+  return true;
+}
+
 /** Buttons and links handle Enter and Space themselves. */
 function handlesKey(event: KeyboardEvent): boolean {
   const target = event.target;
@@ -77,6 +85,10 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
     if (event.target instanceof HTMLElement && event.target.closest("[role=menu]")) return; // letters select its entries
     if (event.key === "Escape" && get().dialog) {
       set({ dialog: null });
+      event.preventDefault();
+      return;
+    }
+    if (event.key === "Escape" && closePanels(event.target)) {
       event.preventDefault();
       return;
     }
