@@ -108,7 +108,7 @@ def test_a_wide_page_opens_with_names_that_can_be_read(narrow: StudioWindow) -> 
     ui = narrow
     row = [block(f"neg_{k}", "Neg", (400 * k, 0), wires={"x": f"neg_{k - 1}.y"} if k else {}) for k in range(9)]
     ui.open(ui.write_page("wide", *row))
-    expect(ui.window.locator('[data-command="zoom-actual"]')).to_have_text("30 %")
+    expect(ui.window.locator('[data-command="zoom-actual"]')).to_have_text("60 %")
     assert is_in_view(ui, ui.block("neg_0"), ui.canvas)
     assert not is_in_view(ui, ui.block("neg_8"), ui.canvas)
     ui.press("fit")

@@ -59,6 +59,7 @@ def test_variables_go_on_after_studio_was_stopped_and_started_again(ui: StudioWi
     name = ui.open_blocks(*counter_blocks())
     ui.run_steps(3)
     ui.server.stop()
+    ui.server.port = 0  # any free one
     ui.server.start()
     ui.open(name)
     expect(ui.progress).to_contain_text("not run yet")

@@ -13,9 +13,11 @@ import {
   useNodesInitialized,
   useReactFlow,
   useStore,
+  useStoreApi,
 } from "@xyflow/react";
 import { LayoutDashboard, Maximize, ZoomIn, ZoomOut } from "lucide-react";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { shallow } from "zustand/shallow";
 import type { MenuTarget } from "../app/store";
 import { changeDoc, doc, get, set, useDoc, useStudio } from "../app/store";
 import { BlockNode } from "../blocks/BlockNode";
@@ -25,16 +27,17 @@ import { NoteNode } from "../notes/Note";
 import { amend, connectWire, fetchCandidates, place, reportRejection, select, viewport, wireOf } from "../page/actions";
 import { blockOf, endText, entryText, notesOf } from "../page/page";
 import { insertOnWire } from "../page/placing";
+import type { Page } from "../transport/protocol";
 import { familyOf } from "../palette/families";
 import { TraceNote } from "../trace/TraceNote";
 import { DistantWires } from "../wires/DistantWires";
 import { WireEdge } from "../wires/WireEdge";
 import { WireHover, hoverWire, leaveWire } from "../wires/WireHover";
 import type { Size } from "./layout";
-import { GRID, boundsOf, makeSpace, rendered, roomForResults } from "./layout";
+import { GRID, boundsOf, makeSpace, positionsOf, rendered, roomForResults } from "./layout";
 import { beginDrag, recordMoves, withFrameContents } from "./moves";
 import { edgesOf, endOfHandle, nodesOf, noteNumber } from "./nodes";
-import { canvasView } from "./view";
+import { beginningOf, canvasView, panExtent } from "./view";
 
 export const OP_MIME_TYPE = "application/x-rowgrad-op";
 const NODE_TYPES = { block: BlockNode, note: NoteNode };
@@ -43,7 +46,8 @@ const MANY = 150; // with more blocks than this, only visible ones are rendered
 const MARGIN = 24; // pixels between a block that is moved into view and the edge
 const FAR = 0.42; // zoom below which text is unreadable
 const PADDING = { x: 0.05, top: 0.07, bottom: "64px" } as const; // around a whole page, and below it for the zoom buttons
-const [SMALL_CANVAS, LEAST] = [600, 0.3]; // pixels; on a canvas this narrow a page opens with this zoom at least
+const LEAST = 0.6; // zoom at which a page opens at least, so that its values can be read
+const EDGE = 100; // pixels of the page that stay in view at least
 
 export function Canvas() {
   const open = useDoc();
@@ -107,8 +111,7 @@ export function Canvas() {
     };
   }, [flow]);
 
-  // A page that becomes active is fully visible from its first frame on. On a small canvas, where the names of its blocks
-  // would be too small, that is its left part.
+  // A page that becomes active is fully visible from its first frame on; of a large one that is its beginning.
   const showPage = useCallback(() => {
     const box = document.querySelector(".canvas")?.getBoundingClientRect();
     const shown = doc();
@@ -116,8 +119,7 @@ export function Canvas() {
     const sizes = rendered.sizes();
     const bounds = sizes.size >= shown.page.blocks.length && sizes.size ? flow.getNodesBounds(flow.getNodes()) : boundsOf(shown.page, get().catalog);
     const whole = getViewportForBounds(bounds, box.width, box.height, 0.05, 1, PADDING);
-    const isSmall = box.width < SMALL_CANVAS && whole.zoom < LEAST;
-    void flow.setViewport(isSmall ? { x: MARGIN - LEAST * bounds.x, y: box.height / 2 - LEAST * (bounds.y + bounds.height / 2), zoom: LEAST } : whole);
+    void flow.setViewport(whole.zoom < LEAST ? beginningOf(bounds, [...positionsOf(shown.page).values()], box, LEAST, MARGIN) : whole);
   }, [flow]);
   useLayoutEffect(showPage, [name, showPage]);
   // The blocks' true sizes are known once they are rendered.
@@ -318,6 +320,7 @@ export function Canvas() {
         {FEATURES.trace && <TraceNote />}
         {minimap && FEATURES.minimap && <MiniMap pannable zoomable ariaLabel="Minimap" nodeComponent={MiniNode} />}
         <ZoomTools />
+        {FEATURES.zoom && <KeepInView page={open.page} />}
       </ReactFlow>
       <WireHover />
       {!open.page.blocks.length && !notesOf(open.page).length && (
@@ -389,6 +392,16 @@ function MiniNode({ id, x, y, width, height }: MiniMapNodeProps) {
   });
   const note = noteNumber(id) !== null;
   return <rect className={`react-flow__minimap-node ${note ? "mini-note" : "mini-block"}`} data-family={note ? undefined : family} x={x} y={y} width={width} height={height} rx={note ? 4 : 12} />;
+}
+
+/** Part of the page stays in view, however far it is moved. */
+function KeepInView({ page }: { page: Page }) {
+  const catalog = useStudio((state) => state.catalog);
+  const store = useStoreApi();
+  const [width, height, zoom] = useStore(({ width, height, transform }): [number, number, number] => [width, height, transform[2]], shallow);
+  const bounds = useMemo(() => boundsOf(page, catalog), [page, catalog]);
+  useEffect(() => store.getState().setTranslateExtent(panExtent(bounds, width / zoom, height / zoom, EDGE / zoom)), [store, bounds, width, height, zoom]);
+  return null;
 }
 
 /** Whether the whole page is in view, with nothing beyond the edges. */
