@@ -26,7 +26,8 @@ EXAMPLES = ROOT / "tests" / "golden" / "blocks_examples.json"
 PAGES = ROOT / "examples" / "pages"
 
 
-COLUMN, BETWEEN = 430.0, 50.0  # pixels from one column to the next, and between blocks of a column
+ACROSS, BETWEEN = 90.0, 50.0  # pixels between columns, and between the blocks of a column
+LETTER, SMALL, PADDING = 6.8, 6.2, 24.0  # widths of a letter of a pin's name, of its type, and of the space around them
 
 
 def _columns(page: Page) -> list[list[str]]:
@@ -46,6 +47,42 @@ def _columns(page: Page) -> list[list[str]]:
 def _heights(page: Page) -> dict[str, float]:
     described = summary(page)["blocks"]
     return {block.id: block_height(block, described[block.id]["outputs"]) for block in page.blocks}
+
+
+def _widths(page: Page) -> dict[str, float]:
+    """Return the widths that Studio's blocks have after a run: of their names, pins, values and results."""
+    described = summary(page)["blocks"]
+    wired = {(end.block, end.pin) for block in page.blocks for ends in block.wires.values() for end in ends}
+    return {block.id: _width(block, described[block.id], wired) for block in page.blocks}
+
+
+def _width(block: Block, described: dict[str, Any], wired: set[tuple[str, str]]) -> float:
+    record = find_op(block.op)
+    assert record is not None, block.op
+
+    def text(info: Any) -> str:
+        return "" if info is None or isinstance(info, list) else info["text"]
+
+    left = [
+        LETTER * len(pin.name) + PADDING + (_value_width(block.values[pin.name]) if pin.name in block.values
+                                            else min(120.0, SMALL * len(text(described["inputs"].get(pin.name))) + 6))
+        for pin in record.inputs
+    ]  # fmt: skip
+    types = {pin.name: text(described["outputs"].get(pin.name)) for pin in record.outputs}
+    shown = {pin: "" if (block.id, pin) in wired else info for pin, info in types.items()}
+    right = [LETTER * len(pin) + SMALL * len(info) + PADDING + 6 for pin, info in shown.items()]
+    results = [LETTER * (len(pin) + 7) + SMALL * len(info) + 30 for pin, info in types.items()]
+    head = 8.0 * len(block.op) + 62
+    return min(390.0, max(200.0, head, max(left, default=0) + max(right, default=0) + 14, *results))
+
+
+def _value_width(value: Any) -> float:
+    found = np.asarray(value)
+    if found.ndim < 2:
+        return min(230.0, LETTER * len(str(found.tolist())) + 14)
+    columns = found.shape[1]
+    letters = max((len(f"{x:.3g}") for x in found.reshape(-1).tolist()), default=1)
+    return min(230.0, columns * (6.4 * letters + 11) + 10)
 
 
 class Sheet:
@@ -93,13 +130,15 @@ class Sheet:
     def write_spread(self, file: str, text: str) -> None:
         """Write the page in columns around a common middle, with a note above its blocks."""
         columns = _columns(self.page)
-        heights = _heights(self.page)
+        heights, widths = _heights(self.page), _widths(self.page)
         tallest = max(sum(heights[id] + BETWEEN for id in column) for column in columns)
-        for number, column in enumerate(columns):
+        x = 20.0
+        for column in columns:
             y = (tallest - sum(heights[id] + BETWEEN for id in column)) / 2
             for id in column:
-                self.page[id].at = (20.0 + number * COLUMN, 20.0 + round(y / 10) * 10)
+                self.page[id].at = (x, 20.0 + round(y / 10) * 10)
                 y += heights[id] + BETWEEN
+            x += round((max(widths[id] for id in column) + ACROSS) / 10) * 10
         top = min(block.at[1] for block in self.page.blocks if block.at)
         self.page.notes.append(Note(text, (20.0, top - 130.0)))
         save(self.page, PAGES / file)

@@ -29,6 +29,8 @@ export default defineConfig(({ mode }) => ({
     cssCodeSplit: false,
     chunkSizeWarningLimit: 2000,
     rollupOptions: {
+      // Radix names its functions with calls of `__name`, which would keep the functions that nothing uses.
+      treeshake: { manualPureFunctions: ["__name", "createContext", "forwardRef", "memo"] },
       input: { studio: "src/main.tsx" },
       // A notebook imports the same file for its `render`.
       preserveEntrySignatures: "exports-only",

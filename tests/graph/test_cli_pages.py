@@ -845,6 +845,23 @@ def test_an_error_stops_a_run_only_if_its_block_is_needed(capsys: Captured) -> N
     assert "Add (name: z)" in capsys.readouterr().err
 
 
+def test_what_a_run_leaves_out_is_told_from_what_it_does_not_need(capsys: Captured) -> None:
+    page = Page("ghosts", [
+        Block("a", "Const", {"val": 3.0}), Block("queue", "FIFOQueue"), Block("other", "Barrier"),
+        Block("cost", "Square", wires={"x": [End("queue", "out")]}),
+        Block("s", "ClientSession", wires={"fetch_outputs": [End("a", "output"), End("cost", "y")]}),
+    ])  # fmt: skip
+    save(page, "ghosts.json")
+    assert main(["run", "ghosts.json"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    (queue,) = (line for line in lines if "FIFOQueue" in line)
+    (other,) = (line for line in lines if "Barrier" in line)
+    assert "left out: queue" in queue
+    assert "skipped, because nothing that runs needs it" not in queue
+    assert "skipped, because nothing that runs needs it" in other
+    assert any(line.endswith("s runs without cost.y") for line in lines)
+
+
 def test_importing_a_page_does_not_overwrite_a_task_of_the_same_name(tmp_path: Path, capsys: Captured) -> None:
     for name in ("basic.json", "basic_4x.svg"):
         shutil.copy(SAMPLES / name, tmp_path / name.replace("_4x", ""))

@@ -90,7 +90,8 @@ def test_a_page_of_the_fourth_generation() -> None:
     assert note.at[0] < 0
     assert note.text.startswith("// tensorflow/cc/example/example.cc")
     assert "std::vector<Tensor> outputs;" in note.text
-    assert "note: pg-set-attribute: for display only, left out (2)" in map(str, imported.report)
+    for name in ("m_Debug", "m_bInfiniteLoop"):
+        assert f"note: {name}: a setting of enuSpace, left out (1)" in map(str, imported.report)
     assert not warnings_of(imported)
 
 
@@ -141,6 +142,9 @@ def test_a_task_with_lists_and_repeated_pins() -> None:
     assert page["ID_X1"].values["initvalues"][5].tolist() == [6.0, 44.0, 7.0]
     assert page["ID_Y"].values["initvalues"].shape == (8, 1)
     assert page["ID_1dweQR0"].attrs["device"] == "/gpu:0"
+    (remark,) = (r for r in imported.report if "device" in r.text)
+    assert (remark.place, remark.level) == ("ID_1dweQR0", "note")
+    assert remark.text.startswith("device '/gpu:0' is kept, but it has no effect: --engine")
     assert not warnings_of(imported)
 
 

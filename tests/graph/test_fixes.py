@@ -93,6 +93,8 @@ def test_fractions_of_a_computed_value_are_named() -> None:
     [
         ({"indices": [0, 6, 2]}, "Use output_dim0 = 7", {"output_dim0": 7}),
         ({"output_dim0": np.array(2, np.int32)}, "Use output_dim0 = 3", {"output_dim0": 3}),
+        ({"data": [[1, 2], [3, 4]]}, "Limit indices to 0 … 1", {"indices": [0, 1, 1]}),
+        ({"data": [[1, 2]], "indices": np.array([-1, 0, 0], np.int64)}, "Limit indices to 0", {"indices": [0, 0, 0]}),
         (
             {"segment_ids": [1, 0, 0]},
             "Sort indices and segment_ids by segment",
@@ -101,10 +103,10 @@ def test_fractions_of_a_computed_value_are_named() -> None:
     ],
 )
 def test_errors_of_a_run_have_fixes_too(values: dict[str, Any], title: str, changed: dict[str, Any]) -> None:
-    op = "SparseSegmentMeanGrad" if "segment_ids" not in values else "SparseSegmentMean"
-    given = IDS | values
-    if op == "SparseSegmentMean":
-        given = {"data": [[1, 2], [3, 4], [5, 6]], "indices": given["indices"], "segment_ids": given["segment_ids"]}
+    given, op = IDS | values, "SparseSegmentMeanGrad"
+    if values.keys() & {"segment_ids", "data"}:
+        lookup = {"data": [[1, 2], [3, 4], [5, 6]], "indices": IDS["indices"], "segment_ids": IDS["segment_ids"]}
+        given, op = lookup | values, "SparseSegmentMean"
     page = page_of(given, op)
     checked = check(page)
     with pytest.raises(InvalidArgumentError) as caught:
@@ -114,6 +116,19 @@ def test_errors_of_a_run_have_fixes_too(values: dict[str, Any], title: str, chan
     after = fixed(page, found[0])
     assert {pin: np.asarray(after["g"].values[pin]).tolist() for pin in changed} == changed
     ClientSession(check(after).scope).run("g.output")
+
+
+def test_ids_are_limited_in_the_constant_that_several_lookups_read() -> None:
+    ids = Block("c", "Const", {"val": np.array([0, 2, 9], np.int32)})
+    again = Block("h", "SparseSegmentSum", {"data": [[1.0]] * 3, "segment_ids": [0, 0, 1]}, {"indices": [C]})
+    page = page_of({"data": [[1.0]] * 3, "indices": C, "segment_ids": [0, 0, 1]}, "SparseSegmentMean", ids, again)
+    checked = check(page)
+    with pytest.raises(InvalidArgumentError) as caught:
+        ClientSession(checked.scope).run("g.output")
+    (fix,) = fixes_of(checked, "g", caught.value)
+    assert fix.title == "Limit c to 0 … 2"
+    (changed,) = apply_fix(page, fix)
+    assert (changed.id, changed.values["val"].tolist(), changed.values["val"].dtype) == ("c", [0, 2, 2], np.int32)
 
 
 @pytest.mark.parametrize("values", [{}, {"indices": [0, 2]}])
@@ -160,6 +175,8 @@ def test_an_untouched_block_takes_the_values_of_its_example() -> None:
         (Fix("", "convert", "g", "nothing", "float32"), "there is no such pin"),
         (Fix("", "resize", "g", "indices", 0), "value must be from 1"),
         (Fix("", "resize", "g", "indices", "3"), "value must be a whole number"),
+        (Fix("", "limit", "g", "indices", 0), "value must be at least 1"),
+        (Fix("", "limit", "g", "output_dim0", "3"), "value must be a whole number"),
         (Fix("", "resize", "g", "weights", 3), "there is no such pin"),
         (Fix("", "reshape", "g", "grad", [2, 2]), r"value must be \[-1\] or \[\]"),
         (Fix("", "fetch", "", "", "g.output"), "value must be a list"),

@@ -52,19 +52,36 @@ def with_gradients(page: Page, outputs: list[End], inputs: list[End]) -> tuple[P
     blocks, found = gradient_blocks(page, outputs, inputs)
     assert same_blocks(page, before)
     assert len(found) == len(inputs)
-    larger = loads(dumps(Page(page.name, [*page.blocks, *blocks], page.notes)))
+    larger = loads(dumps(merged(page, blocks)))
     assert isinstance(larger, Page)
     assert set(check(larger).errors) == set(check(page).errors)
     assert len({b.id for b in larger.blocks}) == len(larger.blocks)
     check_no_overlap(page, blocks)
+    check_one_source(page, blocks)
     return larger, found
+
+
+def merged(page: Page, blocks: list[Block]) -> Page:
+    """Return the page with these blocks in the place of those with the same ids, and the others added."""
+    changed = {b.id: b for b in blocks}
+    kept = [changed.pop(b.id, b) for b in page.blocks]
+    return Page(page.name, [*kept, *changed.values()], page.notes)
+
+
+def check_one_source(page: Page, blocks: list[Block]) -> None:
+    """Check that no new block but a Const has an array of its own: it would stay when the page's changes."""
+    known = {b.id for b in page.blocks}
+    for block in blocks:
+        if block.id not in known and block.op != "Const":
+            assert not [pin for pin, value in block.values.items() if np.size(value) > 1], block
 
 
 def check_no_overlap(page: Page, blocks: list[Block]) -> None:
     """Check that no new block overlaps another, at the size an editor draws them."""
     boxes = []
     placed = [b for b in page.blocks if b.at is not None]
-    for block in [*placed, *blocks]:
+    known = {b.id for b in page.blocks}
+    for block in [*placed, *(b for b in blocks if b.id not in known)]:
         assert block.at is not None
         op = find_op(block.op)
         assert op is not None
@@ -95,7 +112,8 @@ def _pin(scope: Scope, end: End) -> Any:
 def check_gradients(page: Page, outputs: list[End], inputs: list[End], feeds: Any = None) -> tuple[Page, list[End]]:
     larger, found = with_gradients(page, outputs, inputs)
     assert all(b.op != "AddSymbolicGradients" for b in larger.blocks[len(page.blocks) :])
-    by_block, by_blocks = values(larger, outputs, inputs, found, feeds)
+    sources = [larger[e.block].wires[e.pin][0] if e.pin in page[e.block].values else e for e in inputs]
+    by_block, by_blocks = values(larger, outputs, sources, found, feeds)
     assert len(by_block) == len(inputs)
     assert same(by_block, by_blocks)
     return larger, found
@@ -335,6 +353,68 @@ def test_a_block_with_two_gradients_is_named_after_its_op() -> None:
     _, found = gradient_blocks(page, ends(f"{add.name}.sum_values"), both)  # type: ignore[arg-type]
     assert [e.pin for e in found] == ["a_val_grad", "b_val_grad"]
     assert found[0].block == found[1].block == "sparse_add_grad"
+
+
+@pytest.mark.parametrize("kind", ["Sum", "Mean", "SqrtN"])
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("placed", [False, True])
+def test_a_gradient_follows_values_that_were_typed_into_the_lookup(kind: str, rows: bool, placed: bool) -> None:
+    typed = {"data": floats(4, 2), "indices": [0, 2, 2], "segment_ids": [0, 0, 1]}
+    attrs = {"sparse_gradient": True} if rows else {}
+    page = Page(
+        "p", [Block("op", f"SparseSegment{kind}", dict(typed), attrs=attrs, at=(500.0, 60.0) if placed else None)]
+    )
+    larger, found = check_gradients(page, ends("op.output"), ends("op.data"))
+    moved = [b for b in larger.blocks if b.op == "Const"]
+    assert [b.id for b in moved] == ["op_data", "op_indices", "op_segment_ids"]
+    assert larger["op"].values == {}
+    for pin, source in zip(typed, moved, strict=True):
+        assert same(np.asarray(source.values["val"]), np.asarray(typed[pin], np.asarray(source.values["val"]).dtype))
+        readers = {(b.id, at) for b in larger.blocks for at, e in b.wires.items() if End(source.id, "output") in e}
+        assert ("op", pin) in readers
+        assert len(readers) > 1
+    # Another table, and other ids: the gradient is that of the new ones.
+    larger["op_data"].values["val"] = floats(6, 2)
+    larger["op_indices"].values["val"] = [5, 1, 3, 3]
+    larger["op_segment_ids"].values["val"] = [0, 1, 1, 1]
+    by_block, by_blocks = values(larger, ends("op.output"), ends("op_data.output"), found)
+    assert by_blocks[0].shape == (6, 2)
+    assert same(by_block, by_blocks)
+
+
+def test_a_gradient_follows_values_that_were_typed_into_a_weighted_lookup() -> None:
+    def graph(root: Scope) -> None:
+        table = ops.Variable(root.with_op_name("table"), floats(5, 3))
+        ids = ops.SparseTensor(root.with_op_name("ids"), [[0, 0], [0, 1], [2, 0]], np.array([4, 1, 4]), [3, 2])
+        weights = np.abs(floats(3))
+        ops.SafeEmbeddingLookupSparse(root.with_op_name("found"), table, ids.tensor, weights, combiner="mean")
+
+    page = make_page(graph)
+    larger, found = check_gradients(page, ends("found.output"), ends("table.ref"))
+    larger["found_weights"].values["val"] = np.abs(floats(3))
+    larger["ids"].values["values"] = np.array([0, 3, 2])
+    by_block, by_blocks = values(larger, ends("found.output"), ends("table.ref"), found)
+    assert same(by_block, by_blocks)
+
+
+def test_a_value_that_the_gradient_does_not_read_stays_where_it_was_typed() -> None:
+    page = Page("p", [Block("op", "Add", {"x": floats(3), "y": floats(3)}, at=(0.0, 0.0))])
+    larger, _ = check_gradients(page, ends("op.z"), ends("op.x"))
+    assert list(larger["op"].values) == ["y"]
+    assert [b.id for b in larger.blocks if b.op == "Const"] == ["op_x"]
+
+
+def test_a_seed_typed_into_symbolic_gradients_is_shared() -> None:
+    def graph(root: Scope) -> None:
+        w = ops.Variable(root.with_op_name("w"), floats(3, dtype="float64"))
+        ops.Square(root.with_op_name("y"), w)
+
+    page = make_page(graph)
+    wires = {"outputs": ends("y.y"), "inputs": ends("w.ref")}
+    page.blocks.append(Block("G", "AddSymbolicGradients", {"grad_inputs": [[1.0, 2.0, 3.0]]}, wires))
+    larger, _ = check_gradients(page, ends("G.grad_outputs[0]"), ends("w.ref"))
+    (source,) = (b for b in larger.blocks if b.op == "Const")
+    assert larger["G"].wires["grad_inputs"] == [End(source.id, "output")]
 
 
 def test_new_blocks_are_placed_right_of_the_page() -> None:

@@ -30,6 +30,11 @@ class StudioClient:
         self.studio.runs = Runs(self.studio.hub, root)
         self.listener = self.studio.hub.listen("w")
 
+    def restart(self) -> None:
+        """Stop the studio and start another on the same folder."""
+        self.studio.close()
+        self.studio = Studio(self.root)
+
     def call(self, verb: str, arguments: dict[str, Any] | None = None, body: bytes = b"", **more: Any) -> Any:
         sent = json.loads(json.dumps({**(arguments or {}), **more}))
         response = verbs.answer(self.studio, verb, sent, body)

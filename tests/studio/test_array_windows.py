@@ -115,6 +115,23 @@ def test_previews_have_all_elements_of_small_float_arrays() -> None:
     assert preview(np.tile(random, (2, 1))).endswith("…")
 
 
+def test_small_pictures_have_the_peaks_of_large_arrays() -> None:
+    line = np.zeros(3000, np.float32)
+    line[[7, 1203, 2999]] = 5, -6, 7
+    cells = heat_of(line, [], 48, peaks=True)["cells"]
+    assert len(cells) <= 48
+    assert [one for (one,) in cells if one] == [5.0, -6.0, 7.0]
+    line[1500] = np.inf
+    assert heat_of(line, [], 48, peaks=True)["cells"].count([None]) == 2
+    table = np.zeros((100, 90))
+    table[[3, 57], [88, 11]] = -2, 3
+    heat = heat_of(table, [], 40, peaks=True)
+    found = np.array(heat["cells"])
+    places = {(i // heat["step"][0], j // heat["step"][1]): value for i, j, value in ((3, 88, -2), (57, 11, 3))}
+    assert {(int(i), int(j)): found[i, j] for i, j in np.argwhere(found)} == places
+    assert heat_of(np.zeros((4, 1)), [], 40, peaks=True)["cells"] == [[0.0]] * 4
+
+
 def test_heat_maps_sample_rows_and_skip_non_finite_numbers() -> None:
     array = np.arange(1000.0 * 6).reshape(1000, 6)
     array[0, 0], array[4, 1] = np.nan, np.inf

@@ -318,6 +318,52 @@ def test_snapshots_are_restored(client: StudioClient) -> None:
     assert (client.root / ".rowgrad" / "snapshots" / "counting").is_dir()
 
 
+def test_variables_are_saved_when_studio_stops_and_offered_at_the_next_start(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    assert client.call("state", name="counting")["saved"] is None
+    for _ in range(3):
+        client.call("run", name="counting")
+    client.restart()
+    saved = client.call("state", name="counting")["saved"]
+    assert (saved["label"], saved["run"], saved["automatic"]) == ("when Studio stopped", 3, True)
+    assert client.call("restore", name="counting", snapshot=saved["id"])["saved"] is None
+    client.call("run", name="counting")
+    assert count(client) == 4
+    client.restart()
+    # The newer one has replaced it; a run from the initial values drops the offer, and is saved in its turn.
+    assert client.call("state", name="counting")["saved"]["run"] == 4
+    assert [s["run"] for s in client.call("snapshots", name="counting")["snapshots"]] == [4]
+    assert client.call("run", name="counting")["saved"] is None
+    assert count(client) == 1
+
+
+def test_what_a_snapshot_has_is_not_saved_again(client: StudioClient) -> None:
+    client.save_page(counter_page())
+    client.call("run", name="counting")
+    client.call("snapshot", name="counting", label="mine")
+    client.restart()
+    assert [s["label"] for s in client.call("snapshots", name="counting")["snapshots"]] == ["mine"]
+    assert client.call("state", name="counting")["saved"]["label"] == "mine"
+    client.call("run", name="counting")
+    client.call("reset", name="counting")  # there is nothing left to save
+    client.restart()
+    assert [s["label"] for s in client.call("snapshots", name="counting")["snapshots"]] == ["mine"]
+
+
+def test_studio_stops_although_the_variables_cannot_be_saved(
+    client: StudioClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.save_page(counter_page())
+    client.call("run", name="counting")
+
+    def fail(*given: object, **named: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("rowgrad.studio.runs.Snapshots.take", fail)
+    client.studio.runs.close()
+    assert capsys.readouterr().err == "rowgrad studio: the Variables of page counting were not saved: no space left\n"
+
+
 def test_snapshots_are_bounded(client: StudioClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rowgrad.studio.runs.MOST", 3)
     client.save_page(counter_page())

@@ -15,7 +15,7 @@ const run: RunState = {
   phase: "done",
   done: 1,
   serial: 1, run: 3, steps: null, mode: "once", rate: null, per_second: 0, seconds: 0.1, engine: "numpy", error: null, revision: "r",
-  recipes: { a: "1", b: "2", c: "3", d: "4" }, costs: {}, carried: [],
+  recipes: { a: "1", b: "2", c: "3", d: "4" }, costs: {}, carried: [], saved: null,
   results: { a: { out: one(3, [2, 2]) }, b: { out: [one(3, [3]), one(3, [4])] }, c: { out: one(2) }, d: { out: one(1, [], true) } },
 }; // prettier-ignore
 const page: Page = {

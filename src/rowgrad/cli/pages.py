@@ -27,6 +27,7 @@ from ..graph.leaves import leaves_of
 from ..graph.nodes import Operation, Output, Placed, Scope, Sparse
 from ..graph.page import Page, PageError, Project
 from ..graph.page_builder import Checked, check
+from ..graph.page_order import upstream
 from ..graph.run_loop import Loop, PageStep, Tick
 from ..graph.session import ClientSession
 from .errors import UsageError, no_such_file
@@ -142,8 +143,10 @@ def scope_of(page: Page, names: Iterable[str], say: Callable[[str], None]) -> Sc
     fault = checked.first_fault(wanted)
     if fault is not None:
         raise fault.error
+    without = upstream(page, {end.block for ends in checked.partial.values() for end in ends})
     for name in checked.errors:
-        say(f"skipped, because nothing that runs needs it: {sentence(checked.fault_of(name).error)}")
+        why = "left out" if name in without else "skipped, because nothing that runs needs it"
+        say(f"{why}: {sentence(checked.fault_of(name).error)}")
     for name, ends in checked.partial.items():
         say(f"{name} runs without {', '.join(map(str, ends))}")
     return checked.scope

@@ -71,8 +71,11 @@ class _Typed(NamedTuple):
         return replace(block, values={**block.values, self.pin: array.tolist() if self.is_weak else array})
 
 
-def _typed(page: Page, block: str, pin: str, end: End | None = None) -> _Typed | None:
-    """Return the typed value that reaches a pin, or None if it is computed, large, or read elsewhere too."""
+def _typed(page: Page, block: str, pin: str, end: End | None = None, is_shared: bool = False) -> _Typed | None:
+    """Return the typed value that reaches a pin, or None if it is computed or large.
+
+    A Const that other pins read too counts only with `is_shared`.
+    """
     target = page[block]
     if end is None and pin in target.values:
         return _own_value(target, pin)
@@ -81,7 +84,7 @@ def _typed(page: Page, block: str, pin: str, end: End | None = None) -> _Typed |
         return None
     source = next((b for b in page.blocks if b.id == ends[0].block), None)
     readers = [e for b in page.blocks for wires in b.wires.values() for e in wires if e.block == ends[0].block]
-    if source is None or source.op != "Const" or len(readers) > (1 if end is None else 0):
+    if source is None or source.op != "Const" or (not is_shared and len(readers) > (1 if end is None else 0)):
         return None
     return _own_value(source, "val") if "val" in source.values else None
 
@@ -197,6 +200,15 @@ def _enlarge_output(problem: _Problem) -> Iterator[Fix]:
         yield problem.fix(f"Use {sizes[0]} = {largest + 1}", "set", largest + 1, sizes[0])
 
 
+def _limit_ids(problem: _Problem) -> Iterator[Fix]:
+    """Replace typed ids that are not rows of the table by the nearest row. A table has the rows it was made with."""
+    pin, bound = problem.arg.name, problem.error.bound
+    typed = _typed(problem.page, problem.block.id, pin, problem.end, is_shared=True)
+    if typed is not None and typed.array.dtype.kind in "iu" and isinstance(bound, int) and bound > 0:
+        name = pin if typed.block == problem.block.id else typed.block
+        yield problem.fix(f"Limit {name} to {f'0 … {bound - 1}' if bound > 1 else 0}", "limit", bound)
+
+
 def _sort_by_segment(problem: _Problem) -> Iterator[Fix]:
     pins = _id_pins(problem.op)
     if "segment_ids" in pins and all(problem.typed(pin) is not None for pin in pins):
@@ -258,6 +270,8 @@ _RULES: dict[str, Rule] = {
     "slice_backprop_length": _match_bound,
     "add_backprop_length": _match_bound,
     "index_not_in_output": _enlarge_output,
+    "index_not_in_data": _limit_ids,
+    "index_not_in_params": _limit_ids,
     "num_segments_too_small": _enlarge_output,
     "segments_not_increasing": _sort_by_segment,
     "segment_not_in_output": _sort_by_segment,
@@ -378,6 +392,18 @@ def _apply_set(page: Page, fix: Fix) -> list[Block]:
     return [replace(block, values={**block.values, fix.pin: value})]
 
 
+def _apply_limit(page: Page, fix: Fix) -> list[Block]:
+    bound = _whole(fix)
+    if bound < 1:
+        raise InvalidArgumentError(f"value must be at least 1; got {bound}", argument="value")
+    end = None if fix.end is None else End.parse(fix.end)
+    typed = _needs(_typed(page, fix.block, fix.pin, end, is_shared=True), fix)
+    if typed.array.dtype.kind not in "iu":
+        raise InvalidArgumentError(f"{fix.block}.{fix.pin} must have integers to limit", argument="value")
+    largest = min(bound - 1, int(np.iinfo(typed.array.dtype).max))
+    return _changed_value(page, fix, typed, typed.array.clip(0, largest))
+
+
 def _apply_sort(page: Page, fix: Fix) -> list[Block]:
     op = find_op(page[fix.block].op)
     assert op is not None
@@ -439,6 +465,7 @@ ACTIONS: dict[str, Callable[[Page, Fix], list[Block]]] = {
     "reshape": _apply_reshape,
     "resize": _apply_resize,
     "set": _apply_set,
+    "limit": _apply_limit,
     "sort": _apply_sort,
     "attr": _apply_attr,
     "fetch": _apply_fetch,

@@ -29,7 +29,7 @@ class Dims(tuple):  # type: ignore[type-arg]
 
     def __getitem__(self, index: Any) -> Any:
         size = super().__getitem__(index)
-        if size is None:
+        if size is None or (self.wire.ops.graph.wires_sizes and isinstance(size, int)):
             return self.wire.dimension(range(len(self))[index])
         return size
 

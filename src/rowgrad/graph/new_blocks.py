@@ -9,7 +9,6 @@ from .page import Block, Page
 # The usual width of blocks in an editor, and the space between them. Long names make a block up to 150 wider.
 WIDTH = 240.0
 ASIDE, _BELOW = 190.0, 48.0
-LINE = 180.0  # from one block with one pin to the next one below it
 
 
 class UnusedNames:
@@ -49,3 +48,21 @@ def arrange(page: Page, blocks: list[Block]) -> None:
         for block in sorted(members, key=lambda b: sum(sources[b.id]) / max(len(sources[b.id]), 1)):
             block.at = there[block.id] = (within(right + column * (WIDTH + ASIDE)), within(y))
             y += block_height(block) + _BELOW
+
+
+def place_left(page: Page, blocks: list[tuple[Block, str]]) -> None:
+    """Place each block to the left of a block of the page, whose id is given, as far down as nothing is in the way."""
+    heights = {b.id: block_height(b) for b in page.blocks}
+    there = positions(page, heights)
+    boxes = [(*there[b.id], heights[b.id]) for b in page.blocks]
+    for block, right in blocks:
+        x, y = there[right][0] - WIDTH - ASIDE, there[right][1]
+        height = block_height(block)
+        while below := [
+            top + high
+            for left, top, high in boxes
+            if abs(left - x) < WIDTH and y < top + high + _BELOW and top < y + height + _BELOW
+        ]:
+            y = max(below) + _BELOW
+        block.at = (within(x), within(y))
+        boxes.append((x, y, height))

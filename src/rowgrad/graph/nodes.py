@@ -203,12 +203,14 @@ class Graph:
     """Nodes in topological order, and the blocks they belong to.
 
     `most` bounds the number of nodes of a page's graph, because a page of twenty blocks could expand to billions. Nodes
-    of blocks that were removed again count too.
+    of blocks that were removed again count too. With `wires_sizes`, gradients take every size from a wire, even a known
+    one: blocks made of them follow a value that gets another shape.
     """
 
     def __init__(self, name: str, most: int | None = None) -> None:
         self.name = name
         self.most = most
+        self.wires_sizes = False
         self._added = 0
         self.nodes: list[Node] = []
         self.blocks: dict[str, Placed] = {}

@@ -136,7 +136,17 @@ def check(page: Page) -> Checked:
     >>> checked.ok, list(checked.errors)
     (False, ['sum'])
     """
-    found = Checked(page, Scope(Graph(page.name, _MOST_NODES + _NODES_PER_BLOCK * len(page.blocks))))
+    return check_in(empty_graph(page), page)
+
+
+def empty_graph(page: Page) -> Graph:
+    """Return a graph for the blocks of a page, with its limit of nodes."""
+    return Graph(page.name, _MOST_NODES + _NODES_PER_BLOCK * len(page.blocks))
+
+
+def check_in(graph: Graph, page: Page) -> Checked:
+    """Validate every block of a page in an empty graph, as `check` does."""
+    found = Checked(page, Scope(graph))
     blocks = {b.id: b for b in page.blocks}
     if len(blocks) < len(page.blocks):
         ids: set[str] = set()

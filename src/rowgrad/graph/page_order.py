@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -25,6 +25,18 @@ def ends_of(block: Block) -> Iterator[End]:
     """Yield the output pins at which the block's wires begin."""
     for ends in block.wires.values():
         yield from ends
+
+
+def upstream(page: Page, starts: Iterable[str]) -> set[str]:
+    """Return these blocks and all that they depend on."""
+    sources = {b.id: {e.block for e in ends_of(b)} for b in page.blocks}
+    found, waiting = set[str](), list(starts)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += sources.get(name, ())
+    return found
 
 
 def in_order(page: Page) -> list[Block]:

@@ -7,7 +7,7 @@ gradient".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -16,17 +16,27 @@ import numpy as np
 from .._catalog.shapes import differ
 from .._catalog.spec import ALL_DTYPES, CATALOG, COMPLEX, FLOATS, Arg, Derived, Op, find_op
 from .._hints import nearest
-from .._runtime.arrays import aval_of
+from .._runtime.arrays import as_array, aval_of
 from .._runtime.validation import bind_types
 from ..errors import OpError, make_error, shape_text
-from .inputs import admit_inputs, full_attrs, infer_outputs, kind_of, many_values, sparse_triple, spread_sparse
-from .new_blocks import ASIDE, LINE, WIDTH, UnusedNames, arrange
+from ..sparse import SparseTensor
+from .inputs import (
+    admit_inputs,
+    full_attrs,
+    infer_outputs,
+    kind_of,
+    many_values,
+    sparse_triple,
+    spread_sparse,
+    typed_value,
+)
+from .new_blocks import UnusedNames, arrange, place_left
 from .node_builder import place
 from .nodes import Feed, Graph, Node, Operation, Output, Sparse
 from .ops import function_of
 from .page import Block, End, Page, PageError
-from .page_builder import Checked, check, pin_of, value_at
-from .page_order import circle_error, ends_of
+from .page_builder import Checked, check, check_in, empty_graph, pin_of, value_at
+from .page_order import circle_error, ends_of, upstream
 from .variables import variable_of
 
 # -- checks of a wire whose block still lacks inputs: kinds, dtypes, flow of gradients, circles ------------------------
@@ -514,16 +524,35 @@ class _WireChecker:
 def gradient_blocks(page: Page, outputs: list[End], inputs: list[End]) -> tuple[list[Block], list[End]]:
     """Return blocks that compute the gradients of `outputs` with respect to each of `inputs`, and their output pins.
 
-    The page itself is unchanged. An input may be an input pin with a typed value: the value moves to a new Const, and
-    the result has the changed block too. The ids of new blocks are unused on the page, and their positions are to the
-    right of its blocks. The gradient of each output is ones. If a node cannot become a block, the result is one
-    AddSymbolicGradients block.
+    The page itself is unchanged. A typed value that the gradient reads too, such as the ids of a lookup, or that it is
+    taken with respect to, moves to a new Const which both are wired to, so that they cannot differ later: the result
+    has the changed blocks too. The ids of new blocks are unused on the page, and their positions are beside its blocks.
+    The gradient of each output is ones. If a node cannot become a block, the result is one AddSymbolicGradients block.
     """
-    checked = check(page)
-    moved, inputs = _constants_for(checked, inputs)
-    if moved:
-        page = Page(page.name, [b for b in page.blocks if b.id not in {m.id for m in moved}] + moved, page.notes)
-        checked = check(page)
+    before = check(page)
+    before_outputs = upstream(page, {end.block for end in outputs})
+    outs = {b.id: {o.name for o in op.outputs} for b in page.blocks if (op := find_op(b.op)) is not None}
+    wanted = {(end.block, end.pin) for end in inputs if end.pin not in outs.get(end.block, ())}
+    pins = [(b, pin) for b in page.blocks for pin in b.values if (b.id, pin) in wanted or b.id in before_outputs]
+    moved = _move_to_constants(before, pins)
+    blocks, ends = _blocks_of_gradients(moved, outputs, inputs)
+    # Values that no gradient reads stay where they were typed.
+    read = {end.block for block in blocks for end in ends_of(block)}
+    needed = [(b, pin) for b, pin in pins if (b.id, pin) in wanted or read & {e.block for e in moved.ends(b, pin)}]
+    if len(needed) < len(pins):
+        moved = _move_to_constants(before, needed)
+        blocks, ends = _blocks_of_gradients(moved, outputs, inputs)
+    arrange(moved.page, blocks)
+    return [*moved.changed.values(), *moved.constants, *blocks], ends
+
+
+def _blocks_of_gradients(moved: _Moved, outputs: list[End], inputs: list[End]) -> tuple[list[Block], list[End]]:
+    """Return the blocks of the gradients without positions, and their output pins."""
+    page = moved.page
+    inputs = [next(iter(moved.ends(moved.changed.get(end.block), end.pin)), end) for end in inputs]
+    graph = empty_graph(page)
+    graph.wires_sizes = True
+    checked = check_in(graph, page)
     values, sources = ([_output(checked, end) for end in ends] for ends in (outputs, inputs))
     scope = checked.scope.with_op_name(UnusedNames(page).take("gradients"))
     try:
@@ -541,42 +570,66 @@ def gradient_blocks(page: Page, outputs: list[End], inputs: list[End]) -> tuple[
     except _NoBlock:
         whole = Block(block.name, "AddSymbolicGradients", wires={"outputs": list(outputs), "inputs": list(inputs)})
         builder.blocks, ends = [whole], [End(block.name, "grad_outputs", k) for k in range(len(inputs))]
-    arrange(page, builder.blocks)
-    return [*moved, *builder.blocks], ends
+    return builder.blocks, ends
 
 
-def _constants_for(checked: Checked, inputs: list[End]) -> tuple[list[Block], list[End]]:
-    """Move typed values that are differentiated to Const blocks; return the changed and new blocks, and the inputs."""
-    names, changed, found = UnusedNames(checked.page), dict[str, Block](), list[End]()
-    for end in inputs:
-        block = next((b for b in checked.page.blocks if b.id == end.block), None)
-        op = None if block is None else find_op(block.op)
-        if block is None or op is None or end.pin not in block.values or end.pin in {o.name for o in op.outputs}:
-            found.append(end)
+@dataclass(slots=True)
+class _Moved:
+    """A page whose typed values were moved to Const blocks, with the blocks that changed and the new ones."""
+
+    page: Page
+    changed: dict[str, Block]
+    constants: list[Block]
+
+    def ends(self, block: Block | None, pin: str) -> list[End]:
+        """Return the pins of the Const blocks that a typed value was moved to."""
+        changed = None if block is None else self.changed.get(block.id)
+        names = {c.id for c in self.constants}
+        return [end for end in (changed.wires.get(pin, ()) if changed else ()) if end.block in names]
+
+
+def _move_to_constants(checked: Checked, pins: list[tuple[Block, str]]) -> _Moved:
+    """Move typed values of these pins to Const blocks to the left of their block, where nothing is yet."""
+    page, names = checked.page, UnusedNames(checked.page)
+    computing = {node.block for node in checked.scope.graph.nodes if node.op.layer != "graph"}
+    moved = _Moved(page, {}, [])
+    beside: list[tuple[Block, str]] = []
+    for original, pin in pins:
+        arrays = _typed_arrays(checked, original, pin) if original.id in computing else []
+        if not arrays:
             continue
-        block = changed.get(block.id, block)
-        value = _typed_array(checked, block, op, end.pin)
-        x, y = block.at or (0.0, 0.0)
-        below = len(changed) * LINE
-        constant = Block(
-            names.take(f"{block.id}_{end.pin}"), "Const", {"val": value}, at=(x - WIDTH - ASIDE, y + below)
-        )
-        values = {pin: v for pin, v in block.values.items() if pin != end.pin}
-        source = End(constant.id, "output")
-        changed[block.id] = replace(block, values=values, wires={**block.wires, end.pin: [source]})
-        changed[constant.id] = constant
-        found.append(source)
-    return list(changed.values()), found
+        block = moved.changed.get(original.id, original)
+        entries = [""] if len(arrays) == 1 else [f"_{k}" for k in range(len(arrays))]
+        made = [
+            Block(names.take(f"{block.id}_{pin}{entry}"), "Const", {"val": array})
+            for entry, array in zip(entries, arrays, strict=True)
+        ]
+        moved.constants += made
+        beside += [(constant, block.id) for constant in made]
+        values = {name: value for name, value in block.values.items() if name != pin}
+        wires = {**block.wires, pin: [End(constant.id, "output") for constant in made]}
+        moved.changed[block.id] = replace(block, values=values, wires=wires)
+    place_left(page, beside)
+    blocks = [moved.changed.get(b.id, b) for b in page.blocks]
+    moved.page = Page(page.name, [*blocks, *moved.constants], page.notes)
+    return moved
 
 
-def _typed_array(checked: Checked, block: Block, op: Op, pin: str) -> Any:
-    """Return a typed value in the dtype that its block gave it."""
-    placed = checked.scope.graph.blocks.get(block.id)
-    if placed is None or op.layer == "graph":
-        return block.values[pin]
+def _typed_arrays(checked: Checked, block: Block, pin: str) -> list[Any]:
+    """Return the typed values of a pin in the dtypes that its block gave them; none if they cannot be wired to it."""
+    graph, value = checked.scope.graph, block.values[pin]
+    placed = graph.blocks[block.id]
+    op = placed.op
+    if isinstance(value, SparseTensor):
+        return []
+    if op.name == "AddSymbolicGradients":
+        outputs = many_values([value_at(graph, end) for end in block.wires["outputs"]], "outputs")
+        return [as_array(v, pin, output.dtype) for v, output in zip(many_values(value, pin), outputs, strict=True)]
+    if op.layer == "graph":
+        return [typed_value(op, op.inputs[op.input_names.index(pin)], value)]
     node = next(v.node for v in placed.pins.values() if isinstance(v, Output))
-    value = node.inputs[op.input_names.index(pin)]
-    return block.values[pin] if isinstance(value, tuple) else np.array(value)
+    arrays = node.inputs[op.input_names.index(pin)]
+    return [np.array(array) for array in (arrays if isinstance(arrays, tuple) else (arrays,))]
 
 
 def fetch_with_session(page: Page, ends: list[End], near: list[End]) -> Block | None:
@@ -585,18 +638,7 @@ def fetch_with_session(page: Page, ends: list[End], near: list[End]) -> Block | 
     if not sessions:
         return None
     wanted = {e.block for e in near}
-    sources = {b.id: {e.block for e in ends_of(b)} for b in page.blocks}
-
-    def reaches(block: Block) -> bool:
-        seen, waiting = set[str](), [block.id]
-        while waiting:
-            name = waiting.pop()
-            if name not in seen:
-                seen.add(name)
-                waiting += sources.get(name, ())
-        return bool(seen & wanted)
-
-    session = next(filter(reaches, sessions), sessions[0])
+    session = next((s for s in sessions if upstream(page, {s.id}) & wanted), sessions[0])
     before = session.wires.get("fetch_outputs", [])
     new = [end for end in ends if end not in before]
     return replace(session, wires={**session.wires, "fetch_outputs": [*before, *new]})

@@ -24,7 +24,7 @@ from .._core import update_kernels, xla_cuda_step_handler, xla_step_handler
 from ..errors import make_error
 from ..raw_ops import OPS
 from . import order, partition, varying
-from .cuda_call import STEP_ARGUMENTS
+from .fault_errors import STEP_ARGUMENTS
 from .update_rules import STEPS, Numbers
 
 TARGETS = {"cpu": "rowgrad_step", "cuda": "rowgrad_cuda_step"}

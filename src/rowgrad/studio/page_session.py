@@ -266,8 +266,15 @@ _NO_SESSION: dict[str, Any] = {"engine": None, "revision": None, "recipes": {}, 
 class PageRun:
     """The run of one page; `Runs` passes its calls on by the page's name."""
 
-    def __init__(self, name: str, send_event: Callable[[dict[str, Any], object], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        send_event: Callable[[dict[str, Any], object], None],
+        saved: dict[str, Any] | None = None,
+    ) -> None:
         self.name = name
+        self.saved = saved  # the latest snapshot of an earlier start of Studio, until the page runs
+        self.is_unsaved = False  # whether a step ended since the last snapshot
         self.trends = Trends()
         self.row_changes = RowChanges()
         self.phase = "idle"
@@ -391,7 +398,7 @@ class PageRun:
         with self._control:
             self._cancel()
             with self._lock:
-                self.opened, self._work, self.restored = None, None, None
+                self.opened, self._work, self.restored, self.is_unsaved = None, None, None, False
                 self._begin(0, [])
                 self._enter_phase("idle")
                 self.trends.clear()
@@ -409,7 +416,7 @@ class PageRun:
             self._cancel()
             with self._lock:
                 self.opened, self._work = opened, None
-                self.restored = snapshot
+                self.restored, self.is_unsaved = snapshot, False
                 self._begin(run, [])
                 self._enter_phase("stopped")
                 self.trends.drop_after(run)
@@ -441,6 +448,7 @@ class PageRun:
             facts |= {"per_second": self._clock.per_second(run), "seconds": self._clock.seconds}
             facts |= {"error": self._error, "message": self._message, "carried": list(self._carried)}
             # Responses and events may arrive out of order; the serial number says which is newer.
+            facts["saved"] = self.saved
             facts["serial"] = time.monotonic_ns() // 1000
             facts |= _NO_WORK if self._work is None else self._work.facts()
         return facts | (_NO_SESSION if opened is None else opened.facts(run))
@@ -503,6 +511,7 @@ class PageRun:
             with self._lock:
                 if self.opened is opened:
                     self.run += 1
+                    self.is_unsaved = True
                     self.done += self._work is work
                     self.trends.set_page(opened.prepared.page.trends)
                     self.trends.record(self.run, opened.session, found)
@@ -534,7 +543,7 @@ class PageRun:
 
     def _begin(self, run: int, carried: list[str]) -> None:
         """Set the number of steps, and clear errors and messages."""
-        self.run, self.done, self.latest, self._carried = run, 0, None, carried
+        self.run, self.done, self.latest, self._carried, self.saved = run, 0, None, carried, None
         self._error, self._message, self._clock = None, None, Clock()
 
     def _stop(self, message: str | None) -> None:

@@ -8,6 +8,7 @@ import math
 import os
 import re
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, OpError
 from ..graph.io import write_atomically
 from ..graph.page import Page
 from ..graph.session import ClientSession
@@ -28,6 +29,7 @@ from .page_session import SAVE_WAIT, PageRun
 
 # -- snapshots: one state file each, and a JSON file with its label and time -------------------------------------------
 
+_END_WAIT = 5.0  # seconds that the end of Studio waits for a step in progress
 MOST = 50  # snapshots of a page; the oldest is deleted
 _MOST_NAME = 200  # characters of a folder's name; file systems allow 255
 _ID = re.compile(r"\d{8}-\d{6}-\d+")
@@ -42,8 +44,8 @@ class Snapshots:
         self.root = root / ".rowgrad" / "snapshots"
         self._lock = threading.Lock()
 
-    def take(self, page: str, session: ClientSession, label: str, run: int) -> None:
-        """Save a session's Variables and counters."""
+    def take(self, page: str, session: ClientSession, label: str, run: int, automatic: bool = False) -> None:
+        """Save a session's Variables and counters. An automatic snapshot replaces the automatic one before."""
         folder = self._folder(page)
         with self._lock:
             array_pool.make_folder(folder)
@@ -53,11 +55,18 @@ class Snapshots:
             name = f"{second}-{number}"
             session.save(folder / f"{name}.state")
             entry = {"id": name, "label": label or f"run {run}", "run": run, "when": time.time()}
-            text = json.dumps(entry, ensure_ascii=False).encode()
+            text = json.dumps(entry | ({"automatic": True} if automatic else {}), ensure_ascii=False).encode()
             write_atomically(folder / f"{name}.json", text)
-            for old in [*known, entry][:-MOST]:
+            replaced = [s for s in known if automatic and s["automatic"]]
+            left = [s for s in known if s not in replaced]
+            for old in [*replaced, *[*left, entry][:-MOST]]:
                 for ending in (".json", ".state"):
                     (folder / f"{old['id']}{ending}").unlink(missing_ok=True)
+
+    @property
+    def is_temporary(self) -> bool:
+        """Return whether the snapshots end with this object."""
+        return self._own is not None
 
     def all(self, page: str) -> list[dict[str, Any]]:
         """Return the snapshots of a page, the oldest first."""
@@ -113,7 +122,7 @@ class Snapshots:
                     continue
                 saved = json.loads(path.read_bytes())
                 entry: dict[str, Any] = {"id": path.stem, "label": str(saved["label"]), "run": int(saved["run"])}
-                entry["when"] = float(saved["when"])
+                entry |= {"when": float(saved["when"]), "automatic": saved.get("automatic") is True}
             except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue  # incomplete, or a file of another program
             if math.isfinite(entry["when"]):
@@ -142,7 +151,8 @@ class Runs:
         """Return the run of a page; a page that was never run has an idle one."""
         with self._lock:
             if name not in self._pages:
-                self._pages[name] = PageRun(name, self._hub.send)
+                saved = self.snapshot_files.all(name)
+                self._pages[name] = PageRun(name, self._hub.send, saved[-1] if saved else None)
             return self._pages[name]
 
     def state(self, name: str) -> dict[str, Any]:
@@ -211,6 +221,7 @@ class Runs:
             raise InvalidArgumentError(message, argument="name")
         with opened.gate.between(SAVE_WAIT):
             self.snapshot_files.take(name, opened.session, label, run.run)
+            run.is_unsaved = False
         return self.snapshot_files.all(name)
 
     def snapshots(self, name: str) -> list[dict[str, Any]]:
@@ -255,7 +266,18 @@ class Runs:
         self.snapshot_files.renamed(old, new)
 
     def close(self) -> None:
-        """End all runs."""
-        for name in list(self._pages):
+        """End all runs. Variables that runs changed are saved: the next start offers them."""
+        for name, run in list(self._pages.items()):
             self.forget(name)
+            self._save_at_end(name, run)
         self.snapshot_files.close()
+
+    def _save_at_end(self, name: str, run: PageRun) -> None:
+        opened = run.opened
+        if self.snapshot_files.is_temporary or opened is None or not run.is_unsaved or not opened.session.variables:
+            return
+        try:
+            with opened.gate.between(_END_WAIT):
+                self.snapshot_files.take(name, opened.session, "when Studio stopped", run.run, automatic=True)
+        except (OSError, MemoryError, OpError) as error:
+            print(f"rowgrad studio: the Variables of page {name} were not saved: {error}", file=sys.stderr)

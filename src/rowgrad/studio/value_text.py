@@ -218,8 +218,12 @@ def _error(name: str, bound: str, value: Any) -> InvalidArgumentError:
 # -- heat maps ---------------------------------------------------------------------------------------------------------
 
 
-def heat_of(array: Array, at: Sequence[int], most: int) -> dict[str, Any]:
+def heat_of(array: Array, at: Sequence[int], most: int, peaks: bool = False) -> dict[str, Any]:
     """Sample at most `most` rows and columns evenly: cell [i][j] is element [i * step[0], j * step[1]].
+
+    With `peaks`, for small pictures, it is the element farthest from zero in the rows and columns from there to the
+    next cell, and a single row or column is sampled as the least and the greatest element of each part of it. A part
+    with an element that is not finite is null.
 
     `low` and `high` are those of the whole array. Elements that are not finite are null; complex numbers are shown by
     their absolute value.
@@ -232,7 +236,7 @@ def heat_of(array: Array, at: Sequence[int], most: int) -> dict[str, Any]:
     matrix = matrix_of(array, at)
     rows, columns = matrix.shape
     steps = [max(-(-size // most), 1) for size in (rows, columns)]
-    picked = _floats(matrix[:: steps[0], :: steps[1]], dtype)
+    picked = _peaks(matrix, steps, dtype) if peaks else _floats(matrix[:: steps[0], :: steps[1]], dtype)
     low, high = _bounds(array, dtype)
     cells = picked.astype(object)
     cells[~np.isfinite(picked)] = None
@@ -245,6 +249,26 @@ def heat_of(array: Array, at: Sequence[int], most: int) -> dict[str, Any]:
 def _floats(array: Array, dtype: str) -> Array:
     with np.errstate(all="ignore"):
         return (np.abs(array) if dtype in COMPLEX else array).astype(np.float64)
+
+
+def _peaks(matrix: Array, steps: Sequence[int], dtype: str) -> Array:
+    rows, columns = (-(-size // step) for size, step in zip(matrix.shape, steps, strict=True))
+    if 1 in matrix.shape and max(steps) > 1:
+        return _envelope(_floats(matrix, dtype).reshape(-1), 2 * max(steps)).reshape(-1, 1)
+    found = np.zeros((rows, columns))
+    for i, j in np.ndindex(rows, columns):
+        part = _floats(matrix[i * steps[0] : (i + 1) * steps[0], j * steps[1] : (j + 1) * steps[1]], dtype)
+        found[i, j] = part.flat[np.argmax(np.abs(part))] if np.isfinite(part).all() else np.nan
+    return found
+
+
+def _envelope(line: Array, step: int) -> Array:
+    """Return the least and the greatest number of each `step` neighbours, in their order."""
+    found = []
+    for start in range(0, len(line), step):
+        part = line[start : start + step]
+        found += part[sorted((np.argmin(part), np.argmax(part)))].tolist() if np.isfinite(part).all() else [np.nan] * 2
+    return np.array(found)
 
 
 def _bounds(array: Array, dtype: str) -> tuple[float | None, float | None]:

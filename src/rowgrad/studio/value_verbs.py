@@ -161,7 +161,8 @@ def window(studio: Studio, args: Arguments) -> Json:
 def heat_map(studio: Studio, args: Arguments) -> Json:
     """Return a result as a heat map."""
     array = _result(studio, args)
-    return heat_of(array, _at(args, array), args.whole("most", 1, MOST_MAPPED, 256))
+    most = args.whole("most", 1, MOST_MAPPED, 256)
+    return heat_of(array, _at(args, array), most, args.truth("peaks", False))
 
 
 @verb("watch")

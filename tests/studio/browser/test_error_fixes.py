@@ -41,6 +41,21 @@ def test_the_message_of_a_rejected_run_offers_the_fix(ui: StudioWindow) -> None:
     assert ui.result("g", "output")[2] == ["6.5", "9.0"]
 
 
+@pytest.mark.feature("fixes", "steps")
+@pytest.mark.broken("rowgrad.graph.fixes:_RULES", "{k: v for k, v in original.items() if k != 'index_not_in_data'}")
+def test_an_id_beyond_the_table_is_limited_on_a_training_page(ui: StudioWindow) -> None:
+    ui.open_gallery("start/08_train_embedding")
+    ui.block("ids").click()
+    ui.type_in_inspector("Value of ids.val", "[0, 1, 2, 3, 3, 99]")
+    ui.wait_saved()
+    ui.press("run-steps")
+    toast = ui.window.locator(".toast.error", has_text="out of range [0, 6)")
+    toast.get_by_role("button", name="Limit ids to 0 … 5").click()
+    expect(toast).to_have_count(0)
+    assert ui.saved_value("ids", "val")["data"] == [0, 1, 2, 3, 3, 5]
+    ui.run_steps(3)
+
+
 @pytest.mark.feature("fixes", "rejections")
 @pytest.mark.broken("rowgrad.studio.project_verbs:fixes_of", "lambda *given: []")
 def test_a_rejected_wire_is_drawn_by_its_fix(ui: StudioWindow) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 from studio_window import StudioWindow
-from window_actions import drop_files
+from window_actions import drop_files, open_panel
 
 from rowgrad.graph.enuspace import read_enuspace
 
@@ -31,7 +31,7 @@ def import_file(ui: StudioWindow, file: str) -> None:
     ui.canvas.wait_for()
 
 
-@pytest.mark.feature("import")
+@pytest.mark.feature("import", "trend")
 @pytest.mark.broken(
     "rowgrad.studio.import_export_verbs:read_enuspace", "lambda path: Imported(original(path).page, [])"
 )
@@ -49,6 +49,11 @@ def test_an_enuspace_svg_page_is_imported_with_a_report_and_runs(ui: StudioWindo
     assert float(ui.result("ID_1eRwic0", "out")[0][0]) == pytest.approx(w, rel=1e-12)
     saved = ui.page_json()
     assert {block["id"] for block in saved["blocks"]} >= {"ID_X", "ID_W", "ID_HYPO"}
+    panel = open_panel(ui, "trend")  # which names blocks as the drawing does, and else by their ops
+    names = panel.get_by_role("table", name="Series").get_by_role("rowheader")
+    expect(names).to_have_text(["COST.output", "ApplyGradientDescent.out"])
+    expect(names.last).to_have_attribute("title", "ID_1eRwic0.out")
+    expect(panel.get_by_label("Result to record").locator("option", has_text="COST.output")).to_have_count(1)
     assert "Hypothesis" in [note["text"] for note in saved["notes"]]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 from grid_pages import array_value, page
@@ -11,6 +12,9 @@ from page_fixtures import block, const
 from playwright.sync_api import expect
 from studio_window import StudioWindow
 from window_actions import is_in_view, open_page, open_panel
+
+SMALL_NAMES = """lambda self, path: (file := original(self, path))._replace(packed=None, plain=file.plain + b'''
+    .studio .canvas .block .block-op { font-size: 14px !important }''' * (path.suffix == ".css"))"""
 
 
 @pytest.mark.feature("commandMenu")
@@ -81,6 +85,43 @@ def test_zoomed_out_blocks_show_the_names_that_users_gave(ui: StudioWindow) -> N
     assert texts["W1"] == '"W1"none'
     assert "none" not in texts["variable_2"].removeprefix("none")
     assert "none" not in texts["neg"].removeprefix("none")
+
+
+@pytest.mark.feature("zoom")
+@pytest.mark.broken("rowgrad.studio.http:StaticFiles._read", SMALL_NAMES)
+def test_names_fill_the_blocks_of_a_page_that_is_zoomed_out(ui: StudioWindow) -> None:
+    ui.open_gallery("start/08_train_embedding")
+    ui.run_once()
+    for _ in range(3):
+        ui.key("Control+-")
+    expect(ui.window.locator(".canvas.far")).to_be_visible()
+    ratio = """one => { const text = document.createRange();
+        text.selectNodeContents(one.querySelector('.block-op'));
+        const size = parseFloat(getComputedStyle(one.querySelector('.block-op')).fontSize);
+        return [size, one.offsetWidth, one.offsetHeight]; }"""
+    for name in ui.blocks():
+        size, width, height = ui.block(name).evaluate(ratio)
+        assert 0.5 * len(name) * size <= width, name  # it fits
+        assert size >= min(24, 0.3 * height), name
+
+
+@pytest.mark.feature("preview")
+@pytest.mark.broken("rowgrad.studio.value_text:_envelope", "lambda line, step: line[:: step // 2]")
+def test_pictures_on_a_block_show_the_peaks_and_the_range_of_long_vectors(ui: StudioWindow) -> None:
+    ids = [7 * k % 2000 for k in range(400)]
+    peaks = [[9.0 if k in (7, 1203, 1999) else 0.0] for k in range(2000)]
+    ui.open_blocks(
+        const("table", (0, 0), peaks),
+        block("g", "SparseSegmentMean", (420, 0), values={"indices": ids, "segment_ids": sorted(k // 4 for k in ids)}),
+    )
+    for pin, text in (("indices", "0 … 1995"), ("segment_ids", "0 … 498")):
+        picture = ui.block("g").locator(f'[data-pin="{pin}"] button.literal')
+        expect(picture.locator(".mini-range")).to_have_text(text)
+        assert is_in_view(ui, picture.locator(".mini-range"), picture)
+    ui.run_once()
+    path = ui.block("table").locator(".result .mini-line path")
+    heights = re.findall(r"[ML][\d.]+ ([\d.]+)", path.get_attribute("d") or "")
+    assert heights.count(min(heights, key=float)) == 3
 
 
 @pytest.mark.feature("heatMap")

@@ -16,6 +16,8 @@ from rowgrad.graph import ClientSession, build, load
 
 TABLE = [[1.0, 2.0], [3.0, -1.0], [0.5, 0.5], [2.0, 2.0], [1.0, 0.0]]
 SHIFTED = "lambda before, after: (lambda rows, moved: (rows + 1, moved))(*original(before, after))"
+WITHOUT_ROW_NUMBERS = """lambda self, path: (file := original(self, path))._replace(packed=None, plain=file.plain + b'''
+    .studio .spy-rows.spy-rows { display: none }''' * (path.suffix == ".css"))"""
 FORGETFUL = "lambda *given: (original(*given)[0], original(*given)[1] * 0)"
 
 
@@ -35,6 +37,7 @@ def training_page() -> Json:
 
 
 @pytest.mark.feature("trace", "steps")
+@pytest.mark.broken("rowgrad.studio.http:StaticFiles._read", WITHOUT_ROW_NUMBERS)
 @pytest.mark.broken("rowgrad.studio.row_changes:changed_rows", SHIFTED)
 @pytest.mark.broken("rowgrad.studio.row_changes:changed_rows", FORGETFUL)
 def test_rows_over_time_show_what_each_step_changed(ui: StudioWindow) -> None:
@@ -51,6 +54,14 @@ def test_rows_over_time_show_what_each_step_changed(ui: StudioWindow) -> None:
     expect(panel.locator(".changes-words")).to_have_text("steps 1 to 6 changed 3 of 5 rows")
     canvas = panel.get_by_role("img", name="5 rows over 6 steps")
     ui.wait_until(lambda: canvas.evaluate(COUNT_COLORS) > 4)
+    numbers = panel.locator(".spy-rows span")
+    expect(numbers).to_have_text(["0", "1", "2", "3", "4"])
+    left, top, _, bottom = ui.box(canvas)
+    for row, number in enumerate(numbers.all()):  # each beside the middle of its row
+        box = number.bounding_box()
+        assert box is not None
+        assert abs(box["y"] - (top + (bottom - top) * (row + 0.5) / 5)) < 2
+        assert box["x"] + box["width"] <= left
     canvas.focus()
     ui.key("ArrowDown", "ArrowRight")
     words = panel.locator(".spy-words")

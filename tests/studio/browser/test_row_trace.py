@@ -23,6 +23,8 @@ IS_ON_TOP = """one => {
     const box = one.getBoundingClientRect();
     return document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2) === one;
 }"""
+RESULT_FIRST = """lambda self, path: (file := original(self, path))._replace(packed=None, plain=file.plain + b'''
+    .trace-panel .look-bar > label { order: -1 }''' * (path.suffix == ".css"))"""
 SHIFT_INPUT_ROWS = """lambda *given: (t := original(*given)).__class__(
     t.outputs, t.inputs, [(a, b + 1) for a, b in t.pairs], t.total, t.cut)"""
 
@@ -269,6 +271,22 @@ def test_symbolic_gradients_are_traced_through(ui: StudioWindow) -> None:
     expect(panel.locator(".sum-equation")).to_have_text("Mul(x[1], y[1]) = [8, 10]")
     panel.get_by_role("button", name="← Back").click()
     expect(panel.locator(".sum-head")).to_contain_text("G.grad_outputs, row 2")
+
+
+@pytest.mark.feature("trace")
+@pytest.mark.broken("rowgrad.studio.http:StaticFiles._read", RESULT_FIRST)
+def test_the_buttons_of_the_views_stay_where_they_are(ui: StudioWindow) -> None:
+    ui.open_gallery("start/08_train_embedding")
+    ui.run_once()
+    panel = open_panel(ui, "trace")
+    buttons = panel.locator(".trace-views button")
+    panel.get_by_label("Block to trace").wait_for()
+    places = [ui.box(button) for button in buttons.all()]
+    assert len(places) == 5
+    for name in ("Over time", "Compare", "Spy plot"):
+        panel.get_by_role("button", name=name, exact=True).click()
+        expect(panel.get_by_role("button", name=name, exact=True)).to_have_attribute("aria-pressed", "true")
+        assert [ui.box(button) for button in buttons.all()] == places
 
 
 @pytest.mark.feature("trace")

@@ -52,6 +52,24 @@ def test_snapshot_restore_and_reset_of_variables(ui: StudioWindow) -> None:
     assert (ui.runs(), counter(ui)) == (1, 1)
 
 
+@pytest.mark.feature("snapshots")
+@pytest.mark.broken("rowgrad.studio.runs:Runs._save_at_end", "lambda *given: None")
+def test_variables_go_on_after_studio_was_stopped_and_started_again(ui: StudioWindow) -> None:
+    ui.windows.allow_error("status of|ERR_|Failed to")  # while there is no server
+    name = ui.open_blocks(*counter_blocks())
+    ui.run_steps(3)
+    ui.server.stop()
+    ui.server.port = 0  # any free one
+    ui.server.start()
+    ui.open(name)
+    expect(ui.progress).to_contain_text("not run yet")
+    ui.progress.get_by_role("button", name="Continue from run 3").click()
+    ui.wait_run("stopped")
+    expect(ui.progress.get_by_role("button")).to_have_count(0)
+    ui.run_once()
+    assert (ui.runs(), counter(ui)) == (4, 4)
+
+
 @pytest.mark.feature("results")
 @pytest.mark.broken("rowgrad.studio.page_session:results_json", ONLY_FETCHED)
 def test_fetch_refreshes_upstream_results(ui: StudioWindow) -> None:

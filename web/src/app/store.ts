@@ -5,7 +5,7 @@ import type { History } from "../history/history";
 import type { End } from "../page/page";
 import type { Catalog } from "../palette/catalog";
 import { makeCatalog } from "../palette/catalog";
-import type { Checked, ConflictField, Fix, Hello, Mode, Page, PageInfo, Question, RowSum, RunState, Transport } from "../transport/protocol";
+import type { Checked, ConflictField, Fix, Hello, Mode, Page, PageInfo, Question, ReportLine, RowSum, RunState, Transport } from "../transport/protocol";
 
 export type Saving = "saved" | "waiting" | "saving" | "failed";
 
@@ -61,7 +61,7 @@ export type Dialog =
   | { kind: "sparse"; block: string }
   | { kind: "flip" }
   | { kind: "export" }
-  | { kind: "import"; name: string; report: { level: string; place: string; message: string }[]; page: Page }
+  | { kind: "import"; name: string; report: ReportLine[]; page: Page }
   | { kind: "conflict"; name: string; kept: string; merge?: Merge }
   | { kind: "ask-run"; page: string; mode: Mode; question: Question }
   | { kind: "snapshots" }

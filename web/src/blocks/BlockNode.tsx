@@ -11,7 +11,7 @@ import { canvasView } from "../canvas/view";
 import { FlipButton } from "../gradients/FlipButton";
 import { FixButtons } from "../messages/fixes";
 import { takesFocus } from "../page/actions";
-import { EMPTY, blockOf, endsAt, entryText, pinPath, wiredOutputs } from "../page/page";
+import { EMPTY, blockOf, endsAt, entryText, importedName, isNumbered, pinPath, wiredOutputs } from "../page/page";
 import { familyOf } from "../palette/families";
 import { ResultPicture, useSmallCells } from "../results/ResultPicture";
 import { runInfo } from "../results/results";
@@ -42,14 +42,27 @@ export const BlockNode = memo(function BlockNode(props: NodeProps) {
   return light ? <DistantBlock {...props} /> : <FullBlock key={page} {...props} />;
 });
 
-/** The name that a user gave a block: neither made from the op's, nor a number of an imported file. */
+/** The name that a user gave a block: neither made from the op's, nor made up by the old tool. */
 function ownName(id: string, record: OpRecord | undefined): string | undefined {
-  return /^ID_/.test(id) || id.replace(/_\d+$/, "") === record?.snake_name ? undefined : id;
+  return isNumbered(id) || id.replace(/_\d+$/, "") === record?.snake_name ? undefined : (importedName(id) ?? id);
 }
+
+const WORDS = /(?<=[a-z0-9])(?=[A-Z])/;
 
 /** The name of an op, which may break before each of its words. */
 function OpName({ op }: { op: string }) {
-  return op.split(/(?<=[a-z0-9])(?=[A-Z])/).map((word, k) => <Fragment key={k}>{k > 0 && <wbr />}{word}</Fragment>);
+  return op.split(WORDS).map((word, k) => <Fragment key={k}>{k > 0 && <wbr />}{word}</Fragment>);
+}
+
+const [LARGEST, LEAST_FAR] = [46, 22]; // pixels
+
+/** The size of a name that fills a block when the page is zoomed out. */
+function farSize(name: string, width = 240, height = 110): React.CSSProperties {
+  const words = name.split(WORDS).flatMap((word) => word.split("_"));
+  const longest = Math.max(...words.map((word) => word.length));
+  const across = (width - 18) / (0.67 * longest);
+  const down = Math.sqrt(((width - 24) * (height - 12)) / (0.72 * name.length * 1.08)) * 0.85;
+  return { "--far": `${Math.round(Math.max(LEAST_FAR, Math.min(LARGEST, across, Math.max(down, (height - 12) / (1.08 * words.length)))))}px` } as React.CSSProperties;
 }
 
 /** A block that is too small for its text: the colour of its family and a large name. */
@@ -65,13 +78,13 @@ function DistantBlock({ id, selected, data }: NodeProps) {
     return lacksValue(blockOf(open.page, id), record, fault.pin) ? "needs" : "faulty";
   });
   return (
-    <div className={`block light${selected ? " selected" : ""} ${state}`} style={size} data-block={id} data-op={op} data-family={familyOf(record).name}>
+    <div className={`block light${selected ? " selected" : ""} ${state}`} style={{ ...size, ...farSize(ownName(id, record) ?? op, size.width, size.height) }} data-block={id} data-op={op} data-family={familyOf(record).name}>
       <span className="block-op"><OpName op={ownName(id, record) ?? op} /></span>
     </div>
   );
 }
 
-function FullBlock({ id, selected }: NodeProps) {
+function FullBlock({ id, selected, width, height }: NodeProps) {
   const block = useBlock(id);
   const record = useStudio((state) => state.catalog.find(block?.op ?? ""));
   const known = useStudio((state) => state.docs[state.active ?? ""]?.checked.blocks[id]);
@@ -100,7 +113,7 @@ function FullBlock({ id, selected }: NodeProps) {
   const family = familyOf(record);
   const Icon = family.icon;
   return (
-    <div ref={box} className={classes.filter(Boolean).join(" ")} data-block={id} data-op={block.op} data-family={family.name}>
+    <div ref={box} className={classes.filter(Boolean).join(" ")} style={farSize(ownName(id, record) ?? block.op, width, height)} data-block={id} data-op={block.op} data-family={family.name}>
       <span className="block-id" title={id}>{shortenMiddle(id, MOST_LETTERS)}</span>
       <div className="block-head">
         <Icon className="block-icon" size={14} aria-hidden="true" />

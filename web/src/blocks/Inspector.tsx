@@ -23,7 +23,7 @@ export function Inspector() {
   const catalog = useStudio((state) => state.catalog);
   const box = useRef<HTMLElement>(null);
   useEffect(() => {
-    const focus = (what: string) => () => setTimeout(() => box.current?.querySelector<HTMLElement>(what)?.focus(), 0);
+    const focus = (what: string) => () => box.current?.querySelector<HTMLElement>(what)?.focus();
     const inspect = focus(".pin-edit input, .pin-edit button, .attr input, .attr select");
     const rename = focus(".name-field");
     window.addEventListener("rowgrad:inspect", inspect);

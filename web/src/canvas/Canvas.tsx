@@ -13,9 +13,11 @@ import {
   useNodesInitialized,
   useReactFlow,
   useStore,
+  useStoreApi,
 } from "@xyflow/react";
 import { LayoutDashboard, Maximize, ZoomIn, ZoomOut } from "lucide-react";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { shallow } from "zustand/shallow";
 import type { MenuTarget } from "../app/store";
 import { changeDoc, doc, get, set, useDoc, useStudio } from "../app/store";
 import { BlockNode } from "../blocks/BlockNode";
@@ -25,23 +27,27 @@ import { NoteNode } from "../notes/Note";
 import { amend, connectWire, fetchCandidates, place, reportRejection, select, viewport, wireOf } from "../page/actions";
 import { blockOf, endText, entryText, notesOf } from "../page/page";
 import { insertOnWire } from "../page/placing";
+import type { Page } from "../transport/protocol";
 import { familyOf } from "../palette/families";
 import { TraceNote } from "../trace/TraceNote";
 import { DistantWires } from "../wires/DistantWires";
 import { WireEdge } from "../wires/WireEdge";
 import { WireHover, hoverWire, leaveWire } from "../wires/WireHover";
 import type { Size } from "./layout";
-import { GRID, boundsOf, makeSpace, rendered, roomForResults } from "./layout";
+import { GRID, boundsOf, makeSpace, positionsOf, rendered, roomForResults } from "./layout";
 import { beginDrag, recordMoves, withFrameContents } from "./moves";
 import { edgesOf, endOfHandle, nodesOf, noteNumber } from "./nodes";
-import { canvasView } from "./view";
+import { beginningOf, canvasView, panExtent } from "./view";
 
 export const OP_MIME_TYPE = "application/x-rowgrad-op";
 const NODE_TYPES = { block: BlockNode, note: NoteNode };
 const EDGE_TYPES = { wire: WireEdge };
 const MANY = 150; // with more blocks than this, only visible ones are rendered
 const MARGIN = 24; // pixels between a block that is moved into view and the edge
-const FAR = 0.4; // zoom below which text is unreadable
+const FAR = 0.42; // zoom below which text is unreadable
+const PADDING = { x: 0.05, top: 0.07, bottom: "64px" } as const; // around a whole page, and below it for the zoom buttons
+const LEAST = 0.6; // zoom at which a page opens at least, so that its values can be read
+const EDGE = 100; // pixels of the page that stay in view at least
 
 export function Canvas() {
   const open = useDoc();
@@ -87,7 +93,7 @@ export function Canvas() {
       return resultsHeight(id) ? height : height + roomForResults(Object.values(doc()?.checked.blocks[id]?.outputs ?? {}).flat());
     };
     // On an empty page, fitView would wait for the first block and then jump.
-    canvasView.fit = () => void (flow.getNodes().length && flow.fitView({ padding: 0.15, maxZoom: 1 }));
+    canvasView.fit = () => void (flow.getNodes().length && flow.fitView({ padding: PADDING, maxZoom: 1 }));
     canvasView.zoom = (by) => void flow.zoomTo(flow.getZoom() * by);
     canvasView.actual = () => void flow.zoomTo(1);
     canvasView.reveal = (id) => {
@@ -105,14 +111,17 @@ export function Canvas() {
     };
   }, [flow]);
 
-  // A page that becomes active is fully visible from its first frame on.
-  const showWhole = useCallback(() => {
+  // A page that becomes active is fully visible from its first frame on; of a large one that is its beginning.
+  const showPage = useCallback(() => {
     const box = document.querySelector(".canvas")?.getBoundingClientRect();
     const shown = doc();
     if (!box || !shown) return;
-    void flow.setViewport(getViewportForBounds(boundsOf(shown.page, get().catalog), box.width, box.height, 0.05, 1, 0.15));
+    const sizes = rendered.sizes();
+    const bounds = sizes.size >= shown.page.blocks.length && sizes.size ? flow.getNodesBounds(flow.getNodes()) : boundsOf(shown.page, get().catalog);
+    const whole = getViewportForBounds(bounds, box.width, box.height, 0.05, 1, PADDING);
+    void flow.setViewport(whole.zoom < LEAST ? beginningOf(bounds, [...positionsOf(shown.page).values()], box, LEAST, MARGIN) : whole);
   }, [flow]);
-  useLayoutEffect(showWhole, [name, showWhole]);
+  useLayoutEffect(showPage, [name, showPage]);
   // The blocks' true sizes are known once they are rendered.
   const measured = useNodesInitialized();
   const fitted = useRef<string | null>(null);
@@ -120,8 +129,8 @@ export function Canvas() {
     // A page that starts empty does not move when its first block is placed.
     if (fitted.current === name || (!measured && doc()?.page.blocks.length)) return;
     fitted.current = name;
-    if (measured) canvasView.fit();
-  }, [measured, name]);
+    if (measured) showPage();
+  }, [measured, name, showPage]);
 
   useEffect(() => {
     const show = (event: Event) => {
@@ -268,7 +277,7 @@ export function Canvas() {
         edges={edges}
         nodeTypes={NODE_TYPES}
         edgeTypes={EDGE_TYPES}
-        onInit={showWhole}
+        onInit={showPage}
         onNodesChange={onNodesChange}
         onEdgesChange={onEdgesChange}
         onConnectStart={onConnectStart}
@@ -278,7 +287,7 @@ export function Canvas() {
         onEdgeMouseEnter={(event, wire) => event.buttons === 0 && hoverWire(wire.id, [event.clientX, event.clientY])}
         onEdgeMouseLeave={leaveWire}
         onMoveStart={leaveWire}
-        onPaneClick={() => select([])}
+        onPaneClick={leavePanels}
         onPaneContextMenu={(event) => openMenu(event, { kind: "canvas" })}
         onNodeDragStart={(event) => beginDrag(event.altKey)}
         onSelectionDragStart={(event) => beginDrag(event.altKey)}
@@ -311,6 +320,7 @@ export function Canvas() {
         {FEATURES.trace && <TraceNote />}
         {minimap && FEATURES.minimap && <MiniMap pannable zoomable ariaLabel="Minimap" nodeComponent={MiniNode} />}
         <ZoomTools />
+        {FEATURES.zoom && <KeepInView page={open.page} />}
       </ReactFlow>
       <WireHover />
       {!open.page.blocks.length && !notesOf(open.page).length && (
@@ -348,6 +358,12 @@ function onFocus({ target }: React.FocusEvent): void {
   hoverWire(wire, [x + width / 2, y + height / 2]);
 }
 
+/** A click beside everything: nothing is selected, and panels that cover a narrow canvas close. */
+function leavePanels(): void {
+  select([]);
+  if (get().narrow && FEATURES.narrowPanels) set({ paletteOpen: false, inspectorOpen: false });
+}
+
 function allowDrop(event: React.DragEvent): void {
   if (event.dataTransfer.types.includes(OP_MIME_TYPE)) event.preventDefault();
 }
@@ -376,6 +392,16 @@ function MiniNode({ id, x, y, width, height }: MiniMapNodeProps) {
   });
   const note = noteNumber(id) !== null;
   return <rect className={`react-flow__minimap-node ${note ? "mini-note" : "mini-block"}`} data-family={note ? undefined : family} x={x} y={y} width={width} height={height} rx={note ? 4 : 12} />;
+}
+
+/** Part of the page stays in view, however far it is moved. */
+function KeepInView({ page }: { page: Page }) {
+  const catalog = useStudio((state) => state.catalog);
+  const store = useStoreApi();
+  const [width, height, zoom] = useStore(({ width, height, transform }): [number, number, number] => [width, height, transform[2]], shallow);
+  const bounds = useMemo(() => boundsOf(page, catalog), [page, catalog]);
+  useEffect(() => store.getState().setTranslateExtent(panExtent(bounds, width / zoom, height / zoom, EDGE / zoom)), [store, bounds, width, height, zoom]);
+  return null;
 }
 
 /** Whether the whole page is in view, with nothing beyond the edges. */

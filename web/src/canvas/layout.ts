@@ -301,7 +301,7 @@ export function boundsOf(page: Page, catalog: Catalog): Size & { x: number; y: n
   const places = positionsOf(page);
   const boxes = page.blocks.map((block) => ({ at: places.get(block.id)!, ...sizeOf(catalog.find(block.op)) }));
   for (const note of page.notes ?? []) boxes.push({ at: note.at ?? [0, 0], width: note.size?.[0] ?? 120, height: note.size?.[1] ?? 30 });
-  if (!boxes.length) return { x: 0, y: 0, width: 800, height: 400 };
+  if (!boxes.length) return { x: 0, y: 0, width: 100, height: 100 };
   const x = Math.min(...boxes.map((box) => box.at[0]));
   const y = Math.min(...boxes.map((box) => box.at[1])) - LABEL;
   const right = Math.max(...boxes.map((box) => box.at[0] + box.width));

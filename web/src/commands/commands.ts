@@ -1,6 +1,7 @@
 // Every command by name: keys, buttons and the command menu are made from this table.
 
-import type { Theme } from "../app/store";
+import { flushSync } from "react-dom";
+import type { StudioState, Theme } from "../app/store";
 import { doc, front, get, set } from "../app/store";
 import type { Alignment } from "../canvas/layout";
 import { align, arrange, frameAround } from "../canvas/layout";
@@ -111,7 +112,7 @@ export const COMMANDS: Command[] = [
   { id: "zoom-out", title: "Zoom out", group: "View", keys: "Ctrl+-", ready: () => FEATURES.zoom && opened(), run: () => canvasView.zoom(0.8) },
   { id: "zoom-actual", title: "Zoom to 100 %", group: "View", keys: "Ctrl+1", ready: () => FEATURES.zoom && opened(), run: () => canvasView.actual() },
   { id: "palette", title: "Show or hide the palette", group: "View", keys: "Ctrl+b", ready: () => FEATURES.palette, run: () => set((s) => ({ paletteOpen: !s.paletteOpen })) },
-  { id: "find-block", title: "Search the palette", group: "View", keys: "/", ready: () => FEATURES.paletteSearch, run: () => { set({ paletteOpen: true }); setTimeout(() => window.dispatchEvent(new CustomEvent("rowgrad:search-palette")), 0); } },
+  { id: "find-block", title: "Search the palette", group: "View", keys: "/", ready: () => FEATURES.paletteSearch, run: () => mounted({ paletteOpen: true }, "rowgrad:search-palette") },
   { id: "inspector", title: "Show or hide the inspector", group: "View", keys: "Ctrl+i", run: () => set((s) => ({ inspectorOpen: !s.inspectorOpen })) },
   { id: "bottom", title: "Show or hide the results", group: "View", keys: "Ctrl+j", run: () => set((s) => ({ bottomOpen: !s.bottomOpen })) },
   { id: "minimap", title: "Show or hide the minimap", group: "View", keys: "m", ready: () => FEATURES.minimap, run: () => set((s) => ({ minimap: !s.minimap })) },
@@ -136,10 +137,14 @@ export const COMMANDS: Command[] = [
   { id: "snapshots", title: "Snapshots …", group: "Run", ready: () => FEATURES.snapshots && opened(), run: () => set({ dialog: { kind: "snapshots" } }) },
 ];
 
-/** Focus a field of the inspector, once it is mounted. */
 function inInspector(event: string): void {
-  set({ inspectorOpen: true });
-  setTimeout(() => window.dispatchEvent(new CustomEvent(event)), 0);
+  mounted({ inspectorOpen: true }, event);
+}
+
+/** Show a panel and tell it to focus a field. It is mounted before the next key arrives, which belongs to the field. */
+function mounted(panel: Partial<StudioState>, event: string): void {
+  flushSync(() => set(panel));
+  window.dispatchEvent(new CustomEvent(event));
 }
 
 function addNote(frame: boolean): void {

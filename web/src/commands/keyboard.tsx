@@ -41,6 +41,14 @@ function leaveField(field: HTMLElement, root: HTMLElement | Window): void {
   inside.querySelector<HTMLElement>(".react-flow__node.selected")?.focus({ preventScroll: true });
 }
 
+/** Close the panels that cover the canvas of a narrow window; in a field that keeps its text, Escape is about that. */
+function closePanels(target: EventTarget | null): boolean {
+  const { narrow, paletteOpen, inspectorOpen, dialog, finder } = get();
+  if (!FEATURES.narrowPanels || !narrow || dialog || finder || !(paletteOpen || inspectorOpen) || (isField(target) && textOf(target))) return false;
+  set({ paletteOpen: false, inspectorOpen: false });
+  return true;
+}
+
 /** Buttons and links handle Enter and Space themselves. */
 function handlesKey(event: KeyboardEvent): boolean {
   const target = event.target;
@@ -80,6 +88,10 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
       event.preventDefault();
       return;
     }
+    if (event.key === "Escape" && closePanels(event.target)) {
+      event.preventDefault();
+      return;
+    }
     if (get().dialog || handlesKey(event) || typesValue(event)) return;
     const key = keyOf(event);
     const typing = isField(event.target);
@@ -98,6 +110,13 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
     // The page's undo changes the text behind the field.
     if (typing && UNDO.has(found.id)) setTimeout(() => saved.set(event.target!, textOf(event.target) ?? ""), 0);
   };
+  // A button that has the focus, such as one that opens a menu, would take Ctrl+Enter for Enter.
+  const runs = (raw: Event) => {
+    const event = raw as KeyboardEvent;
+    if (event.key !== "Enter" || !/Ctrl/.test(keyOf(event)) || !(event.target as Element).closest?.("button")) return;
+    down(event);
+    if (event.defaultPrevented) event.stopPropagation();
+  };
   const focused = (event: Event) => {
     const text = textOf(event.target);
     if (text !== undefined) saved.set(event.target!, text);
@@ -108,12 +127,14 @@ export function listenToKeys(root: HTMLElement | Window): () => void {
     const text = event.clipboardData?.getData("text/plain") || localClipboard.text;
     if (pasteText(text)) event.preventDefault();
   };
+  root.addEventListener("keydown", runs, true);
   root.addEventListener("keydown", down);
   root.addEventListener("paste", pasted);
   root.addEventListener("focusin", focused);
   return () => {
     root.removeEventListener("focusin", focused);
     root.removeEventListener("keydown", down);
+    root.removeEventListener("keydown", runs, true);
     root.removeEventListener("paste", pasted);
   };
 }

@@ -11,7 +11,7 @@ import type { Block } from "../transport/protocol";
 import { messageOf } from "../transport/protocol";
 import { CloseDialog, DialogFrame, closeDialog } from "../ui/DialogFrame";
 import type { GradientPin } from "./pins";
-import { guess, outputPins, typedPins, upstream } from "./pins";
+import { guess, movedPins, outputPins, typedPins, upstream } from "./pins";
 
 export function GradientDialog() {
   const open = doc();
@@ -26,7 +26,7 @@ export function GradientDialog() {
   if (!open || !FEATURES.flip) return <CloseDialog />;
   const before = upstream(open.page, [...outputs].map((end) => parseEnd(end).block));
   const all = [...pins, ...typed];
-  const sources = outputs.size ? all.filter((pin) => before.has(pin.block) || inputs.has(pin.end)) : all;
+  const sources = outputs.size ? all.filter((pin) => inputs.has(pin.end) || (before.has(pin.block) && !outputs.has(pin.end))) : all;
   const flip = async () => {
     setBusy(true);
     setFailure(null);
@@ -40,7 +40,9 @@ export function GradientDialog() {
       select(ids);
       closeDialog();
       const fetched = blocks.find((block) => open.checked.sessions.includes(block.id))?.id;
-      notify("info", `${ids.length} blocks compute the gradients: ${gradients.join(", ")}. ${fetched ? `${fetched} fetches them: ` : ""}Run shows their values.`);
+      const moved = movedPins(args.page, blocks);
+      const shared = moved.length ? ` Now in Const blocks that the page and its gradient share: ${moved.join(", ")}.` : "";
+      notify("info", `New blocks compute the gradients: ${gradients.join(", ")}.${shared} ${fetched ? `${fetched} fetches them: ` : ""}Run shows their values.`);
       // Once the canvas has rendered them.
       setTimeout(() => void flow.fitView({ nodes: ids.map((id) => ({ id })), padding: 0.2, maxZoom: 1, duration: 200 }), 80);
     } catch (error) {
@@ -51,7 +53,7 @@ export function GradientDialog() {
   };
   return (
     <DialogFrame title="Flip to gradient" wide>
-      <p className="quiet">Adds blocks to the right of the page that compute the gradient of the outputs with respect to the inputs. A session block fetches them; without one, Run computes them anyway.</p>
+      <p className="quiet">Adds blocks that compute the gradient of the outputs with respect to the inputs. Typed values that the gradient needs too, such as ids, move to Const blocks wired to both: change them there. Attributes are copied: after changing one, flip again.</p>
       <div className="flip">
         <PinList title="Gradient of these outputs" pins={pins} chosen={outputs} change={setOutputs} />
         <PinList title="With respect to these inputs" pins={sources} chosen={inputs} change={setInputs} />

@@ -1,8 +1,8 @@
 // Pins that a gradient can be taken of or with respect to, and the likely choice.
 
-import { endText, pinPath, wiresOf } from "../page/page";
+import { blockOf, endText, pinPath, wiresOf } from "../page/page";
 import type { Catalog } from "../palette/catalog";
-import type { Checked, Info, Page } from "../transport/protocol";
+import type { Block, Checked, Info, Page } from "../transport/protocol";
 
 export interface GradientPin {
   end: string; // block.pin, or block.pin[k] for an entry of a list
@@ -34,6 +34,11 @@ export function typedPins(page: Page, checked: Checked, catalog: Catalog): Gradi
       return info && !Array.isArray(info) && isFloat(info) ? [{ end: pinPath(id, pin), block: id, info, typed: true }] : [];
     }),
   );
+}
+
+/** The pins whose typed values the changed blocks no longer have. */
+export function movedPins(page: Page, changed: readonly Block[]): string[] {
+  return changed.flatMap(({ id, values }) => Object.keys(blockOf(page, id)?.values ?? {}).flatMap((pin) => (values?.[pin] === undefined ? pinPath(id, pin) : [])));
 }
 
 /** These blocks and everything they depend on. */

@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from "react";
 import { useStudio } from "../app/store";
 import type { Cells, HeatMap } from "../transport/protocol";
+import { axisNumbers } from "../ui/axis";
 import { useRequest, useThrottled } from "../ui/useRequest";
 import { useSize } from "../ui/useSize";
 import type { Scale } from "./colours";
@@ -21,12 +22,6 @@ interface Props {
 }
 
 const [LEFT, TOP, PAD] = [46, 16, 2]; // space for the numbers of rows and columns, and the padding of the box
-
-/** The rows or columns that are numbered: so many that their texts are this far apart. */
-function numbers(count: number, size: number, least: number): number[] {
-  const every = Math.ceil(least / size);
-  return Array.from({ length: Math.ceil(count / every) || 0 }, (_, k) => k * every);
-}
 
 export function HeatMapCanvas({ heat, scale, label, args, cell, choose, tick, report }: Props) {
   const [box, area] = useSize<HTMLDivElement>();
@@ -63,8 +58,8 @@ export function HeatMapCanvas({ heat, scale, label, args, cell, choose, tick, re
   };
   return (
     <div className="map-box" ref={box}>
-      {numbers(columns, size[0], 34).map((k) => <span key={k} className="map-column" style={{ left: LEFT + PAD + (k + 0.5) * size[0] }}>{k * across}</span>)}
-      {numbers(rows, size[1], 15).map((k) => <span key={k} className="map-row" style={{ top: TOP + PAD + (k + 0.5) * size[1] }}>{k * down}</span>)}
+      {axisNumbers(columns, size[0], 34).map((k) => <span key={k} className="map-column" style={{ left: LEFT + PAD + (k + 0.5) * size[0] }}>{k * across}</span>)}
+      {axisNumbers(rows, size[1], 15).map((k) => <span key={k} className="map-row" style={{ top: TOP + PAD + (k + 0.5) * size[1] }}>{k * down}</span>)}
       <canvas
         ref={canvas}
         className="heat"

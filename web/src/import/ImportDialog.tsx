@@ -1,19 +1,13 @@
 // Importing files: chosen, or dropped anywhere on the window; the server's report comes before the page.
 
 import { useEffect, useRef, useState } from "react";
-import type { Page } from "../transport/protocol";
+import type { Page, ReportLine } from "../transport/protocol";
 import { DialogFrame } from "../ui/DialogFrame";
 import { EXTENSIONS, importFiles, isImportable, openImported, pagesOf, showNext } from "./import";
 
-interface Line {
-  level: string;
-  place: string;
-  message: string;
-}
-
 const LEVELS = ["error", "warning", "note"];
 
-export function ImportDialog({ name, report, page }: { name: string; report: Line[]; page: Page }) {
+export function ImportDialog({ name, report, page }: { name: string; report: ReportLine[]; page: Page }) {
   const [busy, setBusy] = useState(false);
   const pages = pagesOf(page);
   const blocks = pages.reduce((sum, one) => sum + one.blocks.length, 0);
@@ -22,7 +16,7 @@ export function ImportDialog({ name, report, page }: { name: string; report: Lin
   const faults = [counted(count("error"), "error"), counted(count("warning"), "warning")].filter(Boolean).join(", ");
   const open = async () => {
     setBusy(true);
-    await openImported(page);
+    await openImported(page, report);
     showNext();
   };
   return (
@@ -50,7 +44,7 @@ export function ImportDialog({ name, report, page }: { name: string; report: Lin
   );
 }
 
-function rank(line: Line): number {
+function rank(line: ReportLine): number {
   const k = LEVELS.indexOf(line.level);
   return k < 0 ? LEVELS.length : k;
 }

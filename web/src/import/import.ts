@@ -1,9 +1,10 @@
 // Imports: the server reads each file, and its report is shown before a page is created.
 
-import { get, server, set } from "../app/store";
+import { doc, get, server, set } from "../app/store";
 import { attempt, notify } from "../messages/messages";
+import { EMPTY, blockOf } from "../page/page";
 import { newPage } from "../project/pages";
-import type { ImportReport, Page } from "../transport/protocol";
+import type { ImportReport, Page, ReportLine } from "../transport/protocol";
 
 export const EXTENSIONS = [".json", ".svg", ".dat"];
 
@@ -54,6 +55,19 @@ export function showNext(): void {
   set({ dialog: ready ? { kind: "import", ...ready } : null });
 }
 
-export async function openImported(page: Page): Promise<void> {
+/** Make the pages of a file. Its report stays readable among the messages, in its order. */
+export async function openImported(page: Page, report: ReportLine[]): Promise<void> {
   for (const one of pagesOf(page)) await newPage(one);
+  for (const { level, place, message } of [...report].reverse()) {
+    const { block, pin } = endAt(place);
+    notify(level === "note" ? "info" : "warning", block ? message : [place, message].filter(Boolean).join(": "), { block, pin }, false);
+  }
+}
+
+/** The block of the page, and its pin, that a line of the report is about. */
+function endAt(place: string): { block?: string; pin?: string } {
+  const page = doc()?.page ?? EMPTY;
+  if (blockOf(page, place)) return { block: place };
+  const [, block = "", pin = ""] = /^(.+)\.(\w+)$/.exec(place) ?? [];
+  return blockOf(page, block) ? { block, pin } : {};
 }

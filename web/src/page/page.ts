@@ -61,6 +61,26 @@ export function blockOf(page: Page, id: string): Block | undefined {
   return index.get(id);
 }
 
+/** What to call a block in lists: imported files have ids for names. Of `ID_COST` that is COST, and of a number such as
+ *  `ID_1eRwic0` its op, with the id if several blocks would be called so. */
+export function blockName(page: Page, id: string): string {
+  const given = importedName(id);
+  if (given || !isNumbered(id)) return given ?? id;
+  const op = blockOf(page, id)?.op;
+  const alike = page.blocks.filter((block) => block.op === op && isNumbered(block.id));
+  return op === undefined ? id : alike.length > 1 ? `${op} ${id}` : op;
+}
+
+/** The name that a user gave a block of an imported file. */
+export function importedName(id: string): string | undefined {
+  return /^ID_([A-Z][A-Z_]*\d*)$/.exec(id)?.[1];
+}
+
+/** Whether the old tool made up the id of a block. */
+export function isNumbered(id: string): boolean {
+  return id.startsWith("ID_") && !importedName(id);
+}
+
 export function notesOf(page: Page): Note[] {
   return page.notes ?? [];
 }

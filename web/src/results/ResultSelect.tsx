@@ -1,8 +1,11 @@
 // A field that selects a result.
 
+import { useDoc } from "../app/store";
+import { blockName } from "../page/page";
 import type { ResultItem } from "./results";
 
 export function ResultSelect({ label, results, value, change }: { label: string; results: readonly ResultItem[]; value: string | null; change: (results: ResultItem) => void }) {
+  const open = useDoc();
   return (
     <label className="result-select">
       {label}{" "}
@@ -17,7 +20,7 @@ export function ResultSelect({ label, results, value, change }: { label: string;
         {value === null && <option value="">choose</option>}
         {results.map((one) => (
           <option key={one.key} value={one.key}>
-            {one.key} {one.result.info.text}
+            {open ? blockName(open.page, one.block) : one.block}{one.key.slice(one.block.length)} {one.result.info.text}
           </option>
         ))}
       </select>

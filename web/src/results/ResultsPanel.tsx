@@ -3,6 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "react";
 import type { Doc } from "../app/store";
 import { set, useStudio } from "../app/store";
+import { blockName } from "../page/page";
 import { isTraced, useRowTraces } from "../trace/useRowTraces";
 import { watchAlso } from "../trend/series";
 import { filterOf } from "../ui/filter";
@@ -33,7 +34,7 @@ export function ResultsPanel() {
 function ResultList({ open, results, front }: { open: Doc; results: ResultItem[]; front: ResultItem }) {
   const [typed, setTyped] = useState("");
   const fits = filterOf(typed);
-  const shown = results.filter((one) => fits(`${one.key} ${one.result.info.text}`));
+  const shown = results.filter((one) => fits(`${blockName(open.page, one.block)} ${one.key} ${one.result.info.text}`));
   const choose = (one: ResultItem | undefined) => one && set({ shown: { block: one.block, pin: one.pin, entry: one.entry } });
   const at = shown.findIndex((one) => one.key === front.key);
   const list = useRef<HTMLUListElement>(null);
@@ -50,14 +51,14 @@ function ResultList({ open, results, front }: { open: Doc; results: ResultItem[]
   };
   return (
     <div className="result-list">
-      <input type="search" aria-label="Filter the results" placeholder={`Filter ${results.length} results`} value={typed} onChange={(event) => setTyped(event.target.value)} onKeyDown={step} />
+      <input type="search" aria-label="Filter the results" placeholder={`Filter ${results.length} result${results.length === 1 ? "" : "s"}`} value={typed} onChange={(event) => setTyped(event.target.value)} onKeyDown={step} />
       <ul ref={list} role="listbox" aria-label="Results" tabIndex={0} onKeyDown={step} aria-activedescendant={at < 0 ? undefined : `result-${at}`}>
         {shown.map((one, k) => {
           const stale = staleReason(open, one.block, one.pin);
           return (
             <li key={one.key} id={`result-${k}`} role="option" aria-selected={one.key === front.key} className={`${one.key === front.key ? "chosen" : ""}${stale ? " stale" : ""}`} data-result={one.key} title={stale ?? one.result.preview} onClick={() => choose(one)}>
               <span className="result-of">
-                <b>{one.block}</b> {one.label}
+                <b title={one.block}>{blockName(open.page, one.block)}</b> {one.label}
               </span>
               <span className="result-is">
                 {stale && <em>stale · </em>}
@@ -96,7 +97,7 @@ function ResultSheet({ open, front }: { open: Doc; front: ResultItem }) {
     <section className="result-shown" aria-label={`${front.block} ${front.label}`}>
       <header className="result-bar">
         <span className="result-title">
-          <b>{front.block}</b> {front.label}
+          <b title={front.block}>{blockName(open.page, front.block)}</b> {front.label}
         </span>
         <span className="result-is">{front.result.info.text} · run {front.result.run}</span>
         <LeadingIndices shape={shape} at={at} change={setAt} />

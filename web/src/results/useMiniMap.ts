@@ -8,7 +8,7 @@ import type { HeatMap } from "../transport/protocol";
 import { useThrottled } from "../ui/useRequest";
 import { resultArgs } from "./results";
 
-const MOST = 40; // rows and columns of the sample
+const MOST = 48; // rows and columns of the sample
 const PAUSE = 500; // milliseconds
 const PLACES = 3; // requests at the same time
 
@@ -38,7 +38,7 @@ export function useMiniMap(ref: ResultRef | null, rank: number, run: number): He
     void inTurn(async () => {
       if (!alive) return;
       try {
-        const map = await server().request<HeatMap>("map", { name, ...resultArgs(ref), at: Array.from({ length: Math.max(0, rank - 2) }, () => 0), most: MOST });
+        const map = await server().request<HeatMap>("map", { name, ...resultArgs(ref), at: Array.from({ length: Math.max(0, rank - 2) }, () => 0), most: MOST, peaks: true });
         if (alive) setFound(map);
       } catch {
         if (alive) setFound(null); // the block still shows dtype, shape and the first elements

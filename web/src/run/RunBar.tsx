@@ -3,7 +3,7 @@
 import { Camera, Images, Pause, Play, Repeat, RotateCcw, Square, StepForward, Timer, Sigma } from "lucide-react";
 import { get, set, useDoc, useStudio } from "../app/store";
 import { CommandButton } from "../commands/CommandButton";
-import { isFailureEdited } from "./runs";
+import { isFailureEdited, restore } from "./runs";
 import type { RunState } from "../transport/protocol";
 import { secondsText } from "../values/format";
 
@@ -97,6 +97,7 @@ function Progress({ run, isEdited }: { run: RunState | null; isEdited: boolean }
       {running && <progress {...(run.steps ? { value: Math.min(run.done, run.steps), max: run.steps } : {})} aria-label="Progress of the run" />}
       {/* During a run the numbers change many times a second: a screen reader must not announce them. */}
       <span role={running ? undefined : "status"}>{text}</span>
+      {FEATURES.snapshots && run.saved && <button className="continue" title={`${run.saved.label}, ${new Date(run.saved.when * 1000).toLocaleString()}`} onClick={() => void restore(run.saved!.id)}>Continue from run {run.saved.run}</button>}
     </span>
   );
 }

@@ -67,6 +67,7 @@ function Plot({ picture, report }: PictureProps & { report: (status: string) => 
       label={`${picture.rows} rows over ${picture.steps} steps: steps across, rows down. Arrow keys read cells.`}
       across={[`step ${picture.first.toLocaleString("en")}`, "stronger: moved farther", picture.last.toLocaleString("en")]}
       down="rows →"
+      rows={picture.rows}
       textOf={(down, across) => cellText(picture, down, across)}
       report={report}
     />

@@ -1,6 +1,7 @@
 // A grid on a canvas with its axes; cells are read with the pointer or the arrow keys.
 
 import { useEffect, useState } from "react";
+import { axisNumbers } from "../ui/axis";
 import { themeColours } from "../ui/themeColours";
 import { useSize } from "../ui/useSize";
 import type { Grid } from "./grid";
@@ -13,11 +14,12 @@ interface Props {
   label: string;
   across: [string, string, string]; // first, name and last of the axis
   down: string;
+  rows: number; // of the axis down, which are numbered
   textOf: (down: number, across: number) => string;
   report: (status: string) => void;
 }
 
-export function GridPlot({ grid, label, across, down, textOf, report }: Props) {
+export function GridPlot({ grid, label, across, down, rows, textOf, report }: Props) {
   const [box, { width, height }] = useSize<HTMLDivElement>();
   const [theme, setTheme] = useState(0);
   useEffect(() => {
@@ -65,11 +67,14 @@ export function GridPlot({ grid, label, across, down, textOf, report }: Props) {
         {across.map((text, k) => <span key={k}>{text}</span>)}
       </figcaption>
       <span className="spy-down">{down}</span>
+      <span className="spy-rows" aria-hidden="true">
+        {height > 0 && axisNumbers(rows, height / rows, 16).map((row) => <span key={row} style={{ top: `${((row + 0.5) / rows) * 100}%` }}>{row.toLocaleString("en")}</span>)}
+      </span>
     </figure>
   );
 }
 
 /** A bar in a list, as long as its share of the longest one. */
 export function Bar({ of }: { of: number }) {
-  return <span className="spy-bar" style={{ width: `${Math.max(2, 60 * of)}px` }} />;
+  return <span className="spy-bar" style={{ width: `${Math.max(2, 40 * of)}px` }} />;
 }

@@ -103,6 +103,7 @@ function Lines({ trace, lit, scrolled, active, ribbons }: LinesProps) {
   const inView = (row: number, which: Side) => (row + 1) * ROW >= scrolled[which] && row * ROW <= scrolled[which] + height;
   const shown: React.ReactNode[] = [];
   const strong: React.ReactNode[] = [];
+  const tones = [...(ribbons?.keys() ?? [])];
   const labels: React.ReactNode[] = [];
   const largest = Math.max(0, ...[...(ribbons?.values() ?? [])].map((ribbon) => Math.abs(ribbon.weight ?? 0)));
   const drawn = new Set<string>();
@@ -116,7 +117,7 @@ function Lines({ trace, lit, scrolled, active, ribbons }: LinesProps) {
     if (isLit) {
       drawn.add(key);
       const ribbon = ribbons?.get(from);
-      strong.push(<path key={key} d={path} className="lit" style={ribbon && { strokeWidth: ribbonWidth(ribbon.weight, largest) }} />);
+      strong.push(<path key={key} d={path} className="lit" data-tone={ribbon && tones.indexOf(from) % 6} style={ribbon && { strokeWidth: ribbonWidth(ribbon.weight, largest) }} />);
       if (ribbon && lit.inputs.size <= MOST_LABELS) labels.push(<g key={key}><title>{ribbon.reason}</title><text x={width * 0.72} y={y1 + (y2 - y1) * 0.8 + 4}>{ribbon.label}</text></g>);
     } else if (shown.length < MOST_LINES) {
       drawn.add(key);

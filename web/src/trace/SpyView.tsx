@@ -44,6 +44,7 @@ function Plot({ spy, report }: { spy: Spy; report: (status: string) => void }) {
       label={`Spy plot of ${spy.total} ids: rows of ${above} across, rows of ${beside} down. Arrow keys read cells.`}
       across={["0", `rows of ${above} →`, Math.max(0, spy.across.rows - 1).toLocaleString("en")]}
       down={`rows of ${beside} →`}
+      rows={spy.down.rows}
       textOf={(down, across) => cellText(spy, down, across)}
       report={report}
     />

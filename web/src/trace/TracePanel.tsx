@@ -4,6 +4,7 @@
 import { useEffect, useRef, useState } from "react";
 import type { Doc } from "../app/store";
 import { set, useStudio } from "../app/store";
+import { blockName } from "../page/page";
 import { staleReason } from "../results/stale";
 import type { ExplainedResult, RowSum } from "../transport/protocol";
 import { useRequest, useThrottled, useThrottledDoc } from "../ui/useRequest";
@@ -39,7 +40,7 @@ export function TracePanel() {
   const results = (found?.results ?? []).filter((one) => open.run?.results[one.block]);
   const bar = (shown: View) => (
     <span className="trace-views" role="group" aria-label="View">
-      {VIEWS.filter(([name]) => results.length > 0 || isPageView(name)).map(([name, title, tip]) => <button key={name} aria-pressed={shown === name} title={tip} onClick={() => setView(name)}>{title}</button>)}
+      {VIEWS.map(([name, title, tip]) => <button key={name} aria-pressed={shown === name} title={tip} disabled={!results.length && !isPageView(name)} onClick={() => setView(name)}>{title}</button>)}
     </span>
   );
   if (!results.length && open.run?.phase === "failed") return <p className="quiet">The last run failed: nothing to trace.</p>;
@@ -71,13 +72,13 @@ export function TracePanel() {
   return (
     <div className="trace-panel">
       <div className="look-bar">
+        {bar(view)}
         <label>
           Result{" "}
           <select aria-label="Block to trace" value={results.indexOf(result)} onChange={(event) => choose(results[Number(event.target.value)]!)}>
-            {results.map((one, k) => <option key={k} value={k}>{nameOf(one)}</option>)}
+            {results.map((one, k) => <option key={k} value={k}>{blockName(open.page, one.block)}{nameOf(one).slice(one.block.length)}</option>)}
           </select>
         </label>
-        {bar(view)}
         {stale && <span className="stale-words">{stale}</span>}
       </div>
       <Sheet key={`${open.name} ${nameOf(result)} ${view}`} open={open} result={result} results={results} jump={jump} first={row} />

@@ -111,6 +111,7 @@ export interface RunState {
   run: number;
   done: number; // steps since the last start
   serial: number; // increases with each state
+  saved: Snapshot | null; // the latest one of an earlier start of Studio, until the page runs
   steps: number | null;
   mode: Mode | null;
   rate: number | null;
@@ -410,7 +411,13 @@ export interface Trend {
 export interface ImportReport {
   page: Page | null;
   pages: Page[];
-  report: { level: string; place: string; message: string }[];
+  report: ReportLine[];
+}
+
+export interface ReportLine {
+  level: string;
+  place: string;
+  message: string;
 }
 
 export type StudioEvent =

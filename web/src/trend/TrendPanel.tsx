@@ -4,9 +4,11 @@ import { X } from "lucide-react";
 import { useMemo, useState } from "react";
 import type { Doc } from "../app/store";
 import { useStudio } from "../app/store";
+import { blockName } from "../page/page";
 import type { ResultItem } from "../results/results";
 import { listResults, shownResult } from "../results/results";
 import { ResultSelect } from "../results/ResultSelect";
+import { MiddleText } from "../ui/MiddleText";
 import { tickOf, useRequest, useThrottledDoc } from "../ui/useRequest";
 import { Chart, dashOf, hueOf } from "./Chart";
 import { lastOf, readIndices, shortNumber, since } from "./points";
@@ -55,7 +57,7 @@ export function TrendPanel() {
       <div className="trend-side">
         <Legend open={open} trend={found} />
         <AddSeries open={open} />
-        <LastValues lines={lines} />
+        <LastValues open={open} lines={lines} />
       </div>
     </div>
   );
@@ -79,7 +81,7 @@ function Legend({ open, trend }: { open: Doc; trend: TrendReply | null }) {
                   <line x1="0" y1="4" x2="22" y2="4" stroke={hueOf(k)} strokeWidth="3" strokeDasharray={dashOf(k).join(" ")} />
                 </svg>
               </td>
-              <th scope="row" title={line.label}>{line.label}</th>
+              <th scope="row" title={line.label}><MiddleText text={nameOf(open, line)} /></th>
               <td className="value" title={last ? `run ${last[0]}: ${last[1] ?? "no number"}` : ""}>{last ? shortNumber(last[1]) : "no value yet"}</td>
               <td>{line.block !== undefined && <button className="plain" aria-label={`Remove ${line.label} from the trend`} onClick={() => remove(line)}><X size={13} aria-hidden="true" /></button>}</td>
             </tr>
@@ -125,7 +127,7 @@ function AddSeries({ open }: { open: Doc }) {
 }
 
 /** The chart as a table. */
-function LastValues({ lines }: { lines: SeriesReply[] }) {
+function LastValues({ open, lines }: { open: Doc; lines: SeriesReply[] }) {
   const runs = [...new Set(lines.flatMap((line) => line.points.slice(-10).map(([run]) => run)))].sort((a, b) => b - a).slice(0, 10);
   if (!runs.length) return null;
   return (
@@ -135,7 +137,7 @@ function LastValues({ lines }: { lines: SeriesReply[] }) {
         <thead>
           <tr>
             <th scope="col">run</th>
-            {lines.map((line) => <th scope="col" key={line.label}>{line.label}</th>)}
+            {lines.map((line) => <th scope="col" key={line.label} title={line.label}>{nameOf(open, line)}</th>)}
           </tr>
         </thead>
         <tbody>
@@ -149,6 +151,12 @@ function LastValues({ lines }: { lines: SeriesReply[] }) {
       </table>
     </details>
   );
+}
+
+/** The label of a series, with the name of its block. */
+function nameOf(open: Doc, { block, label }: SeriesReply): string {
+  const id = block ?? label.split(".")[0]!;
+  return blockName(open.page, id) + label.slice(id.length);
 }
 
 function textAt(line: SeriesReply, run: number): string {

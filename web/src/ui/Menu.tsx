@@ -26,6 +26,8 @@ export interface SubMenu {
 
 export type MenuEntry = MenuItem | SubMenu | "line";
 
+const NARROW = 600; // pixels; there is no space for a menu beside a menu, so its entries are listed below its title
+
 function Entries({ entries }: { entries: MenuEntry[] }) {
   const root = usePortalRoot();
   return entries.map((entry, k) => {
@@ -33,7 +35,12 @@ function Entries({ entries }: { entries: MenuEntry[] }) {
     const Icon = entry.icon;
     const icon = <span className="menu-icon" aria-hidden="true">{Icon && <Icon size={15} />}</span>;
     if ("entries" in entry) {
-      return (
+      return window.innerWidth < NARROW && FEATURES.narrowPanels ? (
+        <Dropdown.Group key={entry.key} aria-label={entry.title}>
+          <Dropdown.Label className="menu-item quiet">{icon}{entry.title}</Dropdown.Label>
+          <Entries entries={entry.entries} />
+        </Dropdown.Group>
+      ) : (
         <Dropdown.Sub key={entry.key}>
           <Dropdown.SubTrigger className="menu-item" data-menu={entry.key}>
             {icon}

@@ -77,11 +77,22 @@ function isNumberText(value: Json): boolean {
 
 const MOST_DRAWN = 48; // rows and columns of a picture
 
-/** Every n-th row and column, so that a picture has few pixels. */
+/** Few rows and columns, so that a picture has few pixels: of a matrix every n-th, and the least and the greatest number
+ *  of each part of a vector, which a line goes through. */
 export function thinned(numbers: (number | null)[][]): (number | null)[][] {
   const every = (n: number) => Math.max(1, Math.ceil(n / MOST_DRAWN));
   const [down, across] = [every(numbers.length), every(numbers[0]?.length ?? 0)];
-  return numbers.filter((_, i) => i % down === 0).map((row) => row.filter((_, j) => j % across === 0));
+  if (down === 1 || numbers[0]!.length > 1) return numbers.filter((_, i) => i % down === 0).map((row) => row.filter((_, j) => j % across === 0));
+  const line = numbers.map((row) => row[0]!);
+  const starts = Array.from({ length: Math.ceil(line.length / (2 * down)) }, (_, k) => 2 * down * k);
+  return starts.flatMap((start) => extremes(line.slice(start, start + 2 * down)).map((one) => [one]));
+}
+
+/** The least and the greatest number, in their order. */
+function extremes(part: (number | null)[]): (number | null)[] {
+  const [low, high] = boundsOf([part]);
+  if (part.includes(null)) return [null];
+  return part.indexOf(low) < part.indexOf(high) ? [low, high] : [high, low];
 }
 
 export function boundsOf(numbers: readonly (readonly (number | null)[])[]): [number | null, number | null] {

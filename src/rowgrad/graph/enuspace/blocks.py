@@ -232,6 +232,10 @@ def to_block(drawn: DrawnBlock, op: Op, block: Block, data: DataFile, report: Re
         with place_errors(f"{drawn.id}.{pin.name}"):
             _value(inputs[name], pin, op, block, data, report)
     _initial_zeros(op, block, report)
+    device = str(block.attrs.get("device", ""))
+    if device and "cpu" not in device.lower():
+        why = "it has no effect: --engine, or the engine chosen in Studio, says what runs the page"
+        report.note(block.id, f"device {quoted(device)} is kept, but {why}")
 
 
 def is_first_axis(op: Op, name: str, pin: DrawnPin) -> bool:

@@ -129,6 +129,9 @@ def _use(element: ElementTree.Element, origin: tuple[float, float], drawing: Dra
         report.warn(block, f"xlink:href, the kind of the block, is missing; it becomes {_UNKNOWN}")
     pins = []
     for child in element:
+        if _local(child) == "pg-set-attribute":
+            report.count(f"{plain_name(child.get('variable', ''))}: a setting of enuSpace, left out")
+            continue
         if _local(child) != "pg-set-pin":
             report.count(f"{_local(child)}: for display only, left out")
             continue
