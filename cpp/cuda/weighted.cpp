@@ -67,8 +67,9 @@ struct SortedSegments {
 SortedSegments sort_segments(const Queue& queue, const Checked& checked, const IdList& segments, std::int64_t size,
                              std::int64_t rows) {
   const IdSort sort(queue.device, size, rows, 1, {});
-  const SortedEntries entries = sort.run(queue.device, queue.stream, queue.allocate(sort.bytes()), segments, {}, false,
-                                         {0}, 0, discarded_report(queue), {}, 0, {}, kAnyRows, checked.falls);
+  const SortedEntries entries = sort.run(queue.device, queue.stream, queue.allocate(sort.bytes()), 
+                                         {.ids = segments, .by_segment = false, .faults = {0}, .needed = checked.falls},
+                                         discarded_report(queue));
   return {entries.ids, entries.values, checked.falls};
 }
 
@@ -242,7 +243,8 @@ Address weighted_gradient(const Queue& queue, const Matrix& grad, const IdList& 
   const SortedEntries entries = [&] {
     const ZeroedOutput zeroed(queue.device, queue.stream, out, num_rows * grad.columns * bytes);
     const SortedEntries sorted =
-        sort.run(queue.device, queue.stream, memory, ids, segments, false, {}, 0, queue.report);
+        sort.run(queue.device, queue.stream, memory, {.ids = ids, .segments = segments, .by_segment = false},
+                 queue.report);
     return weigh_entries(queue, sorted, grad, segments, weights, how.reduce);
   }();
   sum_sorted(queue.device, queue.stream, entries, grad.data, grad.dtype, out, shape, how.mode(grad.dtype), run_shift,

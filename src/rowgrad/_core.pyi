@@ -405,6 +405,9 @@ class CudaPreparedTables:
 class CudaPreparedRows:
     """A validated step of a table with a row-sparse gradient; its tensors must stay unchanged until it runs."""
 
+class CudaPreparedLists:
+    """A validated step of several tables with their row-sparse gradients, as `CudaPreparedRows`."""
+
 class CudaRecordedLookup:
     """A lookup of many features, and the memory with what its backward pass needs."""
 
@@ -451,6 +454,7 @@ class CudaTorchCalls:
         random: bool,
         seed: int,
         step: int,
+        live: tuple[Any, Any],
         reduce: int,
         order: int,
         /,
@@ -499,5 +503,12 @@ class CudaTorchCalls:
         random: bool,
         seed: int,
         step: int,
+        live: tuple[Any, Any],
     ) -> CudaPreparedRows | None: ...
     def run_rows(self, step: CudaPreparedRows, /) -> bool: ...
+    def row_gradients(
+        self, caller: Any, recorded: CudaRecordedLookup, number: int, grads: list[Any], stacked: bool, order: int, /
+    ) -> tuple[Any, Any, Any, list[int]] | None:
+        """Return values, ids and numbers of rows of the tables of a group, and the most rows of each table."""
+    def prepare_lists(self, caller: Any, rule: int, updates: list[Any], /) -> CudaPreparedLists | None: ...
+    def run_lists(self, step: CudaPreparedLists, /) -> bool: ...
