@@ -278,7 +278,7 @@ class TorchCalls {
   // `offsets` a vector with those of all features. Returns the outputs of each group of tables of one dtype and width,
   // one after the other or if `stacked` bag by bag; the features of each group; and what a backward pass needs.
   nb::object look_up_features(nb::object caller, nb::list tables, const std::vector<std::int64_t>& reduce, nb::handle ids,
-                              nb::handle offsets, bool has_end, bool stacked, int keeps) {
+                              nb::handle offsets, bool has_end, bool stacked, bool keeps) {
     Stream stream;
     if (!begin(stream)) return nb::none();
     const std::size_t count = tables.size();
@@ -319,7 +319,7 @@ class TorchCalls {
       features[f].table = *matrix;
       features[f].reduce = reduce[f];
     }
-    FeatureLookup lookup(std::move(features), bags, has_end, joined, FeatureLookup::Keeps(keeps));
+    FeatureLookup lookup(std::move(features), bags, has_end, joined, keeps);
     const auto& groups = lookup.groups();
     if (!lookup.is_supported() || (stacked && groups.size() > 1)) return nb::none();
     std::vector<Address> outs;
@@ -434,6 +434,31 @@ class TorchCalls {
       gradients.run(device_, stream, memory, ids_at, counts_at, report);
     }
     return nb::make_tuple(values, ids, counts, capacities);
+  }
+
+  // Returns the dense gradients of the tables of one group of a lookup: the rows of their stack. `grads`: as for
+  // `prepare_tables`.
+  nb::object dense_gradients(nb::object caller, const RecordedLookup& recorded, int number, nb::list grads, bool stacked,
+                             int order) {
+    Stream stream;
+    if (!begin(stream)) return nb::none();
+    const FeatureGroup& group = recorded.lookup.groups().at(static_cast<std::size_t>(number));
+    std::vector<Range> read_only;
+    const auto batch = stacked_batch(recorded, group, grads, stacked, read_only);
+    if (!batch) return nb::none();
+    const nb::handle like = *std::find_if(grads.begin(), grads.end(), [](nb::handle g) { return !g.is_none(); });
+    const nb::object dtype = nb::steal(PyObject_GetAttr(like.ptr(), dtype_name_.ptr()));
+    Address values_at = 0, memory = 0;
+    const nb::object values = empty({group.rows, group.columns}, dtype, values_at);
+    const StackGradient gradient(device_, group.dtype, group.columns, *batch, values_at, Order(order));
+    const nb::object workspace = empty({gradient.bytes()}, uint8_, memory);
+    Report report;
+    if (!values.is_valid() || !workspace.is_valid() || !take(std::move(caller), stream, report)) return nb::none();
+    {
+      const WithoutGil unlocked;
+      gradient.run(device_, stream, memory, report);
+    }
+    return values;
   }
 
   // Validates a step of several tables: for each (table, slots, address of numbers, lazy, random, seed, step, live,
@@ -647,6 +672,7 @@ void bind_cuda_torch(nb::module_& m) {
       .def("prepare_tables", &TorchCalls::prepare_tables)
       .def("run_tables", &TorchCalls::run_tables)
       .def("row_gradients", &TorchCalls::row_gradients)
+      .def("dense_gradients", &TorchCalls::dense_gradients)
       .def("prepare_lists", &TorchCalls::prepare_lists)
       .def("run_lists", &TorchCalls::run_lists)
       .def("row_gradient", &TorchCalls::row_gradient)

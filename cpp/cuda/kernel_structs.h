@@ -968,6 +968,30 @@ struct SumTableRows {
   Address checks = 0;
 };
 
+struct SumStackRows {
+  static constexpr const char* kernel = "sum_stack_rows";
+  Address grads = 0;
+  std::int64_t grad_stride = 0;
+  std::int64_t segment_shift = 0;
+  Address out = 0;
+  std::int64_t cols = 0;
+  std::int64_t lanes = 0;
+  Address ids = 0;
+  Address segments = 0;
+  Address scales = 0;
+  Address divisors = 0;
+  Address heads = 0;
+  Address firsts = 0;
+  Address begins = 0;
+  std::int64_t size = 0;
+  std::int64_t run_shift = 0;
+  std::int64_t unique = 0;
+  Address partials = 0;
+  Address lefts = 0;
+  Address left_count = 0;
+  Address checks = 0;
+};
+
 struct PadTableGradients {
   static constexpr const char* kernel = "pad_table_gradients";
   Address tables = 0;

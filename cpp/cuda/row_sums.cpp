@@ -465,4 +465,19 @@ void TableGradients::run(Device& device, Stream stream, Address memory, Address 
                 0, pad);
 }
 
+void StackGradient::run(Device& device, Stream stream, Address memory, const Report& report) const {
+  const Address words = memory + static_cast<Address>(sort_.bytes());
+  put_words(device, stream, words, {batch_.grads.begin(), batch_.grads.end()});
+  const SortedEntries sorted = [&] {
+    const ZeroedOutput zeroed(device, stream, values_, batch_.stack_rows * shape_.columns * itemsize(dtype_));
+    return sort_.run(device, stream, memory,
+                     {.ids = batch_.rows, .segments = batch_.segments, .lookup = batch_.lookup}, report);
+  }();
+  SumStackRows sum;
+  sum.grads = words;
+  sum.grad_stride = batch_.grad_stride;
+  sum.segment_shift = batch_.segment_shift;
+  launch_sums(device, stream, sum, sorted, dtype_, values_, shape_, kScale, run_shift_of(order_), false);
+}
+
 }  // namespace rowgrad::cuda

@@ -198,6 +198,33 @@ class TableGradients {
   std::int64_t rows_at_, words_at_, shifts_at_, bytes_;
 };
 
+// The dense gradient of a stack of tables: those of the tables, one after the other, with rows of zeros between them.
+class StackGradient {
+ public:
+  // `values`: memory for all rows of the stack.
+  StackGradient(const Device& device, DType dtype, std::int64_t columns, const StackedBatch& batch, Address values,
+                Order order)
+      : dtype_(dtype),
+        batch_(batch),
+        values_(values),
+        order_(order),
+        shape_(dtype, columns, {{batch.grad_bits(), itemsize(dtype)}, {values, itemsize(dtype)}}),
+        sort_(batch.sort(device, shape_, dtype, order)) {}
+
+  std::int64_t bytes() const { return sort_.bytes() + words_bytes(); }
+  void run(Device& device, Stream stream, Address memory, const Report& report) const;
+
+ private:
+  std::int64_t words_bytes() const { return static_cast<std::int64_t>(batch_.grads.size()) * 8; }
+
+  const DType dtype_;
+  const StackedBatch batch_;
+  const Address values_;
+  const Order order_;
+  const ColumnShape shape_;
+  const IdSort sort_;
+};
+
 // A gradient by distinct rows in memory of `size` rows, padded with zeros and a fill id; more distinct rows are a fault.
 class PaddedGradient {
  public:

@@ -469,7 +469,7 @@ class CudaTorchCalls:
         offsets: Any,
         has_end: bool,
         stacked: bool,
-        keeps: int,
+        keeps: bool,
     ) -> tuple[list[Any], list[list[int]], CudaRecordedLookup | None] | None:
         """Return the outputs of each group of tables of one dtype and width, its features, and what backward needs."""
     def prepare_tables(
@@ -510,5 +510,9 @@ class CudaTorchCalls:
         self, caller: Any, recorded: CudaRecordedLookup, number: int, grads: list[Any], stacked: bool, order: int, /
     ) -> tuple[Any, Any, Any, list[int]] | None:
         """Return values, ids and numbers of rows of the tables of a group, and the most rows of each table."""
+    def dense_gradients(
+        self, caller: Any, recorded: CudaRecordedLookup, number: int, grads: list[Any], stacked: bool, order: int, /
+    ) -> Any:
+        """Return the gradients of the tables of a group: the rows of their stack."""
     def prepare_lists(self, caller: Any, rule: int, updates: list[Any], /) -> CudaPreparedLists | None: ...
     def run_lists(self, step: CudaPreparedLists, /) -> bool: ...

@@ -233,6 +233,22 @@ def test_a_bad_learning_rate(kind: str, rule: str, lr: float, message: str) -> N
         assert {float(state["step"]) for state in training.optimizer.state.values()} == {2.0}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_sync_mode_raises_in_the_step(kind: str) -> None:
+    with on_gpu(mode="sync"):
+        training = Training(kind, "Adam", lr=torch.tensor(0.1), capturable=True)
+        training.step()
+        before = training.results()
+        training.lr.fill_(-math.inf)
+        training.backward()
+        with pytest.raises(InvalidArgumentError, match="lr must be a finite number; got -inf"):
+            training.optimizer.step()
+        assert all(map(same_bits, training.results(), before))
+        training.lr.fill_(0.1)
+        training.step()
+        assert {float(state["step"]) for state in training.optimizer.state.values()} == {2.0}
+
+
 def test_a_rejected_step_is_not_counted() -> None:
     with on_gpu():
         training = Training("fused", "Adam", capturable=True)

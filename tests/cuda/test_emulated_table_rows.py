@@ -254,6 +254,48 @@ def test_a_lookup_with_bad_ids_has_no_gradient() -> None:
         assert all(map(same_bits, training.results()[: len(before)], before))
 
 
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_dense_gradients(dtype: torch.dtype, vector: bool) -> None:
+    """Of tables of two widths, in one sum for each; rows without ids are zeros."""
+    tables = tables_of(5, (8, 3) if not vector or dtype == torch.float32 else (7,))
+    inputs = joined(batch(tables)) if vector else (batch(tables),)
+    options = {"grad": "dense", "dtype": dtype}
+    is_joint = not (vector and dtype == torch.float32)  # the ids of a group have unknown places in a shared vector
+    expected = by_the_ops(tables, inputs, with_rule("Adagrad"), **options)
+    with on_gpu() as device:
+        got = train(tables, inputs, with_rule("Adagrad"), **options)
+    assert all(map(same_bits, got, expected))
+    assert names(device).count("sum_stack_rows") == 3 * is_joint * (1 if vector else 2)
+    assert (device.driver.log.count("synchronize"), "sum_rows" in names(device)) == (0, not is_joint)
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_dense_gradients_of_some_tables(vector: bool) -> None:
+    """Frozen tables, outputs without a gradient, gradients that are changed in place and added up."""
+    tables = tables_of(4)
+    inputs = joined(batch(tables)) if vector else (batch(tables),)
+
+    def run() -> list[Tensor]:
+        torch.manual_seed(1)
+        module = rgt.nn.Embeddings(tables, grad="dense", include_last_offset=True)
+        weights = [module.weight(f"t{i}") for i in range(4)]
+        weights[2].requires_grad_(False)
+        for _ in range(2):
+            outputs = module(*inputs)
+            sum(o.square().sum() for f, o in outputs.items() if vector or f != "t1").backward()
+        weights[0].grad.mul_(2)  # shares no elements with the others
+        (own,) = torch.autograd.grad(module(*inputs)["t3"].sum(), [weights[3]])
+        return [own, *(w.grad for w in weights if w.grad is not None)]
+
+    expected = on_the_ops(run)
+    with on_gpu() as device, without_reads():
+        got = run()
+    assert len(got) == len(expected) == (4 if vector else 3)
+    assert all(map(same_bits, got, expected))
+    assert "sum_stack_rows" in names(device)
+
+
 def test_one_vector_goes_to_the_ops() -> None:
     tables = tables_of(3)
     expected = by_the_ops(tables, joined(batch(tables)), with_rule("SGD"), grad="rows")

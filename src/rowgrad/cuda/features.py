@@ -12,10 +12,11 @@ Kernel("feature_bags.cuh", "put_words", 128)
 Kernel("feature_bags.cuh", "sum_feature_bags", 128, _COLUMNS, 7)
 Kernel("table_steps.cuh", "sum_feature_rows", 128, _SUMS, {(t, w, m): 4 if t == "double" else 5 for t, w, m in _SUMS})
 Kernel("table_rows.cuh", "find_tables", 128)
-Kernel(
-    "table_rows.cuh", "sum_table_rows", 128, [(t, w, "1") for t, w in _COLUMNS],
-    {(t, w, "1"): 4 if t == "double" else 5 for t, w in _COLUMNS},
-)  # fmt: skip
+for _name in ("sum_table_rows", "sum_stack_rows"):
+    Kernel(
+        "table_rows.cuh", _name, 128, [(t, w, "1") for t, w in _COLUMNS],
+        {(t, w, "1"): 4 if t == "double" else 5 for t, w in _COLUMNS},
+    )  # fmt: skip
 Kernel("table_rows.cuh", "pad_table_gradients", 256, [(UNITS[n],) for n in (2, 4, 8, 16)])
 Kernel("table_rows.cuh", "check_table_lists", 256)
 Kernel(

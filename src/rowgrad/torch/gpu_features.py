@@ -29,9 +29,6 @@ from .row_gradient import keep_coalesced, new_padded_rows, valid_rows
 from .tensors import is_eager
 
 _FEATURE_SHIFT = 40  # in the position of a fault, as in source/feature_bags.cuh
-_NOTHING, _FEATURES, _STACK = range(
-    3
-)  # what a lookup keeps for its backward pass; see FeatureLookup in cpp/cuda/bags.h
 
 
 class NamesInErrors:
@@ -106,9 +103,7 @@ class _Call(NamedTuple):
         else:
             begin = sum(sizes[:member])
             rows, segments = (x[begin : begin + sizes[member]] for x in (rows, segments))
-        if self.fused or self.rows:
-            rows, segments = rows - first, segments - (member << shift)
-        return Bags(rows, segments, self.recorded.bags)
+        return Bags(rows - first, segments - (member << shift), self.recorded.bags)
 
     def gradient(self, feature: int, y: Tensor) -> Tensor:
         """Return the gradient of a feature's table, made of ops, so that it has derivatives itself."""
@@ -118,9 +113,10 @@ class _Call(NamedTuple):
         found: Tensor = bag_gradients(frozenset({"data"}), weight, y, self.bags(feature), kind, sparse)["data"]
         return found
 
-    def row_gradients(self, ys: Sequence[Tensor | None]) -> dict[int, Tensor] | None:
-        """Return the row-sparse gradients of all tables by number; None if the ops have to compute them."""
-        if self.joined or not (self.rows or self.fused) or torch.is_grad_enabled():
+    def gradients(self, ys: Sequence[Tensor | None]) -> dict[int, Tensor] | None:
+        """Return the gradients of all tables by number; None if the ops have to compute them."""
+        sparse = self.rows or self.fused
+        if (sparse and self.joined) or torch.is_grad_enabled():
             return None  # of features that share a vector, the host does not know the numbers of ids
         readable = _readable(ys)
         first = next((y for y in ys if y is not None), None)
@@ -134,14 +130,26 @@ class _Call(NamedTuple):
             own = readable if self.stacked else [readable[t] for t in group]
             if all(y is None for y in own):
                 continue
-            made = device.calls.row_gradients(_GRADIENTS, self.recorded, number, own, self.stacked, order)
+            compute = device.calls.row_gradients if sparse else device.calls.dense_gradients
+            made = compute(_GRADIENTS, self.recorded, number, own, self.stacked, order)
             if made is None:
                 return None
+            if not sparse:
+                found.update(zip(group, self._tables_of_stack(number, made), strict=True))
+                continue
             values, ids, counts, sizes = made
             parts = values.unsafe_split_with_sizes(sizes), ids.unsafe_split_with_sizes(sizes, 1), counts.unsafe_split(1)
             for t, own_values, own_ids, count in zip(group, *parts, strict=True):
                 found[t] = new_padded_rows(own_values, own_ids, count, self.shapes[t][0])
         return found
+
+    def _tables_of_stack(self, number: int, values: Tensor) -> Sequence[Tensor]:
+        """Return the rows of each table of a group."""
+        firsts, sizes = self.recorded.group(number)[3], []
+        for t, first, end in zip(self.groups[number], firsts, [*firsts[1:], values.shape[0]], strict=True):
+            rows = self.shapes[t][0]
+            sizes += [rows, end - first - rows]
+        return values.unsafe_split_with_sizes(sizes)[::2]  # not views: they may be changed in place
 
 
 def look_up(
@@ -171,15 +179,15 @@ def look_up(
         return None
     joined, stacked = offsets is not None, module.output == "stacked"
     with DisableTorchFunctionSubclass():  # faster for fused tables, which are a subclass
-        keeps = _NOTHING
+        keeps = False
         if torch.is_grad_enabled() and True in [t.requires_grad for t in tables]:
             if is_in_ddp() or (REPLICAS and any(t in REPLICAS for t in tables)):
                 return None  # ranks may have to exchange gradients
             if module.fused and set(map(type, tables)) != {FusedWeight}:
                 return None
-            if joined and not module.fused:
-                return None  # the host does not know where the ids of a table are
-            keeps = _STACK if module.fused or module.grad == "rows" else _FEATURES
+            if joined and not module.fused and module.grad == "rows":
+                return None  # the host does not know how many ids of a table there are
+            keeps = True
         caller = names.of_vectors if joined else names.of_features[has_end]
         found = device.calls.look_up_features(
             caller, tables, table_set.reductions, ids, offsets, has_end, stacked, keeps
@@ -243,7 +251,7 @@ class _Lookup(_SingleLevelFunction):
             else:
                 add_pending([ctx.tables[t] for t in deferred], _PendingTables(call, readable, deferred, ctx.tables))
         if wanted:
-            gradients = call.row_gradients(ys) if len(wanted) > 1 else None
+            gradients = call.gradients(ys) if len(wanted) > 1 or call.joined else None
             parts = by_feature(call, ys)
             for t in wanted:
                 y = parts[t]

@@ -1,4 +1,5 @@
-// Row gradients of many tables that form a stack, each in its own part of one memory, and steps of many tables with them.
+// Gradients of many tables that form a stack, dense or of rows, in one memory for all, and steps of many tables with row
+// gradients.
 #pragma once
 #include "row_ops.cuh"
 #include "table_steps.cuh"
@@ -86,6 +87,25 @@ struct SumTableRows {
 template <class T, int W, int MODE>
 DEVICE void sum_table_rows(const SumTableRows& p) {
   sum_rows_of<T, W, MODE>(p, gradients_of<T, W>(p), PlaceInTable{p.tables, p.shifts, int(p.count_tables), 0, 0u, 0u});
+}
+
+struct SumStackRows {
+  const int64_t* grads;
+  int64_t grad_stride;
+  int64_t segment_shift;
+  SUM_FIELDS;
+};
+
+// Where the sums of a dense gradient go.
+struct RowOfId {
+  DEVICE bool reads_ids() const { return true; }
+  DEVICE uint32_t operator()(uint32_t, uint32_t id) const { return id; }
+};
+
+// Does what sum_feature_rows does, into the rows of the stack.
+template <class T, int W, int MODE>
+DEVICE void sum_stack_rows(const SumStackRows& p) {
+  sum_rows_of<T, W, MODE>(p, gradients_of<T, W>(p), RowOfId());
 }
 
 struct PadTableGradients {
