@@ -295,6 +295,24 @@ def test_tables_with_their_own_rates_and_counts() -> None:
     assert names(device).count("read_numbers") == 3
 
 
+def test_schedulers_fill_the_tensor() -> None:
+    """A scheduler of torch keeps the tensor, so that graphs follow it."""
+
+    def run(lr: Any) -> list[Tensor]:
+        training = Training("tables", "AdamW", torch.float64, lr=lr)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(training.optimizer, gamma=0.7)
+        for _ in range(3):
+            training.step()
+            scheduler.step()
+        assert not isinstance(lr, Tensor) or training.lr is lr
+        return training.results()
+
+    expected = on_the_ops(lambda: run(0.1))
+    with on_gpu() as device:
+        assert all(map(same_bits, run(torch.tensor(0.1, dtype=torch.float64)), expected))
+    assert names(device).count("read_numbers") == 3
+
+
 def test_a_learning_rate_of_another_dtype() -> None:
     with on_gpu() as device:
         results = []

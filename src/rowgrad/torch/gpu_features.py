@@ -125,7 +125,8 @@ class _Call(NamedTuple):
         device = devices.device_for(first)
         if device is None or device.waits():
             return None
-        order, found = int(Order[devices.default_order(first)]), {}
+        order = int(Order[devices.default_order(first)])
+        found: dict[int, Tensor] = {}
         for number, group in enumerate(self.groups):
             own = readable if self.stacked else [readable[t] for t in group]
             if all(y is None for y in own):
