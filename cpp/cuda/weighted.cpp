@@ -76,8 +76,9 @@ class Groups {
     zeros_ = bounds_ + static_cast<Address>(2 * rows * 8);
     sort.clear(queue.device, queue.stream, memory);
     check(queue, ids, data_rows, segments, rows, size, report, state_, bounds_);
-    const SortedEntries entries = sort.run(queue.device, queue.stream, memory, segments, {}, false, {0}, 0,
-                                           discarded_report(queue), {}, 0, {}, kAnyRows, state_ + 8);
+    const SortedEntries entries = sort.run(
+        queue.device, queue.stream, memory,
+        {.ids = segments, .by_segment = false, .faults = {0}, .needed = state_ + 8}, discarded_report(queue));
     sorted_ = entries.ids;
     positions_ = entries.values;
   }
@@ -268,7 +269,8 @@ Address weighted_gradient(const Queue& queue, const Matrix& grad, const IdList& 
   }
   const SortedEntries entries = [&] {
     const ZeroedOutput zeroed(device, queue.stream, out, num_rows * grad.columns * bytes);
-    const SortedEntries sorted = sort.run(device, queue.stream, memory, ids, segments, false, {}, 0, queue.report);
+    const SortedEntries sorted = sort.run(
+        device, queue.stream, memory, {.ids = ids, .segments = segments, .by_segment = false}, queue.report);
     if (totals) device.wait_for_mark(queue.stream);
     return weigh(queue, sorted, grad, segments, weights, totals);
   }();

@@ -51,16 +51,7 @@ DEVICE void check_row_ids(const CheckRowIds& p) {
 }
 
 struct UpdateRows {
-  void* table;
-  void* slot0;
-  void* slot1;
-  int64_t cols;
-  STEP_NUMBERS;
-  int64_t random;
-  int64_t seed;
-  int64_t step;
-  const LiveNumbers* live;
-  int64_t lanes;
+  UPDATE_FIELDS;
   const void* grad;
   const void* ids;
   int64_t wide;
@@ -116,16 +107,7 @@ DEVICE void mark_rows(const MarkRows& p) {
 }
 
 struct FadeRows {
-  void* table;
-  void* slot0;
-  void* slot1;
-  int64_t cols;
-  STEP_NUMBERS;
-  int64_t random;
-  int64_t seed;
-  int64_t step;
-  const LiveNumbers* live;
-  int64_t lanes;
+  UPDATE_FIELDS;
   const uint32_t* marks;
   int64_t rows;
   const Checks* checks;
