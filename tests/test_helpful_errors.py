@@ -17,7 +17,7 @@ import rowgrad as rg
 from rowgrad._hints import did_you_mean, nearest, no_attribute
 from rowgrad.checkpoint import Checkpoint
 from rowgrad.cli import main
-from rowgrad.graph import ops
+from rowgrad.graph import Scope, ops
 from rowgrad.raw_ops import OPS
 
 TABLE = np.ones((5, 3), np.float32)
@@ -96,6 +96,8 @@ def check(call: Callable[[], Any], kind: type[Exception], text: str) -> None:
          "module 'rowgrad.raw_ops' has no attribute 'SparseSegmentMeen'. Did you mean 'SparseSegmentMean'?"),
         (lambda: rg.dense_ops.Reluu, AttributeError,
          "module 'rowgrad.dense_ops' has no attribute 'Reluu'. Did you mean 'Relu'?"),
+        (lambda: ops.SparseSegmentMean(Scope.new_root_scope(), TABLE, [0], [0], sparse_gradent=True), TypeError,
+         "SparseSegmentMean has no argument 'sparse_gradent'. Did you mean 'sparse_gradient'?"),
         (lambda: ops.SparseSegmentMeen, AttributeError,
          "module 'rowgrad.graph.ops' has no attribute 'SparseSegmentMeen'. Did you mean 'SparseSegmentMean'?"),
         (lambda: rg.sparse_segment_mean, AttributeError,
@@ -349,6 +351,12 @@ def test_weights_of_torch_lookups(torch: Any) -> None:
 
 def test_lengths_of_weights(torch: Any) -> None:
     """A wrong length is that of the argument that the user passed, fused or not."""
+    check(
+        lambda: rg.torch.nn.EmbeddingBag(5, 3, mode="sum")(torch.tensor([[1]]), None, torch.ones(1, 1).double()),
+        RuntimeError,
+        "per_sample_weights must be torch.float32, the dtype of the table; got torch.float64. Convert them:"
+        " per_sample_weights.to(torch.float32).",
+    )
     for fused in (False, True):
         bag = rg.torch.nn.EmbeddingBag(5, 3, mode="sum", fused=fused)
         call = lambda bag=bag: bag(torch.tensor([0, 1]), torch.tensor([0]), torch.ones(3))  # noqa: E731
@@ -546,6 +554,8 @@ def test_optax_optimizers_on_row_gradients() -> None:
 
 def test_names_of_the_jax_module() -> None:
     pytest.importorskip("jax")
+    text = text_of(lambda: rg.jax.optim.adagrad(learning_rate=0.1), TypeError)
+    assert text.startswith("adagrad has no option 'learning_rate'. Options: lr, eps, ")
     check(
         lambda: rg.jax.adagard, AttributeError,
         "module 'rowgrad.jax' has no attribute 'adagard'. Did you mean 'optim.adagrad'?",

@@ -58,6 +58,15 @@ def install_command(extra: str) -> str:
     return f"pip install 'rowgrad[{extra}]'"
 
 
+def check_option_names(owner: str, passed: Iterable[str], known: Iterable[str]) -> None:
+    """Raise the error for the first keyword argument that a function with options does not have."""
+    names = list(known)
+    for name in passed:
+        if name not in names:
+            hint = did_you_mean(name, names, f"Options: {', '.join(names)}.")
+            raise TypeError(f"{owner} has no option {name!r}. {hint}")
+
+
 def unknown_option(argument: str, value: object, choices: Iterable[str | None]) -> OpError:
     """Return the error for an option of a function or module that is not one of its choices."""
     known = list(choices)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._catalog.spec import QUANTIZED, Arg, Aval, Op
+from .._hints import did_you_mean
 from .._runtime.arrays import NUMPY_DTYPE, Array, admit, as_array, aval_of, fit, is_inexact
 from .._runtime.dispatch import describe_value
 from .._runtime.validation import infer, output_dtypes, validate_attrs
@@ -40,7 +41,8 @@ def bind_call(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple
         if key in arguments:
             raise TypeError(f"{op.name} got argument {key!r} twice")
         if key not in order:
-            raise TypeError(f"{op.name} has no argument {key!r}; it takes {', '.join(order)}")
+            hint = did_you_mean(key, order, f"It takes {', '.join(order)}.")
+            raise TypeError(f"{op.name} has no argument {key!r}. {hint}")
         if value is not None:
             arguments[key] = value
     return {k: v for k, v in arguments.items() if k in names}, {k: v for k, v in arguments.items() if k in op.attrs}

@@ -11,6 +11,7 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from .._catalog.rules import RULES, RuleSpec
+from .._hints import check_option_names
 from .row_optimizer import Rate as Rate
 from .row_optimizer import RowState as RowState
 from .row_optimizer import RowTransformation as RowTransformation
@@ -39,6 +40,7 @@ def _factory(spec: RuleSpec) -> Callable[..., RowTransformation]:
     )
 
     def factory(*args: Any, **kwargs: Any) -> RowTransformation:
+        check_option_names(spec.name, kwargs, options)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return make_optimizer(spec.name, **bound.arguments)

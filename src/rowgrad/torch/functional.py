@@ -258,7 +258,8 @@ def _look_up_bags(
     weights = inputs[4]
     if weights is not None and isinstance(weights, Tensor) and weights.dtype == torch.float64 != weight.dtype:
         raise make_error("dtype_expected", argument="per_sample_weights", value=weights.dtype, bound=weight.dtype,
-                         why=", the dtype of the table")  # fmt: skip
+                         why=", the dtype of the table",
+                         advice=f"Convert them: per_sample_weights.to({weight.dtype}).")  # fmt: skip
     if options == _NO_OPTIONS and kind != "Max":
         if weights is None and plan is None and devices.is_on_gpu(weight):
             found = gpu_calls.look_up(weight, inputs, kind, rows, run is not None, sparse_in_ddp)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 from .._catalog.rules import RULES, RuleSpec, Step, check_count, check_hyperparameter, slot_shapes
-from .._hints import did_you_mean
+from .._hints import check_option_names
 from ..errors import OpError, make_error
 from . import devices, gpu_calls
 from .device_numbers import ON_HOST, DeviceStep, count_tensor, numbers_on_device
@@ -542,10 +542,7 @@ def make_class(spec: RuleSpec, module: str) -> type[RowOptimizer]:
     signature = Signature([*first, *parameters], return_annotation=None)
 
     def init(self: RowOptimizer, *args: Any, **kwargs: Any) -> None:
-        unknown = next((name for name in kwargs if name not in signature.parameters), None)
-        if unknown is not None:
-            known = f"Options: {', '.join(options)}."
-            raise TypeError(f"{spec.class_name} has no option {unknown!r}. {did_you_mean(unknown, options, known)}")
+        check_option_names(spec.class_name, kwargs.keys() - {"params"}, options)
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         RowOptimizer.__init__(self, bound.arguments["params"], {name: bound.arguments[name] for name in options})
