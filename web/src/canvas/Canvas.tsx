@@ -216,7 +216,7 @@ export function Canvas() {
       const open = doc();
       if (!open) return;
       // The menu is about the selection if it was opened on a part of that.
-      if (target.kind === "block" && !open.blocks.has(target.block)) select([target.block]);
+      if ((target.kind === "block" || target.kind === "pin") && !open.blocks.has(target.block)) select([target.block]);
       if (target.kind === "note" && !open.notes.has(target.k)) select([], [target.k]);
       if (target.kind === "wire") select([], [], [target.wire]);
       set({ menu: { at: [event.clientX, event.clientY], place: [x, y], target } });
