@@ -293,8 +293,15 @@ void bind_cuda(nb::module_& m) {
                      const IdsArgument& segments, bool by_segment, std::int64_t order, int id_fault, int segment_fault,
                      std::int64_t reduce, const ReportArgument& report, const IdsArgument& rows, Address starts) {
         const WithoutGil unlocked;
-        sort.run(device, stream_of(stream), memory, ids_of(ids), ids_of(segments), by_segment,
-                 {order, Fault(id_fault), Fault(segment_fault)}, reduce, report_of(report), ids_of(rows), starts);
+        sort.run(device, stream_of(stream), memory,
+                 {.ids = ids_of(ids),
+                  .segments = ids_of(segments),
+                  .by_segment = by_segment,
+                  .faults = {order, Fault(id_fault), Fault(segment_fault)},
+                  .reduce = reduce,
+                  .rows_out = ids_of(rows),
+                  .starts_out = starts},
+                 report_of(report));
       });
   // A gradient: its workspace in bytes, and its launches.
   nb::class_<Gradient>(m, "CudaGradient")

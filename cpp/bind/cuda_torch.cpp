@@ -117,6 +117,12 @@ struct PreparedRows {
   nb::object caller;
 };
 
+// A validated step of several tables with their row-sparse gradients.
+struct PreparedLists {
+  std::vector<UpdateFromList> lists;
+  nb::object caller;
+};
+
 class TorchCalls {
  public:
   // `kind` and `index`: where tensors are, as in DLPack. `empty` is torch.empty, `place` its device.
@@ -272,7 +278,7 @@ class TorchCalls {
   // `offsets` a vector with those of all features. Returns the outputs of each group of tables of one dtype and width,
   // one after the other or if `stacked` bag by bag; the features of each group; and what a backward pass needs.
   nb::object look_up_features(nb::object caller, nb::list tables, const std::vector<std::int64_t>& reduce, nb::handle ids,
-                              nb::handle offsets, bool has_end, bool stacked, int keeps) {
+                              nb::handle offsets, bool has_end, bool stacked, bool keeps) {
     Stream stream;
     if (!begin(stream)) return nb::none();
     const std::size_t count = tables.size();
@@ -313,7 +319,7 @@ class TorchCalls {
       features[f].table = *matrix;
       features[f].reduce = reduce[f];
     }
-    FeatureLookup lookup(std::move(features), bags, has_end, joined, FeatureLookup::Keeps(keeps));
+    FeatureLookup lookup(std::move(features), bags, has_end, joined, keeps);
     const auto& groups = lookup.groups();
     if (!lookup.is_supported() || (stacked && groups.size() > 1)) return nb::none();
     std::vector<Address> outs;
@@ -351,31 +357,13 @@ class TorchCalls {
     const FeatureLookup& lookup = recorded.lookup;
     const FeatureGroup& group = lookup.groups().at(static_cast<std::size_t>(number));
     const std::size_t count = group.features.size();
-    if (updates.size() != count || grads.size() != (stacked ? 1 : count) || group.size == 0 || group.rows == 0)
-      return nb::none();
-    PreparedTables found{{}, group.row_firsts, {}, Order(order), std::move(caller)};
-    StackedBatch& batch = found.batch;
+    if (updates.size() != count) return nb::none();
     std::vector<Range> written, read_only;
-    const auto bytes = static_cast<Address>(group.columns * itemsize(group.dtype));
-    batch.grad_stride = stacked ? static_cast<std::int64_t>(count) * group.columns : group.columns;
-    Address readable = 0;
-    for (std::size_t t = 0; t < (stacked ? 1 : count); ++t) {
-      Address at = 0;
-      if (!grads[t].is_none()) {
-        const auto view = read(grads[t]);
-        if (!view || view->dtype != group.dtype || !view->is_contiguous() ||
-            view->size() != lookup.bags() * batch.grad_stride || view->shape[0] != lookup.bags())
-          return nb::none();
-        readable = at = reinterpret_cast<Address>(view->data);
-        read_only.push_back(range_of(*view));
-      }
-      batch.grads.push_back(at);
-    }
-    for (std::size_t t = 1; stacked && t < count; ++t) batch.grads.push_back(batch.grads[0] + t * bytes);
-    if (!readable) return nb::none();
+    const auto batch = stacked_batch(recorded, group, grads, stacked, read_only);
+    if (!batch) return nb::none();
+    PreparedTables found{{}, group.row_firsts, *batch, Order(order), std::move(caller)};
     for (std::size_t t = 0; t < count; ++t) {
       RowUpdate none{Rule(rule), {0, group.dtype, 0, group.columns}};
-      if (!batch.grads[t]) batch.grads[t] = readable;  // its sums are not used
       const nb::handle item = updates[t];
       if (item.is_none()) {
         found.updates.push_back(none);
@@ -399,20 +387,117 @@ class TorchCalls {
       found.updates.push_back(*update);
     }
     if (conflicts(std::move(written), read_only)) return nb::none();
-    const auto at = [&](std::int64_t offset) { return recorded.at + static_cast<Address>(offset); };
-    batch.rows = {at(group.rows_at), false};
-    batch.segments = {at(group.segments_at), false};
-    batch.size = group.size;
-    batch.stack_rows = group.rows;
-    batch.segment_shift = lookup.segment_shift();
-    batch.lookup = {at(group.scales_at), at(group.failed_at)};
-    if (!UpdateTables(device_, found.updates, found.row_firsts, batch, found.order).is_supported()) return nb::none();
+    if (!UpdateTables(device_, found.updates, found.row_firsts, *batch, found.order).is_supported()) return nb::none();
     return nb::cast(std::move(found));
   }
 
   // Queues a prepared step of tables; returns whether that was possible.
   bool run_tables(PreparedTables& step) {
     const UpdateTables update(device_, std::move(step.updates), std::move(step.row_firsts), step.batch, step.order);
+    return run(update, step.caller,
+               [&](Stream stream, Address memory, const Report& report) { update.run(device_, stream, memory, report); });
+  }
+
+  // Returns the row-sparse gradients of the tables of one group of a lookup, whose features have ids of their own: values,
+  // ids and numbers of rows, those of all tables in one tensor each, and the most rows of each table. `grads`: as for
+  // `prepare_tables`.
+  nb::object row_gradients(nb::object caller, const RecordedLookup& recorded, int number, nb::list grads, bool stacked,
+                           int order) {
+    Stream stream;
+    if (!begin(stream)) return nb::none();
+    const FeatureLookup& lookup = recorded.lookup;
+    const FeatureGroup& group = lookup.groups().at(static_cast<std::size_t>(number));
+    std::vector<Range> read_only;
+    const auto batch = stacked_batch(recorded, group, grads, stacked, read_only);
+    if (!batch) return nb::none();
+    std::vector<std::int64_t> capacities;
+    std::int64_t rows = 0;
+    for (const int f : group.features) {
+      const FeatureBags& feature = lookup.feature(f);
+      rows += capacities.emplace_back(std::min(feature.size, feature.table.rows));
+    }
+    const auto count = static_cast<std::int64_t>(capacities.size());
+    const nb::handle like = *std::find_if(grads.begin(), grads.end(), [](nb::handle g) { return !g.is_none(); });
+    const nb::object dtype = nb::steal(PyObject_GetAttr(like.ptr(), dtype_name_.ptr()));
+    Address values_at = 0, ids_at = 0, counts_at = 0, memory = 0;
+    const nb::object values = empty({rows, group.columns}, dtype, values_at), ids = empty({1, rows}, int64_, ids_at);
+    const nb::object counts = empty({count}, int64_, counts_at);
+    const TableGradients gradients(device_, group.dtype, group.columns, group.row_firsts, capacities, *batch, values_at,
+                                   Order(order));
+    const nb::object workspace = empty({gradients.bytes()}, uint8_, memory);
+    Report report;
+    if (!values.is_valid() || !ids.is_valid() || !counts.is_valid() || !workspace.is_valid() ||
+        !take(std::move(caller), stream, report))
+      return nb::none();
+    {
+      const WithoutGil unlocked;
+      gradients.run(device_, stream, memory, ids_at, counts_at, report);
+    }
+    return nb::make_tuple(values, ids, counts, capacities);
+  }
+
+  // Returns the dense gradients of the tables of one group of a lookup: the rows of their stack. `grads`: as for
+  // `prepare_tables`.
+  nb::object dense_gradients(nb::object caller, const RecordedLookup& recorded, int number, nb::list grads, bool stacked,
+                             int order) {
+    Stream stream;
+    if (!begin(stream)) return nb::none();
+    const FeatureGroup& group = recorded.lookup.groups().at(static_cast<std::size_t>(number));
+    std::vector<Range> read_only;
+    const auto batch = stacked_batch(recorded, group, grads, stacked, read_only);
+    if (!batch) return nb::none();
+    const nb::handle like = *std::find_if(grads.begin(), grads.end(), [](nb::handle g) { return !g.is_none(); });
+    const nb::object dtype = nb::steal(PyObject_GetAttr(like.ptr(), dtype_name_.ptr()));
+    Address values_at = 0, memory = 0;
+    const nb::object values = empty({group.rows, group.columns}, dtype, values_at);
+    const StackGradient gradient(device_, group.dtype, group.columns, *batch, values_at, Order(order));
+    const nb::object workspace = empty({gradient.bytes()}, uint8_, memory);
+    Report report;
+    if (!values.is_valid() || !workspace.is_valid() || !take(std::move(caller), stream, report)) return nb::none();
+    {
+      const WithoutGil unlocked;
+      gradient.run(device_, stream, memory, report);
+    }
+    return values;
+  }
+
+  // Validates a step of several tables: for each (table, slots, address of numbers, lazy, random, seed, step, live,
+  // values, ids, count), whose last three are those of `prepare_rows`.
+  nb::object prepare_lists(nb::object caller, int rule, nb::list updates) {
+    Stream stream;
+    if (!begin(stream)) return nb::none();
+    PreparedLists found{{}, std::move(caller)};
+    std::vector<Range> written, read_only;
+    for (const nb::handle item : updates) {
+      const auto [table, slots, numbers, lazy, random, seed, step, live, values, ids, count] =
+          nb::cast<std::tuple<nb::object, std::vector<nb::object>, std::uintptr_t, bool, bool, std::int64_t,
+                              std::int64_t, LiveTensors, nb::object, nb::object, nb::object>>(item);
+      const auto view = read(table), value_view = read(values), id_view = read(ids);
+      const auto rows = rows_of(view), grad = rows_of(value_view);
+      if (!rows || !grad || !id_view || id_view->ndim != 2 || id_view->shape[0] != 1 || !id_view->is_contiguous() ||
+          id_view->dtype != DType::int64 || id_view->size() != grad->rows || grad->dtype != rows->dtype ||
+          grad->columns != rows->columns || grad->columns == 0 || rows->rows >= kMaxBags)
+        return nb::none();
+      read_only.push_back(range_of(*value_view));
+      read_only.push_back(range_of(*id_view));
+      Address count_at = 0;
+      if (!count.is_none()) {
+        const auto count_view = read(count);
+        if (!count_view || count_view->dtype != DType::int64 || count_view->size() != 1) return nb::none();
+        count_at = reinterpret_cast<Address>(count_view->data);
+        read_only.push_back(range_of(*count_view));
+      }
+      const auto update = read_update(rule, *view, *rows, slots, numbers, lazy, random, seed, step, live, written);
+      if (!update) return nb::none();
+      found.lists.push_back({*update, grad->data, list_of(*id_view).data, count_at, grad->rows});
+    }
+    if (conflicts(std::move(written), read_only) || !UpdateLists(found.lists).is_supported()) return nb::none();
+    return nb::cast(std::move(found));
+  }
+
+  // Queues a prepared step of several tables; returns whether that was possible.
+  bool run_lists(PreparedLists& step) {
+    const UpdateLists update(std::move(step.lists));
     return run(update, step.caller,
                [&](Stream stream, Address memory, const Report& report) { update.run(device_, stream, memory, report); });
   }
@@ -438,6 +523,42 @@ class TorchCalls {
     const WithoutGil unlocked;
     queue(stream, memory, report);
     return true;
+  }
+
+  // Returns what a lookup has left of a group, with the gradients of its outputs, and adds what will be read.
+  std::optional<StackedBatch> stacked_batch(const RecordedLookup& recorded, const FeatureGroup& group, nb::list grads,
+                                            bool stacked, std::vector<Range>& read_only) const {
+    const FeatureLookup& lookup = recorded.lookup;
+    const std::size_t count = group.features.size();
+    if (grads.size() != (stacked ? 1 : count) || group.size == 0 || group.rows == 0) return {};
+    StackedBatch batch{};
+    const auto bytes = static_cast<Address>(group.columns * itemsize(group.dtype));
+    batch.grad_stride = stacked ? static_cast<std::int64_t>(count) * group.columns : group.columns;
+    Address readable = 0;
+    for (std::size_t t = 0; t < (stacked ? 1 : count); ++t) {
+      Address at = 0;
+      if (!grads[t].is_none()) {
+        const auto view = read(grads[t]);
+        if (!view || view->dtype != group.dtype || !view->is_contiguous() ||
+            view->size() != lookup.bags() * batch.grad_stride || view->shape[0] != lookup.bags())
+          return {};
+        readable = at = reinterpret_cast<Address>(view->data);
+        read_only.push_back(range_of(*view));
+      }
+      batch.grads.push_back(at);
+    }
+    for (std::size_t t = 1; stacked && t < count; ++t) batch.grads.push_back(batch.grads[0] + t * bytes);
+    if (!readable) return {};
+    for (Address& grad : batch.grads)
+      if (!grad) grad = readable;  // the sums of this table are not used
+    const auto at = [&](std::int64_t offset) { return recorded.at + static_cast<Address>(offset); };
+    batch.rows = {at(group.rows_at), false};
+    batch.segments = {at(group.segments_at), false};
+    batch.size = group.size;
+    batch.stack_rows = group.rows;
+    batch.segment_shift = lookup.segment_shift();
+    batch.lookup = {at(group.scales_at), at(group.failed_at)};
+    return batch;
   }
 
   // Returns the step of a table, and adds what it writes; nothing if the kernels cannot update it in place.
@@ -527,6 +648,7 @@ void bind_cuda_torch(nb::module_& m) {
   nb::class_<PreparedStep>(m, "CudaPreparedStep");
   nb::class_<PreparedTables>(m, "CudaPreparedTables");
   nb::class_<PreparedRows>(m, "CudaPreparedRows");
+  nb::class_<PreparedLists>(m, "CudaPreparedLists");
   nb::class_<RecordedLookup>(m, "CudaRecordedLookup")
       .def_prop_ro("memory", [](const RecordedLookup& r) { return r.memory; })
       .def_prop_ro("bags", [](const RecordedLookup& r) { return r.lookup.bags(); })
@@ -549,6 +671,10 @@ void bind_cuda_torch(nb::module_& m) {
            nb::arg("ids"), nb::arg("offsets").none(), nb::arg("has_end"), nb::arg("stacked"), nb::arg("keeps"))
       .def("prepare_tables", &TorchCalls::prepare_tables)
       .def("run_tables", &TorchCalls::run_tables)
+      .def("row_gradients", &TorchCalls::row_gradients)
+      .def("dense_gradients", &TorchCalls::dense_gradients)
+      .def("prepare_lists", &TorchCalls::prepare_lists)
+      .def("run_lists", &TorchCalls::run_lists)
       .def("row_gradient", &TorchCalls::row_gradient)
       .def("prepare_rows", &TorchCalls::prepare_rows, nb::arg("caller"), nb::arg("rule"), nb::arg("table"),
            nb::arg("slots"), nb::arg("values"), nb::arg("ids"), nb::arg("count").none(), nb::arg("numbers"),

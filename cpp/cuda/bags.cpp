@@ -93,7 +93,7 @@ std::int64_t aligned(std::int64_t bytes) { return ceil_div(bytes, 256) * 256; }
 
 }  // namespace
 
-FeatureLookup::FeatureLookup(std::vector<FeatureBags> features, std::int64_t bags, bool has_end, bool joined, Keeps keeps)
+FeatureLookup::FeatureLookup(std::vector<FeatureBags> features, std::int64_t bags, bool has_end, bool joined, bool keeps)
     : features_(std::move(features)), bags_(bags), has_end_(has_end), joined_(joined), keeps_(keeps) {
   const auto count = static_cast<std::int64_t>(features_.size());
   while ((std::int64_t(1) << segment_shift_) < bags_) ++segment_shift_;
@@ -101,7 +101,7 @@ FeatureLookup::FeatureLookup(std::vector<FeatureBags> features, std::int64_t bag
   // Words that the launcher writes: whether each group failed, the features, and the members of groups.
   words_ = static_cast<std::int64_t>(groups_.size()) + count * (kEntryWords + 1);
   bytes_ = aligned(words_ * 8);
-  if (keeps_ == Keeps::nothing) return;
+  if (!keeps_) return;
   // The ids of one group's features have unknown places in a vector that several groups share.
   if (joined_ && groups_.size() > 1) is_supported_ = false;
   const auto part = [&](std::int64_t bytes) {
@@ -114,7 +114,6 @@ FeatureLookup::FeatureLookup(std::vector<FeatureBags> features, std::int64_t bag
     group.failed_at = static_cast<std::int64_t>(g) * 8;
     group.rows_at = part(group.size * 4);
     group.segments_at = part(group.size * 4);
-    if (keeps_ != Keeps::stack) continue;
     const std::int64_t segments = static_cast<std::int64_t>(group.features.size()) << segment_shift_;
     group.scales_at = part(segments * itemsize(accumulator_of(group.dtype)));
     is_supported_ = is_supported_ && group.rows <= kMaxRows && segments <= kMaxRows && group.size < kMaxRows / 2;
@@ -163,7 +162,7 @@ void FeatureLookup::run(Device& device, Stream stream, Address memory, const std
       entry.offsets = feature.offsets.data;
       entry.offsets_wide = feature.offsets.wide;
       entry.size = feature.size;
-      if (keeps_ == Keeps::stack) {
+      if (keeps_) {
         entry.row_first = group.row_firsts[k];
         entry.segment_first = static_cast<std::int64_t>(k) << segment_shift_;
       }
@@ -200,11 +199,11 @@ void FeatureLookup::run(Device& device, Stream stream, Address memory, const std
     params.capacity = blocks.capacity;
     params.has_end = has_end_ || joined_;
     params.joined = joined_;
-    if (keeps_ != Keeps::nothing) {
+    if (keeps_) {
       params.rows = at(group.rows_at);
       params.segments = at(group.segments_at);
       params.failed = at(group.failed_at);
-      if (keeps_ == Keeps::stack) params.scales = at(group.scales_at);
+      params.scales = at(group.scales_at);
     }
     params.checks = report.checks;
     params.fault = report.fault;

@@ -52,12 +52,9 @@ struct FeatureGroup {
 // A lookup of many features, each in its own table.
 class FeatureLookup {
  public:
-  // What a backward pass will read: nothing; the ids and the bag of each for every feature by itself; or the ids of the
-  // stack and the segments of all features.
-  enum class Keeps { nothing, features, stack };
-
-  // `joined`: the features share a vector of ids, and have consecutive parts of a list of offsets with its end.
-  FeatureLookup(std::vector<FeatureBags> features, std::int64_t bags, bool has_end, bool joined, Keeps keeps);
+  // `joined`: the features share a vector of ids, and have consecutive parts of a list of offsets with its end. `keeps`: a
+  // backward pass will read the ids of the stack and the segments of all features.
+  FeatureLookup(std::vector<FeatureBags> features, std::int64_t bags, bool has_end, bool joined, bool keeps);
 
   // Whether all lists fit the kernels' numbers.
   bool is_supported() const { return is_supported_; }
@@ -78,8 +75,7 @@ class FeatureLookup {
 
   std::vector<FeatureBags> features_;
   const std::int64_t bags_;
-  const bool has_end_, joined_;
-  const Keeps keeps_;
+  const bool has_end_, joined_, keeps_;
   std::vector<FeatureGroup> groups_;
   std::int64_t segment_shift_ = 0, words_ = 0, bytes_ = 0;
   bool is_supported_ = true;

@@ -902,6 +902,136 @@ struct ReadNumbers {
   std::int64_t only[8] = {};
 };
 
+struct PlaceEntry {
+  std::int64_t row_first = 0;
+  std::int64_t place_first = 0;
+};
+
+struct ListEntry {
+  Address table = 0;
+  Address slot0 = 0;
+  Address slot1 = 0;
+  std::int64_t seed = 0;
+  std::int64_t rows = 0;
+  Address grad = 0;
+  Address ids = 0;
+  Address count = 0;
+  std::int64_t size = 0;
+  std::int64_t first = 0;
+};
+
+struct FindTables {
+  static constexpr const char* kernel = "find_tables";
+  Address tables = 0;
+  std::int64_t count_tables = 0;
+  Address rows = 0;
+  Address total = 0;
+  Address shifts = 0;
+  Address counts = 0;
+  Address checks = 0;
+};
+
+struct SumTableRows {
+  static constexpr const char* kernel = "sum_table_rows";
+  Address tables = 0;
+  std::int64_t count_tables = 0;
+  Address shifts = 0;
+  Address grads = 0;
+  std::int64_t grad_stride = 0;
+  std::int64_t segment_shift = 0;
+  Address out = 0;
+  std::int64_t cols = 0;
+  std::int64_t lanes = 0;
+  Address ids = 0;
+  Address segments = 0;
+  Address scales = 0;
+  Address divisors = 0;
+  Address heads = 0;
+  Address firsts = 0;
+  Address begins = 0;
+  std::int64_t size = 0;
+  std::int64_t run_shift = 0;
+  std::int64_t unique = 0;
+  Address partials = 0;
+  Address lefts = 0;
+  Address left_count = 0;
+  Address checks = 0;
+};
+
+struct SumStackRows {
+  static constexpr const char* kernel = "sum_stack_rows";
+  Address grads = 0;
+  std::int64_t grad_stride = 0;
+  std::int64_t segment_shift = 0;
+  Address out = 0;
+  std::int64_t cols = 0;
+  std::int64_t lanes = 0;
+  Address ids = 0;
+  Address segments = 0;
+  Address scales = 0;
+  Address divisors = 0;
+  Address heads = 0;
+  Address firsts = 0;
+  Address begins = 0;
+  std::int64_t size = 0;
+  std::int64_t run_shift = 0;
+  std::int64_t unique = 0;
+  Address partials = 0;
+  Address lefts = 0;
+  Address left_count = 0;
+  Address checks = 0;
+};
+
+struct PadTableGradients {
+  static constexpr const char* kernel = "pad_table_gradients";
+  Address tables = 0;
+  Address rows = 0;
+  Address shifts = 0;
+  Address counts = 0;
+  Address values = 0;
+  std::int64_t units = 0;
+  Address ids = 0;
+};
+
+struct CheckTableLists {
+  static constexpr const char* kernel = "check_table_lists";
+  Address tables = 0;
+  std::int64_t count_tables = 0;
+  std::int64_t code = 0;
+  Address checks = 0;
+  Address fault = 0;
+  Address alarm = 0;
+};
+
+struct StepTableLists {
+  static constexpr const char* kernel = "step_table_lists";
+  Address tables = 0;
+  std::int64_t count_tables = 0;
+  Address table = 0;
+  Address slot0 = 0;
+  Address slot1 = 0;
+  std::int64_t cols = 0;
+  double lr = 0;
+  double eps = 0;
+  double weight_decay = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double rate = 0;
+  double momentum = 0;
+  double nesterov = 0;
+  double lr_power = 0;
+  double l1 = 0;
+  double l2 = 0;
+  double l2_shrinkage = 0;
+  std::int64_t random = 0;
+  std::int64_t seed = 0;
+  std::int64_t step = 0;
+  Address live = 0;
+  std::int64_t lanes = 0;
+  std::int64_t size = 0;
+  Address checks = 0;
+};
+
 struct TableEntry {
   std::int64_t row_first = 0;
   Address table = 0;

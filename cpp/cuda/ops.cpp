@@ -91,8 +91,8 @@ void sparse_segment_grad_grad(const OpCall& call) {
   options.finds_rows = false;
   const IdSort sort(call.device, size, bags, rows, options);
   const IdFaults faults{3, Fault::segment_not_in_grad, Fault::index_not_in_data};
-  const SortedEntries entries = sort.run(call.device, call.stream, call.allocate(sort.bytes()), segments.ids(),
-                                         ids.ids(), true, faults, 0, call.report);
+  const SortedEntries entries = sort.run(call.device, call.stream, call.allocate(sort.bytes()),
+                                         {.ids = segments.ids(), .segments = ids.ids(), .faults = faults}, call.report);
   sum_bags(call.device, call.stream, data.matrix(),
            SegmentBags{{entries.values, false}, {entries.ids, false}, size, bags}, out.data, call.constants[0],
            call.report, entries.checks);
@@ -168,7 +168,7 @@ void scatter_rows(const OpCall& call) {
   const Address memory = call.allocate(sort.bytes());
   const SortedEntries entries = [&] {
     const ZeroedOutput zeroed(call.device, call.stream, out.data, bytes_of(out));
-    return sort.run(call.device, call.stream, memory, ids.ids(), {}, false, {0}, 0, call.report);
+    return sort.run(call.device, call.stream, memory, {.ids = ids.ids(), .by_segment = false, .faults = {0}}, call.report);
   }();
   const int bytes = itemsize(grad.dtype);
   const ColumnShape shape(grad.dtype, grad.columns(), {{grad.data, bytes}, {out.data, bytes}});

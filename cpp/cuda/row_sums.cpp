@@ -93,10 +93,9 @@ SortedEntries IdSort::entries(Address memory) const {
   return found;
 }
 
-SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
-                          bool by_segment, const IdFaults& faults, std::int64_t reduce, const Report& report,
-                          const IdList& rows_out, Address starts_out, const LookupState& lookup,
-                          std::int64_t most_rows, Address needed) const {
+SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const Batch& batch,
+                          const Report& report) const {
+  const IdList &ids = batch.ids, &segments = batch.segments;
   constexpr std::int64_t kCheckBlocks = 2;  // per processor
   const auto at = [&](std::int64_t offset) { return offset < 0 ? Address(0) : memory + static_cast<Address>(offset); };
   const SortedEntries found = entries(memory);
@@ -115,14 +114,14 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const I
   scan.bits = bits_;
   scan.histograms = at(histograms_);
   scan.counts = found.counts;
-  scan.order = faults.order;
-  scan.id_code = static_cast<std::int64_t>(faults.id);
-  scan.segment_code = static_cast<std::int64_t>(faults.segment);
-  scan.earlier = lookup.failed;
+  scan.order = batch.faults.order;
+  scan.id_code = static_cast<std::int64_t>(batch.faults.id);
+  scan.segment_code = static_cast<std::int64_t>(batch.faults.segment);
+  scan.earlier = batch.lookup.failed;
   scan.checks = found.checks;
   scan.fault = report.fault;
   scan.alarm = report.alarm;
-  scan.needed = needed;
+  scan.needed = batch.needed;
   device.launch(stream, "", {std::min(ceil_div(size_, 2048), device.processors * kCheckBlocks)}, passes_ * bins * 16,
                 scan);
 
@@ -134,7 +133,7 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const I
     SortPass pass;
     pass.ids = ids.data;
     pass.ids_wide = ids.wide;
-    pass.values = by_segment ? segments.data : 0;
+    pass.values = batch.by_segment ? segments.data : 0;
     pass.values_wide = segments.wide;
     pass.pairs = source;
     pass.sorted = number == passes_ - 1 ? 0 : target;
@@ -146,9 +145,9 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const I
     pass.histogram = at(histograms_) + static_cast<Address>(number * bins * 4);
     pass.states = at(states_) + static_cast<Address>(number * tiles_ * bins * 4);
     pass.counts = found.counts;
-    pass.segment_scales = number || lookup.scales ? 0 : at(segment_scales_);
+    pass.segment_scales = number || batch.lookup.scales ? 0 : at(segment_scales_);
     pass.sources = sources_;
-    pass.reduce = reduce;
+    pass.reduce = batch.reduce;
     pass.checks = found.checks;
     device.launch(stream, variant, {tiles_}, shared, pass);
     source = target;
@@ -164,14 +163,14 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const I
   find.begins = found.begins;
   find.states = at(row_states_);
   find.total = found.total;
-  find.rows = rows_out.data;
-  find.rows_wide = rows_out.wide;
-  find.starts = starts_out;
+  find.rows = batch.rows_out.data;
+  find.rows_wide = batch.rows_out.wide;
+  find.starts = batch.starts_out;
   find.segments = found.values;
-  find.segment_scales = lookup.scales ? lookup.scales : at(segment_scales_);
+  find.segment_scales = batch.lookup.scales ? batch.lookup.scales : at(segment_scales_);
   find.scales = found.scales;
   find.checks = found.checks;
-  find.most_rows = most_rows;
+  find.most_rows = batch.most_rows;
   find.fault = report.fault;
   find.alarm = report.alarm;
   device.launch(stream, scale_type, {row_tiles_}, 9 * 8, find);
@@ -255,6 +254,23 @@ void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, con
   launch_sums(device, stream, sum, entries, dtype, out, shape, mode, run_shift, true);
 }
 
+namespace {
+
+// The elements in which rows of a gradient are copied or zeroed: sixteen bytes if they can be.
+struct RowUnits {
+  std::string name;
+  std::int64_t count;  // of a row
+
+  RowUnits(DType dtype, std::int64_t columns, Address data) {
+    const int bytes = itemsize(dtype);
+    const bool is_wide = (columns * bytes) % 16 == 0 && data % 16 == 0;
+    name = unit_name(is_wide ? 16 : bytes);
+    count = is_wide ? columns * bytes / 16 : columns;
+  }
+};
+
+}  // namespace
+
 ZeroedOutput::ZeroedOutput(Device& device, Stream stream, Address out, std::int64_t bytes)
     : device_(device), stream_(stream), is_large_(bytes > kSideStreamBytes) {
   if (is_large_)
@@ -300,8 +316,14 @@ SortedEntries Gradient::run(Device& device, Stream stream, Address memory, const
   const bool segments_first = !unique_ && has_divisor(reduce_);
   const SortedEntries entries = [&] {
     const ZeroedOutput zeroed(device, stream, out_, unique_ ? 0 : num_rows_ * grad_.columns * itemsize(grad_.dtype));
-    return sort_.run(device, stream, memory, ids, segments, true, {segments_first ? 2 : 1}, reduce_, report,
-                     unique_ ? rows : IdList{}, 0, {}, most_rows);
+    return sort_.run(device, stream, memory,
+                     {.ids = ids,
+                      .segments = segments,
+                      .faults = {segments_first ? 2 : 1},
+                      .reduce = reduce_,
+                      .rows_out = unique_ ? rows : IdList{},
+                      .most_rows = most_rows},
+                     report);
   }();
   sum_sorted(device, stream, entries, grad_.data, grad_.dtype, out_, shape_, has_divisor(reduce_) ? kScale : 0,
              run_shift_, unique_);
@@ -342,18 +364,126 @@ void Gradient::run_counted(Device& device, Stream stream, Address memory, const 
   constexpr std::int64_t kBlocks = 4;  // per multiprocessor
   PadRowGradient pad;
   pad.total = run(device, stream, memory, ids, segments, rows, report).total;
-  const int bytes = itemsize(grad_.dtype);
-  const bool is_wide = (grad_.columns * bytes) % 16 == 0 && out_ % 16 == 0;
-  const std::string unit = is_wide ? "Block16" : "uint" + std::to_string(8 * bytes) + "_t";
+  const RowUnits row(grad_.dtype, grad_.columns, out_);
   pad.values = out_;
-  pad.units = is_wide ? grad_.columns * bytes / 16 : grad_.columns;
+  pad.units = row.count;
   pad.ids = rows.data;
   pad.count = count;
   pad.checks = sort_.entries(memory).checks;
   pad.size = capacity;
-  const int threads = device.threads_of<PadRowGradient>(unit);
+  const int threads = device.threads_of<PadRowGradient>(row.name);
   const std::int64_t items = std::max<std::int64_t>(capacity * std::max<std::int64_t>(pad.units, 1), 1);
-  device.launch(stream, unit, {std::min(ceil_div(items, threads), kBlocks * device.processors)}, 0, pad);
+  device.launch(stream, row.name, {std::min(ceil_div(items, threads), kBlocks * device.processors)}, 0, pad);
+}
+
+// -- Many tables ------------------------------------------------------------------------------------------------------
+
+Address StackedBatch::grad_bits() const {
+  Address bits = 0;
+  for (const Address grad : grads) bits |= grad;
+  return bits;
+}
+
+IdSort StackedBatch::sort(const Device& device, const ColumnShape& shape, DType dtype, Order order) const {
+  const Joins joins(size, shape, dtype, run_shift_of(order));
+  return IdSort(device, size, stack_rows, static_cast<std::int64_t>(grads.size()) << segment_shift,
+                {.scale_bytes = itemsize(accumulator_of(dtype)),
+                 .zeroed = joins.zeroed,
+                 .workspace = joins.workspace,
+                 .scaled = true});
+}
+
+TableGradients::TableGradients(const Device& device, DType dtype, std::int64_t columns,
+                               std::vector<std::int64_t> row_firsts, std::vector<std::int64_t> capacities,
+                               const StackedBatch& batch, Address values, Order order)
+    : dtype_(dtype),
+      row_firsts_(std::move(row_firsts)),
+      capacities_(std::move(capacities)),
+      batch_(batch),
+      values_(values),
+      order_(order),
+      shape_(dtype, columns, {{batch.grad_bits(), itemsize(dtype)}, {values, itemsize(dtype)}}),
+      sort_(batch.sort(device, shape_, dtype, order)) {
+  const auto tables = static_cast<std::int64_t>(row_firsts_.size());
+  bytes_ = sort_.bytes();
+  const auto part = [&](std::int64_t size) {
+    const std::int64_t at = bytes_;
+    bytes_ += ceil_div(size, 256) * 256;
+    return at;
+  };
+  rows_at_ = part(std::min(batch.size, batch.stack_rows) * 4);
+  words_at_ = part(tables * 8 + (tables + 1) * std::int64_t(sizeof(PlaceEntry)));
+  shifts_at_ = part(tables * 8);
+}
+
+void TableGradients::run(Device& device, Stream stream, Address memory, Address ids, Address counts,
+                         const Report& report) const {
+  constexpr std::int64_t kBlocks = 4;  // per multiprocessor
+  const auto at = [&](std::int64_t offset) { return memory + static_cast<Address>(offset); };
+  const auto tables = static_cast<std::int64_t>(row_firsts_.size());
+  std::vector<std::int64_t> words(batch_.grads.begin(), batch_.grads.end());
+  std::int64_t place = 0;
+  for (std::size_t t = 0; t < row_firsts_.size(); ++t) {
+    words.insert(words.end(), {row_firsts_[t], place});
+    place += capacities_[t];
+  }
+  words.insert(words.end(), {batch_.stack_rows, place});
+  put_words(device, stream, at(words_at_), words);
+  const Address places = at(words_at_ + 8 * tables);
+
+  const IdList rows{at(rows_at_), false};
+  const SortedEntries sorted = sort_.run(
+      device, stream, memory,
+      {.ids = batch_.rows, .segments = batch_.segments, .rows_out = rows, .lookup = batch_.lookup}, report);
+  FindTables find;
+  find.tables = places;
+  find.count_tables = tables;
+  find.rows = rows.data;
+  find.total = sorted.total;
+  find.shifts = at(shifts_at_);
+  find.counts = counts;
+  find.checks = sorted.checks;
+  device.launch(stream, "", {1}, 0, find);
+
+  SumTableRows sum;
+  sum.tables = places;
+  sum.count_tables = tables;
+  sum.shifts = find.shifts;
+  sum.grads = at(words_at_);
+  sum.grad_stride = batch_.grad_stride;
+  sum.segment_shift = batch_.segment_shift;
+  launch_sums(device, stream, sum, sorted, dtype_, values_, shape_, kScale, run_shift_of(order_), false);
+
+  const RowUnits row(dtype_, shape_.columns, values_);
+  PadTableGradients pad;
+  pad.tables = places;
+  pad.rows = rows.data;
+  pad.shifts = find.shifts;
+  pad.counts = counts;
+  pad.values = values_;
+  pad.units = row.count;
+  pad.ids = ids;
+  const std::int64_t most = *std::max_element(capacities_.begin(), capacities_.end());
+  const std::int64_t blocks = ceil_div(most * std::max<std::int64_t>(row.count, 1),
+                                       device.threads_of<PadTableGradients>(row.name));
+  device.launch(stream, row.name,
+                {std::clamp<std::int64_t>(kBlocks * device.processors / tables, 1, std::max<std::int64_t>(blocks, 1)), tables},
+                0, pad);
+}
+
+void StackGradient::run(Device& device, Stream stream, Address memory, const Report& report) const {
+  const Address words = memory + static_cast<Address>(sort_.bytes());
+  put_words(device, stream, words, {batch_.grads.begin(), batch_.grads.end()});
+  const SortedEntries sorted = [&] {
+    const ZeroedOutput zeroed(device, stream, values_, batch_.stack_rows * shape_.columns * itemsize(dtype_));
+    return sort_.run(device, stream, memory,
+                     {.ids = batch_.rows, .segments = batch_.segments, .lookup = batch_.lookup}, report);
+  }();
+  SumStackRows sum;
+  sum.grads = words;
+  sum.grad_stride = batch_.grad_stride;
+  sum.segment_shift = batch_.segment_shift;
+  launch_sums(device, stream, sum, sorted, dtype_, values_, shape_, kScale, run_shift_of(order_), false);
 }
 
 }  // namespace rowgrad::cuda

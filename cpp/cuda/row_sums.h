@@ -61,13 +61,20 @@ class IdSort {
   // Queues the zeros with which the memory starts, also those of the caller.
   void clear(Device& device, Stream stream, Address memory) const { device.zero(stream, memory, zeros_); }
 
-  // Queues validation and sort. `values`: what entries carry, or none for positions. `rows_out`, `starts_out`: memory
-  // for the distinct rows and their first entries, or none. More distinct rows than `most_rows` are a fault. `needed`: the
-  // address of a number that is 0 if the ids are in order, so that nothing need be done; or 0.
-  SortedEntries run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
-                    bool by_segment, const IdFaults& faults, std::int64_t reduce, const Report& report,
-                    const IdList& rows_out = {}, Address starts_out = 0, const LookupState& lookup = {},
-                    std::int64_t most_rows = kAnyRows, Address needed = 0) const;
+  // What is sorted, and where results go that other kernels read.
+  struct Batch {
+    IdList ids, segments;
+    bool by_segment = true;  // entries have segments, or else positions
+    IdFaults faults;
+    std::int64_t reduce = 0;
+    IdList rows_out;         // memory for the distinct rows
+    Address starts_out = 0;  // memory for their first entries
+    LookupState lookup;
+    std::int64_t most_rows = kAnyRows;  // more distinct rows are a fault
+    Address needed = 0;      // of a number that is 0 if the ids are in order, so that nothing need be done
+  };
+  // Queues validation and sort.
+  SortedEntries run(Device& device, Stream stream, Address memory, const Batch& batch, const Report& report) const;
   // The addresses without a launch.
   SortedEntries entries(Address memory) const;
 
@@ -103,6 +110,20 @@ struct Joins {
 struct FeatureGradients {
   Address grads;
   std::int64_t stride, shift;
+};
+
+// What a lookup of many tables has left, and the gradients of its outputs.
+struct StackedBatch {
+  IdList rows, segments;  // of the stack of tables; see FeatureGroup
+  std::int64_t size, stack_rows, segment_shift;
+  LookupState lookup;
+  std::vector<Address> grads;  // of each table's output, all readable
+  std::int64_t grad_stride;    // elements between rows
+
+  // The bits of all addresses, which decide their alignment.
+  Address grad_bits() const;
+  // The sort of its entries.
+  IdSort sort(const Device& device, const ColumnShape& shape, DType dtype, Order order) const;
 };
 
 // Queues the sums of sorted entries: into table rows, or if `unique` into consecutive rows.
@@ -156,6 +177,56 @@ class Gradient {
   const std::int64_t num_rows_, reduce_;
   const bool unique_;
   const int run_shift_;
+  const ColumnShape shape_;
+  const IdSort sort_;
+};
+
+// The row gradients of many tables of one dtype and width, one after the other in one memory. Each is padded to its most
+// distinct rows, `capacities`, as by `Gradient::run_counted`.
+class TableGradients {
+ public:
+  // `row_firsts`: the first row of each table in the stack. `values`: memory for all rows.
+  TableGradients(const Device& device, DType dtype, std::int64_t columns, std::vector<std::int64_t> row_firsts,
+                 std::vector<std::int64_t> capacities, const StackedBatch& batch, Address values, Order order);
+
+  std::int64_t bytes() const { return bytes_; }
+  // `ids`: memory for the row of each, int64. `counts`: memory for the number of rows of each table, or -1 if ids are bad.
+  void run(Device& device, Stream stream, Address memory, Address ids, Address counts, const Report& report) const;
+
+ private:
+  const DType dtype_;
+  const std::vector<std::int64_t> row_firsts_, capacities_;
+  const StackedBatch batch_;
+  const Address values_;
+  const Order order_;
+  const ColumnShape shape_;
+  const IdSort sort_;
+  std::int64_t rows_at_, words_at_, shifts_at_, bytes_;
+};
+
+// The dense gradient of a stack of tables: those of the tables, one after the other, with rows of zeros between them.
+class StackGradient {
+ public:
+  // `values`: memory for all rows of the stack.
+  StackGradient(const Device& device, DType dtype, std::int64_t columns, const StackedBatch& batch, Address values,
+                Order order)
+      : dtype_(dtype),
+        batch_(batch),
+        values_(values),
+        order_(order),
+        shape_(dtype, columns, {{batch.grad_bits(), itemsize(dtype)}, {values, itemsize(dtype)}}),
+        sort_(batch.sort(device, shape_, dtype, order)) {}
+
+  std::int64_t bytes() const { return sort_.bytes() + words_bytes(); }
+  void run(Device& device, Stream stream, Address memory, const Report& report) const;
+
+ private:
+  std::int64_t words_bytes() const { return static_cast<std::int64_t>(batch_.grads.size()) * 8; }
+
+  const DType dtype_;
+  const StackedBatch batch_;
+  const Address values_;
+  const Order order_;
   const ColumnShape shape_;
   const IdSort sort_;
 };

@@ -296,7 +296,9 @@ void UpdateFromBags::run(Device& device, Stream stream, Address memory, const Id
                          const Report& report) const {
   const IdList rows{memory + static_cast<Address>(rows_at_), wide_ids_};
   const Address starts = memory + static_cast<Address>(starts_at_);
-  const SortedEntries entries = sort_.run(device, stream, memory, ids, segments, true, {}, reduce_, report, rows, starts);
+  const SortedEntries entries = sort_.run(
+      device, stream, memory,
+      {.ids = ids, .segments = segments, .reduce = reduce_, .rows_out = rows, .starts_out = starts}, report);
   rest_.run(device, stream, memory + static_cast<Address>(rest_at_), entries, rows, starts, entries.total, report);
 }
 
@@ -304,14 +306,20 @@ void UpdateFromBags::run(Device& device, Stream stream, Address memory, const Id
 
 namespace {
 
-Address bits_of(const std::vector<Address>& addresses) {
-  Address bits = 0;
-  for (const Address address : addresses) bits |= address;
-  return bits;
+bool are_alike(const RowUpdate& a, const RowUpdate& b) {
+  return a.rule == b.rule && a.numbers == b.numbers && a.lazy == b.lazy && a.random == b.random && a.step == b.step &&
+         a.table.dtype == b.table.dtype && a.table.columns == b.table.columns;
 }
 
-bool are_alike(const RowUpdate& a, const RowUpdate& b) {
-  return a.rule == b.rule && a.numbers == b.numbers && a.lazy == b.lazy && a.random == b.random && a.step == b.step;
+// Adds a table to the group of those that are alike; returns the number of the group.
+std::size_t add_to_group(std::vector<AlikeUpdates>& groups, const RowUpdate& update, std::size_t table) {
+  auto found =
+      std::find_if(groups.begin(), groups.end(), [&](const AlikeUpdates& a) { return are_alike(a.common, update); });
+  if (found == groups.end()) found = groups.insert(groups.end(), {update, {}});
+  found->tables.push_back(table);
+  found->common.table.data |= update.table.data;
+  for (std::size_t slot = 0; slot < update.slots.size(); ++slot) found->common.slots[slot] |= update.slots[slot];
+  return static_cast<std::size_t>(found - groups.begin());
 }
 
 }  // namespace
@@ -323,18 +331,8 @@ UpdateTables::UpdateTables(const Device& device, std::vector<RowUpdate> updates,
       batch_(batch),
       order_(order),
       shape_(updates_[0].table.dtype, updates_[0].table.columns,
-             {{bits_of(batch.grads), itemsize(updates_[0].table.dtype)}}),
-      sort_(device, batch.size, batch.stack_rows, static_cast<std::int64_t>(updates_.size()) << batch.segment_shift,
-            [&]() -> IdSort::Options {
-              const DType dtype = updates_[0].table.dtype;
-              const Joins joins(batch.size, shape_, dtype, run_shift_of(order));
-              IdSort::Options options;
-              options.scale_bytes = itemsize(accumulator_of(dtype));
-              options.scaled = true;
-              options.zeroed = joins.zeroed;
-              options.workspace = joins.workspace;
-              return options;
-            }()),
+             {{batch.grad_bits(), itemsize(updates_[0].table.dtype)}}),
+      sort_(batch.sort(device, shape_, updates_[0].table.dtype, order)),
       listed_(std::min(batch.size, batch.stack_rows)) {
   bool fades_others = false;
   for (std::size_t t = 0; t < updates_.size(); ++t) {
@@ -342,11 +340,7 @@ UpdateTables::UpdateTables(const Device& device, std::vector<RowUpdate> updates,
     if (!update.table.data) continue;
     fades_others = fades_others || update.fades_others();
     is_live_ = is_live_ || update.on_device;
-    auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Alike& a) { return are_alike(a.common, update); });
-    if (found == groups_.end()) found = groups_.insert(groups_.end(), {update, {}});
-    found->tables.push_back(t);
-    found->common.table.data |= update.table.data;
-    for (std::size_t slot = 0; slot < update.slots.size(); ++slot) found->common.slots[slot] |= update.slots[slot];
+    add_to_group(groups_, update, t);
   }
   const auto tables = static_cast<std::int64_t>(updates_.size());
   const std::int64_t words = tables + static_cast<std::int64_t>(groups_.size()) * tables * std::int64_t(sizeof(TableEntry) / 8);
@@ -366,8 +360,8 @@ UpdateTables::UpdateTables(const Device& device, std::vector<RowUpdate> updates,
 }
 
 bool UpdateTables::is_supported() const {
-  const Address grads = bits_of(batch_.grads);
-  return std::none_of(groups_.begin(), groups_.end(), [&](const Alike& group) {
+  const Address grads = batch_.grad_bits();
+  return std::none_of(groups_.begin(), groups_.end(), [&](const AlikeUpdates& group) {
     return is_too_wide(group.common, step_shape(group.common, 0, grads));
   });
 }
@@ -393,12 +387,17 @@ void UpdateTables::run(Device& device, Stream stream, Address memory, const Repo
 
   const IdList rows{at(rows_at_), false};
   const Address starts = at(starts_at_), sums = at(sums_at_);
-  const SortedEntries sorted =
-      sort_.run(device, stream, memory, batch_.rows, batch_.segments, true, {}, 0, report, rows, starts, batch_.lookup);
+  const SortedEntries sorted = sort_.run(device, stream, memory,
+                                         {.ids = batch_.rows,
+                                          .segments = batch_.segments,
+                                          .rows_out = rows,
+                                          .starts_out = starts,
+                                          .lookup = batch_.lookup},
+                                         report);
   const FeatureGradients grads{at(words_at_), batch_.grad_stride, batch_.segment_shift};
   sum_sorted(device, stream, sorted, grads, updates_[0].table.dtype, sums, shape_, kScale | kSeveral, run_shift_of(order_));
   if (is_live_) read_numbers(device, stream, updates_, at(numbers_at_), at(live_at_), sorted.checks, report);
-  const Address grad_bits = bits_of(batch_.grads);
+  const Address grad_bits = batch_.grad_bits();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     RowUpdate common = groups_[g].common;
     if (is_live_) common.live = at(live_at_);
@@ -417,7 +416,7 @@ void UpdateTables::run(Device& device, Stream stream, Address memory, const Repo
     launch_steps(device, stream, params, common, step_shape(common, sums, grad_bits));
   }
   bool are_marked = false;
-  for (const Alike& group : groups_)
+  for (const AlikeUpdates& group : groups_)
     for (const std::size_t t : group.tables) {
       if (!updates_[t].fades_others()) continue;
       if (!are_marked) {
@@ -429,6 +428,109 @@ void UpdateTables::run(Device& device, Stream stream, Address memory, const Repo
       if (is_live_) update.live = at(live_at_ + live_bytes(static_cast<std::int64_t>(t)));
       fade_unmarked_rows(device, stream, update, at(marks_at_ + row_firsts_[t] / 8), sorted.checks);
     }
+}
+
+UpdateLists::UpdateLists(std::vector<UpdateFromList> lists) : lists_(std::move(lists)) {
+  bool fades_others = false;
+  std::int64_t marks = 0;
+  for (std::size_t t = 0; t < lists_.size(); ++t) {
+    const RowUpdate& update = lists_[t].update;
+    const std::size_t group = add_to_group(groups_, update, t);
+    grad_bits_.resize(groups_.size(), 0);
+    grad_bits_[group] |= lists_[t].grad;
+    is_live_ = is_live_ || update.on_device;
+    fades_others = fades_others || update.fades_others();
+    marks = std::max(marks, update.mark_bytes());
+  }
+  bytes_ = 256;
+  const auto part = [&](std::int64_t size) {
+    const std::int64_t at = bytes_;
+    bytes_ += aligned(size);
+    return at;
+  };
+  const auto count = static_cast<std::int64_t>(lists_.size());
+  entries_at_ = part(count * std::int64_t(sizeof(ListEntry)));
+  numbers_at_ = part(is_live_ ? numbers_bytes(count) : 0);
+  live_at_ = part(is_live_ ? live_bytes(count) : 0);
+  marks_at_ = part(marks);
+}
+
+bool UpdateLists::is_supported() const {
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    if (is_too_wide(groups_[g].common, step_shape(groups_[g].common, grad_bits_[g], 0))) return false;
+  return true;
+}
+
+void UpdateLists::run(Device& device, Stream stream, Address memory, const Report& report) const {
+  const auto at = [&](std::int64_t offset) { return memory + static_cast<Address>(offset); };
+  const Address checks = memory;
+  // The entries of a group's tables are consecutive.
+  std::vector<ListEntry> entries;
+  std::vector<std::size_t> tables;
+  std::vector<std::int64_t> sizes;
+  for (const AlikeUpdates& group : groups_) {
+    std::int64_t first = 0;
+    for (const std::size_t t : group.tables) {
+      const UpdateFromList& list = lists_[t];
+      ListEntry& entry = entries.emplace_back();
+      entry.table = list.update.table.data;
+      entry.slot0 = list.update.slots[0];
+      entry.slot1 = list.update.slots[1];
+      entry.seed = list.update.seed;
+      entry.rows = list.update.table.rows;
+      entry.grad = list.grad;
+      entry.ids = list.ids;
+      entry.count = list.count;
+      entry.size = list.size;
+      entry.first = first;
+      first += ceil_div(list.size, kRowsAtOnce) * kRowsAtOnce;
+      tables.push_back(t);
+    }
+    sizes.push_back(first);
+  }
+  std::vector<std::int64_t> words(entries.size() * sizeof(ListEntry) / 8);
+  std::memcpy(words.data(), entries.data(), entries.size() * sizeof(ListEntry));
+  put_words(device, stream, at(entries_at_), words);
+
+  const auto count = static_cast<std::int64_t>(lists_.size());
+  std::int64_t most = 0;
+  for (const UpdateFromList& list : lists_) most = std::max(most, list.size);
+  device.zero(stream, checks, 8);
+  CheckTableLists check;
+  check.tables = at(entries_at_);
+  check.count_tables = count;
+  check.code = static_cast<std::int64_t>(Fault::row_ids);
+  check.checks = checks;
+  check.fault = report.fault;
+  check.alarm = report.alarm;
+  device.launch(stream, "",
+                {std::clamp<std::int64_t>(device.processors * 8 / count, 1, ceil_div(std::max<std::int64_t>(most, 1), kThreads)),
+                 count},
+                0, check);
+  if (is_live_) {
+    std::vector<RowUpdate> updates;
+    for (const std::size_t t : tables) updates.push_back(lists_[t].update);
+    read_numbers(device, stream, updates, at(numbers_at_), at(live_at_), checks, report);
+  }
+  std::int64_t position = 0;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const auto own = static_cast<std::int64_t>(groups_[g].tables.size());
+    RowUpdate common = groups_[g].common;
+    if (is_live_) common.live = at(live_at_ + live_bytes(position));
+    StepTableLists params;
+    params.tables = at(entries_at_ + position * std::int64_t(sizeof(ListEntry)));
+    params.count_tables = own;
+    params.size = sizes[g];
+    params.checks = checks;
+    launch_steps(device, stream, params, common, step_shape(common, grad_bits_[g], 0));
+    for (std::int64_t k = 0; k < own; ++k) {
+      const UpdateFromList& list = lists_[tables[static_cast<std::size_t>(position + k)]];
+      RowUpdate update = list.update;
+      if (is_live_) update.live = at(live_at_ + live_bytes(position + k));
+      fade_other_rows(device, stream, update, at(marks_at_), {list.ids, true}, list.size, checks, list.count);
+    }
+    position += own;
+  }
 }
 
 }  // namespace rowgrad::cuda

@@ -125,13 +125,10 @@ class UpdateFromBags {
   std::int64_t rows_at_;
 };
 
-// What a lookup of many tables has left, and the gradients of its outputs.
-struct StackedBatch {
-  IdList rows, segments;  // of the stack of tables; see FeatureGroup
-  std::int64_t size, stack_rows, segment_shift;
-  LookupState lookup;
-  std::vector<Address> grads;  // of each table's output, all readable
-  std::int64_t grad_stride;    // elements between rows
+// Tables whose steps differ in nothing but the table.
+struct AlikeUpdates {
+  RowUpdate common;  // with the bits of all addresses, which decide their alignment
+  std::vector<std::size_t> tables;
 };
 
 // Steps of many tables of one dtype and width, fused with the gradients of the bags of one feature each.
@@ -148,21 +145,42 @@ class UpdateTables {
   void run(Device& device, Stream stream, Address memory, const Report& report) const;
 
  private:
-  // Tables whose steps differ in nothing but the table.
-  struct Alike {
-    RowUpdate common;  // with the bits of all addresses, which decide their alignment
-    std::vector<std::size_t> tables;
-  };
-
   const std::vector<RowUpdate> updates_;
   const std::vector<std::int64_t> row_firsts_;
   const StackedBatch batch_;
   const Order order_;
   const ColumnShape shape_;  // of the sums
   const IdSort sort_;
-  std::vector<Alike> groups_;
+  std::vector<AlikeUpdates> groups_;
   bool is_live_ = false;  // whether numbers of any step are on the device
   std::int64_t listed_, rows_at_, starts_at_, sums_at_, words_at_, numbers_at_, live_at_, marks_at_, bytes_;
+};
+
+// A table and its row gradient: int64 ids that ascend strictly, and a row for each. `count`: the address of their number,
+// at most `size`, or 0 for `size`.
+struct UpdateFromList {
+  RowUpdate update;
+  Address grad, ids, count;
+  std::int64_t size;
+};
+
+// Steps of many tables with their row gradients. If the ids of one are bad, none is updated; the position of the fault has
+// the number of the table above bit 40.
+class UpdateLists {
+ public:
+  explicit UpdateLists(std::vector<UpdateFromList> lists);
+
+  // Whether the kernels support rows of these widths.
+  bool is_supported() const;
+  std::int64_t bytes() const { return bytes_; }
+  void run(Device& device, Stream stream, Address memory, const Report& report) const;
+
+ private:
+  const std::vector<UpdateFromList> lists_;
+  std::vector<AlikeUpdates> groups_;
+  std::vector<Address> grad_bits_;  // of each group
+  bool is_live_ = false;
+  std::int64_t entries_at_, numbers_at_, live_at_, marks_at_, bytes_;
 };
 
 }  // namespace rowgrad::cuda

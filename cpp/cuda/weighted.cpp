@@ -76,8 +76,9 @@ class Groups {
     zeros_ = bounds_ + static_cast<Address>(2 * rows * 8);
     sort.clear(queue.device, queue.stream, memory);
     check(queue, batch, data_rows, rows, report, state_, bounds_);
-    const SortedEntries entries = sort.run(queue.device, queue.stream, memory, batch.segments, {}, false, {0}, 0,
-                                           discarded_report(queue), {}, 0, {}, kAnyRows, state_ + 8);
+    const SortedEntries entries =
+        sort.run(queue.device, queue.stream, memory,
+                 {.ids = batch.segments, .by_segment = false, .faults = {0}, .needed = state_ + 8}, discarded_report(queue));
     sorted_ = entries.ids;
     positions_ = entries.values;
   }
@@ -267,7 +268,8 @@ Address weighted_gradient(const Queue& queue, const Matrix& grad, const Weighted
   const SortedEntries entries = [&] {
     const ZeroedOutput zeroed(device, queue.stream, out, num_rows * grad.columns * bytes);
     const SortedEntries sorted =
-        sort.run(device, queue.stream, memory, batch.ids, batch.segments, false, {}, 0, queue.report);
+        sort.run(device, queue.stream, memory, {.ids = batch.ids, .segments = batch.segments, .by_segment = false},
+                 queue.report);
     if (totals) device.wait_for_mark(queue.stream);
     return weigh(queue, sorted, grad, batch, totals);
   }();

@@ -411,6 +411,9 @@ class CudaPreparedTables:
 class CudaPreparedRows:
     """A validated step of a table with a row-sparse gradient; its tensors must stay unchanged until it runs."""
 
+class CudaPreparedLists:
+    """A validated step of several tables with their row-sparse gradients, as `CudaPreparedRows`."""
+
 class CudaRecordedLookup:
     """A lookup of many features, and the memory with what its backward pass needs."""
 
@@ -457,6 +460,7 @@ class CudaTorchCalls:
         random: bool,
         seed: int,
         step: int,
+        live: tuple[Any, Any],
         reduce: int,
         order: int,
         /,
@@ -471,7 +475,7 @@ class CudaTorchCalls:
         offsets: Any,
         has_end: bool,
         stacked: bool,
-        keeps: int,
+        keeps: bool,
     ) -> tuple[list[Any], list[list[int]], CudaRecordedLookup | None] | None:
         """Return the outputs of each group of tables of one dtype and width, its features, and what backward needs."""
     def prepare_tables(
@@ -505,5 +509,16 @@ class CudaTorchCalls:
         random: bool,
         seed: int,
         step: int,
+        live: tuple[Any, Any],
     ) -> CudaPreparedRows | None: ...
     def run_rows(self, step: CudaPreparedRows, /) -> bool: ...
+    def row_gradients(
+        self, caller: Any, recorded: CudaRecordedLookup, number: int, grads: list[Any], stacked: bool, order: int, /
+    ) -> tuple[Any, Any, Any, list[int]] | None:
+        """Return values, ids and numbers of rows of the tables of a group, and the most rows of each table."""
+    def dense_gradients(
+        self, caller: Any, recorded: CudaRecordedLookup, number: int, grads: list[Any], stacked: bool, order: int, /
+    ) -> Any:
+        """Return the gradients of the tables of a group: the rows of their stack."""
+    def prepare_lists(self, caller: Any, rule: int, updates: list[Any], /) -> CudaPreparedLists | None: ...
+    def run_lists(self, step: CudaPreparedLists, /) -> bool: ...

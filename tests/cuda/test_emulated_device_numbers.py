@@ -233,6 +233,22 @@ def test_a_bad_learning_rate(kind: str, rule: str, lr: float, message: str) -> N
         assert {float(state["step"]) for state in training.optimizer.state.values()} == {2.0}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_sync_mode_raises_in_the_step(kind: str) -> None:
+    with on_gpu(mode="sync"):
+        training = Training(kind, "Adam", lr=torch.tensor(0.1), capturable=True)
+        training.step()
+        before = training.results()
+        training.lr.fill_(-math.inf)
+        training.backward()
+        with pytest.raises(InvalidArgumentError, match="lr must be a finite number; got -inf"):
+            training.optimizer.step()
+        assert all(map(same_bits, training.results(), before))
+        training.lr.fill_(0.1)
+        training.step()
+        assert {float(state["step"]) for state in training.optimizer.state.values()} == {2.0}
+
+
 def test_a_rejected_step_is_not_counted() -> None:
     with on_gpu():
         training = Training("fused", "Adam", capturable=True)
@@ -276,6 +292,24 @@ def test_tables_with_their_own_rates_and_counts() -> None:
     with on_gpu() as device:
         got = run(torch.tensor(0.1, dtype=torch.float64), capturable=True)
     assert all(map(same_bits, got, expected))
+    assert names(device).count("read_numbers") == 3
+
+
+def test_schedulers_fill_the_tensor() -> None:
+    """A scheduler of torch keeps the tensor, so that graphs follow it."""
+
+    def run(lr: Any) -> list[Tensor]:
+        training = Training("tables", "AdamW", torch.float64, lr=lr)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(training.optimizer, gamma=0.7)
+        for _ in range(3):
+            training.step()
+            scheduler.step()
+        assert not isinstance(lr, Tensor) or training.lr is lr
+        return training.results()
+
+    expected = on_the_ops(lambda: run(0.1))
+    with on_gpu() as device:
+        assert all(map(same_bits, run(torch.tensor(0.1, dtype=torch.float64)), expected))
     assert names(device).count("read_numbers") == 3
 
 

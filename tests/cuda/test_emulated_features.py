@@ -83,7 +83,8 @@ def train(
         )  # fmt: skip
         for optimizer in own:
             optimizer.step()
-    slots = [v for o in own for state in o.state.values() for v in state.values() if isinstance(v, Tensor)]
+    states = [o.state[p] for o in own for p in o._params() if p in o.state]
+    slots = [v for state in states for v in state.values() if isinstance(v, Tensor)]
     return [*found, *[p.detach() for p in module.parameters()], *slots]
 
 

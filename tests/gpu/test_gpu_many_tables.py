@@ -81,11 +81,12 @@ def placed(inputs: Any, device: str) -> Any:
 class Training:
     """A module, its optimizer and its inputs on a device."""
 
-    def __init__(self, tables: list[Any], inputs: Any, rule: str, device: str, **options: Any) -> None:
+    def __init__(self, tables: list[Any], inputs: Any, rule: str, device: str, own: Any = None, **options: Any) -> None:
+        """`own`: options of the optimizer."""
         torch.manual_seed(1)
         made = rgt.nn.Embeddings(tables, include_last_offset=True, **options)
         self.module = made.to(device)
-        self.optimizer = getattr(rgt.optim, rule)(self.module.parameters(), lr=0.1)
+        self.optimizer = getattr(rgt.optim, rule)(self.module.parameters(), **{"lr": 0.1, **(own or {})})
         self.inputs = placed(inputs, device)
         self.inputs = (self.inputs,) if isinstance(inputs, dict) else self.inputs
 
@@ -100,8 +101,9 @@ class Training:
 
     def state(self) -> list[Tensor]:
         """Return tables and slots, on the host."""
-        slots = [v for p in self.module.parameters() for v in self.optimizer.state[p].values()]
-        return [t.detach().cpu() for t in (*self.module.parameters(), *slots) if isinstance(t, Tensor)]
+        states = [self.optimizer.state[p] for p in self.module.parameters()]
+        slots = [v for state in states for name, v in state.items() if name != "step"]
+        return [t.detach().cpu() for t in (*self.module.parameters(), *slots)]
 
 
 def test_steps_have_the_bits_of_the_cpu() -> None:
@@ -162,7 +164,8 @@ def test_replays_have_the_bits_of_eager_steps() -> None:
     for vector in (True, False):
         one, two = (joined(x) if vector else x for x in (first, second))
         for rule in ("SGD", "RowWiseAdagrad"):
-            eager, replayed = (Training(tables, one, rule, DEVICE, fused=True) for _ in range(2))
+            options = {"grad": "rows"} if not vector and rule == "SGD" else {"fused": True}
+            eager, replayed = (Training(tables, one, rule, DEVICE, **options) for _ in range(2))
             graph = captured(replayed)
             for _ in range(3):
                 eager.step()
@@ -173,6 +176,68 @@ def test_replays_have_the_bits_of_eager_steps() -> None:
                 graph.replay()
             rgt.synchronize()
             assert all(map(same_bits, replayed.state(), eager.state())), (rule, vector)
+
+
+def test_replays_follow_a_schedule_and_count_their_steps() -> None:
+    """All rules, with a learning rate and a count of steps on the device."""
+    tables = [rgt.nn.Table(f"t{i}", 500, 16, combiner="mean") for i in range(8)]
+    inputs = batch_of(random.Random(10), tables, 300)
+    for number, rule in enumerate(RULES):
+        dtype, options = FLOATS[number % len(FLOATS)], ({"fused": True}, {"grad": "rows"})[number // 2 % 2]
+        own = {"stochastic_rounding": number % 3 == 0, "seed": 2}
+        eager = Training(tables, inputs, rule, DEVICE, own, dtype=dtype, **options)
+        lr = torch.tensor(0.1, dtype=torch.float64, device=DEVICE)
+        own = {**own, "lr": lr, "capturable": True}
+        replayed = Training(tables, inputs, rule, DEVICE, own, dtype=dtype, **options)
+        graph = captured(replayed)
+        for _ in range(3):
+            eager.step()
+        for rate in (0.05, 0.3, 0.01):
+            eager.optimizer.param_groups[0]["lr"] = rate
+            lr.fill_(rate)
+            eager.step()
+            graph.replay()
+        rgt.synchronize()
+        assert all(map(same_bits, replayed.state(), eager.state())), (rule, dtype, options)
+        assert {float(state["step"]) for state in replayed.optimizer.state.values()} == {6.0}
+
+
+def test_steps_do_not_wait_for_the_device() -> None:
+    tables = [rgt.nn.Table(f"t{i}", 500, 16, combiner="mean") for i in range(8)]
+    features = batch_of(random.Random(11), tables, 300)
+    for options in ({"fused": True}, {"grad": "rows"}, {"grad": "dense"}):
+        for inputs in (features, joined(features)):
+            if "grad" in options and not isinstance(inputs, dict) and options["grad"] == "rows":
+                continue  # goes to the ops, table by table
+            lr = torch.tensor(0.1, device=DEVICE)
+            training = Training(tables, inputs, "Adam", DEVICE, {"lr": lr, "capturable": True}, **options)
+            for _ in range(3):
+                training.step()
+            torch.cuda.synchronize()
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                training.step()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            rgt.synchronize()
+
+
+def test_a_bad_learning_rate_changes_nothing() -> None:
+    tables = [rgt.nn.Table(f"t{i}", 500, 16) for i in range(3)]
+    inputs = batch_of(random.Random(12), tables, 40)
+    for options in ({"fused": True}, {"grad": "rows"}, {"grad": "dense"}):
+        lr = torch.tensor(0.1, device=DEVICE)
+        training = Training(tables, inputs, "Adam", DEVICE, {"lr": lr, "capturable": True}, **options)
+        training.step()
+        before = training.state()
+        lr.fill_(float("nan"))
+        with validating("async"):
+            training.step()
+            _, error = result_or_error(rgt.synchronize)
+        assert isinstance(error, InvalidArgumentError), repr(error)
+        assert error.message == "lr must be a finite number; got nan"
+        assert all(map(same_bits, training.state(), before))
+        assert {float(state["step"]) for state in training.optimizer.state.values()} == {1.0}
 
 
 def refill(buffers: Any, contents: Any) -> None:

@@ -22,6 +22,21 @@ FLOATS = ("half", "bfloat16", "float", "double")
 INTEGERS = ("int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t")
 COMPLEX = ("complex<float>", "complex<double>")
 ALL_NUMBERS = (*FLOATS, *INTEGERS, *COMPLEX)
+# Fields that several kernels have, by what stands for them in a struct.
+_GROUPS = {
+    # The step of a table; `live`: numbers that are in device memory, or null.
+    "UPDATE_FIELDS": (
+        "void* table", "void* slot0", "void* slot1", "int64_t cols", *(f"double {name}" for name in NUMBERS),
+        "int64_t random", "int64_t seed", "int64_t step", "const LiveNumbers* live", "int64_t lanes",
+    ),
+    # The sums of sorted entries.
+    "SUM_FIELDS": (
+        "void* out", "int64_t cols", "int64_t lanes", "const uint32_t* ids", "const uint32_t* segments",
+        "const void* scales", "const void* divisors", "const uint32_t* heads", "const uint32_t* firsts",
+        "const uint32_t* begins", "int64_t size", "int64_t run_shift", "int64_t unique", "void* partials",
+        "Left* lefts", "uint32_t* left_count", "const Checks* checks",
+    ),
+}  # fmt: skip
 KERNELS: dict[str, Kernel] = {}
 Blocks = int | Mapping[tuple[str, ...], int]
 
@@ -82,11 +97,13 @@ class Kernel:
 
 @cache
 def text_of(file: str) -> str:
-    """Return a file of `source/` with `STEP_NUMBERS;` expanded to fields; `enums.cuh` is generated from the records."""
+    """Return a file of `source/` with groups of fields expanded; `enums.cuh` is generated from the records."""
     if file == ENUMS:
         return _enums()
-    fields = "\n".join(f"  double {name};" for name in NUMBERS)
-    return (SOURCE / file).read_text(encoding="utf-8").replace("  STEP_NUMBERS;", fields)
+    text = (SOURCE / file).read_text(encoding="utf-8")
+    for group, fields in _GROUPS.items():
+        text = text.replace(f"  {group};\n", "".join(f"  {field};\n" for field in fields))
+    return text
 
 
 @cache

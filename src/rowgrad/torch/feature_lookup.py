@@ -617,6 +617,23 @@ class _JointStep:
         steps = _new_steps(rule)
         return steps if _TABLE is not None and steps.add(self.params, self.states, self.numbers) else None
 
+    def is_capturable(self, rule: str) -> bool:
+        """Return whether a graph may repeat the step: not if it depends on a number that the host counts."""
+        fades = RULES[rule].fades
+        return not devices.is_captured() or all(
+            tensors.steps is not None or not (fades or numbers[2])
+            for tensors, numbers in zip(self.tensors, self.numbers, strict=True)
+        )
+
+    def updates(self, rule: str) -> list[tuple[Any, ...]]:
+        """Return the steps of the tables as the launcher of a GPU takes them."""
+        names, found = [slot.name for slot in RULES[rule].slots], []
+        for param, state, numbers, tensors in zip(self.params, self.states, self.numbers, self.tensors, strict=True):
+            _, lazy, random, seed, address = numbers
+            slots, step = [state[name] for name in names], 1 if tensors.steps is not None else state["step"] + 1
+            found.append((param, slots, address, bool(lazy), bool(random), seed if random else 0, step, tuple(tensors)))
+        return found
+
     def count(self) -> None:
         """Count the step, and make autograd reject tensors that it saved before."""
         increment_version(self.params)
@@ -670,15 +687,24 @@ class JointRowStep(_JointStep):
         self.ids: list[Tensor] = []
         self.rows: list[Tensor] = []
 
+    def add(self, grad: Tensor) -> None:
+        """Add the gradient of the last parameter."""
+        self.ids.append(grad._indices())
+        self.rows.append(grad._values())
+
     def prepare(self, rule: str) -> bool:
         """Return whether the kernel can update the tables; others, which may raise, step by themselves."""
         self.steps = self.read(rule)
         return self.steps is not None and bool(self.steps.add_rows(self.ids, self.rows))
 
-    def run(self) -> None:
-        """Update the tables."""
+    def step(self) -> None:
+        """Run the kernel."""
         if not self.steps.run_rows():
             raise make_error("out_of_memory_between")
+
+    def run(self) -> None:
+        """Update the tables."""
+        self.step()
         self.count()
         for param in self.params:
             if type(param) is FusedWeight:
@@ -723,6 +749,14 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
                     own = joint.get(dtype)
                     if own is None:
                         own = joint[dtype] = JointRowStep()
+                elif (is_fused or type(param) is Parameter) and grad is not None and devices.is_on_gpu(param):
+                    from .gpu_features import TableRowStep, are_rows  # circular import
+
+                    if not are_rows(grad, param):
+                        continue
+                    own = joint.get(param.device)
+                    if own is None:
+                        own = joint[param.device] = TableRowStep()
                 else:
                     continue
                 state = states[param]
@@ -742,10 +776,9 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
                 own.states.append(state)
                 own.numbers.append(found)
                 own.tensors.append(tensors)
-                if type(own) is JointRowStep:
+                if isinstance(own, JointRowStep):
                     assert grad is not None
-                    own.ids.append(grad._indices())
-                    own.rows.append(grad._values())
+                    own.add(grad)
         steps = []
         for own in joint.values():
             if not own.params:

@@ -51,7 +51,7 @@ class _Caller(NamedTuple):
 
 LOOKUP = _Caller("EmbeddingBag", (*_OPS["Sum"].input_names, *CATALOG["SegmentIdsFromOffsets"].input_names))
 STEP = _Caller("apply_bags", ("table", "grad", "indices", "segment_ids"))
-_ROW_STEP = _Caller("apply_rows", ("table", "grad", "row_ids"))
+ROW_STEP = _Caller("apply_rows", ("table", "grad", "row_ids"))
 
 
 def run_op(op: Op, device: Any, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Tensor, ...] | None:
@@ -229,7 +229,7 @@ def row_step(optimizer: Any, group: Mapping[str, Any], param: Any, index: int, g
             return None
         _, _, slots, *rest = numbers
         step = device.calls.prepare_rows(
-            _ROW_STEP, RULES[optimizer.rule].number, param, slots, grad._values(), grad._indices(), count, *rest
+            ROW_STEP, RULES[optimizer.rule].number, param, slots, grad._values(), grad._indices(), count, *rest
         )
     return None if step is None else _run(device, device.calls.run_rows, step, param, numbers, lambda: None)
 

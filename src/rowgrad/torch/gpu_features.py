@@ -22,16 +22,13 @@ from . import devices
 from .autograd import named
 from .bag_lookup import REPLICAS, is_in_ddp
 from .bags import Bags, in_feature
-from .feature_lookup import JointPending, JointStep, TableSet, by_feature, split_tables
+from .feature_lookup import JointPending, JointRowStep, JointStep, TableSet, by_feature, split_tables
 from .fused import ANCHOR, FusedWeight, add_pending, bag_gradients, remove_pending, wait_for_stream
-from .gpu_calls import LOOKUP, STEP
-from .row_gradient import keep_coalesced
+from .gpu_calls import LOOKUP, ROW_STEP, STEP
+from .row_gradient import keep_coalesced, new_padded_rows, valid_rows
 from .tensors import is_eager
 
 _FEATURE_SHIFT = 40  # in the position of a fault, as in source/feature_bags.cuh
-_NOTHING, _FEATURES, _STACK = range(
-    3
-)  # what a lookup keeps for its backward pass; see FeatureLookup in cpp/cuda/bags.h
 
 
 class NamesInErrors:
@@ -65,6 +62,22 @@ class _Caller(NamedTuple):
         return error if self.joined else in_feature(feature, error, self.ends)
 
 
+class _RowSteps(NamedTuple):
+    """What faults of a step of many tables with row gradients name."""
+
+    name: str
+    input_names: tuple[str, ...]
+
+    def error_of(self, key: str, position: int, value: int, bound: int) -> OpError:
+        """Return the error of a fault; its position has the number of the table."""
+        position &= (1 << _FEATURE_SHIFT) - 1
+        return make_error(key, has=self.input_names, position=position, value=value, bound=bound)
+
+
+_ROW_STEPS = _RowSteps(ROW_STEP.name, ROW_STEP.input_names)
+_GRADIENTS = CATALOG["SparseSegmentSumGradV2"]
+
+
 class _Call(NamedTuple):
     """One recorded lookup, and what the backward pass needs."""
 
@@ -90,9 +103,7 @@ class _Call(NamedTuple):
         else:
             begin = sum(sizes[:member])
             rows, segments = (x[begin : begin + sizes[member]] for x in (rows, segments))
-        if self.fused:
-            rows, segments = rows - first, segments - (member << shift)
-        return Bags(rows, segments, self.recorded.bags)
+        return Bags(rows - first, segments - (member << shift), self.recorded.bags)
 
     def gradient(self, feature: int, y: Tensor) -> Tensor:
         """Return the gradient of a feature's table, made of ops, so that it has derivatives itself."""
@@ -101,6 +112,45 @@ class _Call(NamedTuple):
         sparse = self.rows or self.fused
         found: Tensor = bag_gradients(frozenset({"data"}), weight, y, self.bags(feature), kind, sparse)["data"]
         return found
+
+    def gradients(self, ys: Sequence[Tensor | None]) -> dict[int, Tensor] | None:
+        """Return the gradients of all tables by number; None if the ops have to compute them."""
+        sparse = self.rows or self.fused
+        if (sparse and self.joined) or torch.is_grad_enabled():
+            return None  # of features that share a vector, the host does not know the numbers of ids
+        readable = _readable(ys)
+        first = next((y for y in ys if y is not None), None)
+        if readable is None or first is None:
+            return None
+        device = devices.device_for(first)
+        if device is None or device.waits():
+            return None
+        order = int(Order[devices.default_order(first)])
+        found: dict[int, Tensor] = {}
+        for number, group in enumerate(self.groups):
+            own = readable if self.stacked else [readable[t] for t in group]
+            if all(y is None for y in own):
+                continue
+            compute = device.calls.row_gradients if sparse else device.calls.dense_gradients
+            made = compute(_GRADIENTS, self.recorded, number, own, self.stacked, order)
+            if made is None:
+                return None
+            if not sparse:
+                found.update(zip(group, self._tables_of_stack(number, made), strict=True))
+                continue
+            values, ids, counts, sizes = made
+            parts = values.unsafe_split_with_sizes(sizes), ids.unsafe_split_with_sizes(sizes, 1), counts.unsafe_split(1)
+            for t, own_values, own_ids, count in zip(group, *parts, strict=True):
+                found[t] = new_padded_rows(own_values, own_ids, count, self.shapes[t][0])
+        return found
+
+    def _tables_of_stack(self, number: int, values: Tensor) -> Sequence[Tensor]:
+        """Return the rows of each table of a group."""
+        firsts, sizes = self.recorded.group(number)[3], []
+        for t, first, end in zip(self.groups[number], firsts, [*firsts[1:], values.shape[0]], strict=True):
+            rows = self.shapes[t][0]
+            sizes += [rows, end - first - rows]
+        return values.unsafe_split_with_sizes(sizes)[::2]  # not views: they may be changed in place
 
 
 def look_up(
@@ -130,15 +180,15 @@ def look_up(
         return None
     joined, stacked = offsets is not None, module.output == "stacked"
     with DisableTorchFunctionSubclass():  # faster for fused tables, which are a subclass
-        keeps = _NOTHING
+        keeps = False
         if torch.is_grad_enabled() and True in [t.requires_grad for t in tables]:
             if is_in_ddp() or (REPLICAS and any(t in REPLICAS for t in tables)):
                 return None  # ranks may have to exchange gradients
             if module.fused and set(map(type, tables)) != {FusedWeight}:
                 return None
-            if joined and not module.fused:
-                return None  # the host does not know where the ids of a table are
-            keeps = _STACK if module.fused else _FEATURES
+            if joined and not module.fused and module.grad == "rows":
+                return None  # the host does not know how many ids of a table there are
+            keeps = True
         caller = names.of_vectors if joined else names.of_features[has_end]
         found = device.calls.look_up_features(
             caller, tables, table_set.reductions, ids, offsets, has_end, stacked, keeps
@@ -196,17 +246,18 @@ class _Lookup(_SingleLevelFunction):
         wanted, deferred = split_tables(ctx, call, ctx.needs_input_grad[2:-1], ys)
         found: list[Any] = [None] * len(call.shapes)
         if deferred:
-            gradients = _readable(ys)
-            if gradients is None:  # of other classes than torch's own
+            readable = _readable(ys)
+            if readable is None:  # of other classes than torch's own
                 wanted = [*wanted, *deferred]
             else:
-                add_pending([ctx.tables[t] for t in deferred], _PendingTables(call, gradients, deferred, ctx.tables))
+                add_pending([ctx.tables[t] for t in deferred], _PendingTables(call, readable, deferred, ctx.tables))
         if wanted:
+            gradients = call.gradients(ys) if len(wanted) > 1 or call.joined else None
             parts = by_feature(call, ys)
             for t in wanted:
                 y = parts[t]
                 assert y is not None
-                found[t] = call.gradient(t, y)
+                found[t] = call.gradient(t, y) if gradients is None else gradients[t]
         return None, None, *found, None
 
 
@@ -260,21 +311,11 @@ class _TableStep(JointStep):
         self.device = device = devices.device_for(params[0])
         if device is None or device.waits():
             return False
-        if devices.is_captured() and any(
-            tensors.steps is None and (spec.fades or numbers[2])
-            for tensors, numbers in zip(self.tensors, self.numbers, strict=True)
-        ):
-            return False  # the step depends on its number, which raises
+        if not self.is_capturable(rule):
+            return False
         updates: list[Any] = [None] * len(call.shapes)
-        names = [slot.name for slot in spec.slots]
-        for t, param, state, numbers, tensors in zip(
-            self.pending.numbers_of(params), params, self.states, self.numbers, self.tensors, strict=True
-        ):  # fmt: skip
-            _, lazy, random, seed, address = numbers
-            slots, count = [state[name] for name in names], 0 if tensors.steps is not None else state["step"]
-            updates[t] = (
-                param, slots, address, bool(lazy), bool(random), seed if random else 0, count + 1, tuple(tensors)
-            )  # fmt: skip
+        for t, update in zip(self.pending.numbers_of(params), self.updates(rule), strict=True):
+            updates[t] = update
         order = int(Order[devices.default_order(params[0])])
         self.prepared: list[Any] = []
         for number, group in enumerate(call.groups):
@@ -296,3 +337,47 @@ class _TableStep(JointStep):
                 raise make_error("out_of_memory_between")
         self.count()
         remove_pending(self.params, self.pending)
+
+
+class TableRowStep(JointRowStep):
+    """A step of tables on a GPU with their row-sparse gradients."""
+
+    __slots__ = ("counts", "device", "prepared")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: list[Tensor | None] = []
+
+    def add(self, grad: Tensor) -> None:
+        """Add the gradient of the last parameter."""
+        super().add(grad)
+        self.counts.append(None if grad.is_coalesced() else valid_rows(grad))
+
+    def prepare(self, rule: str) -> bool:
+        """Return whether the kernels can update the tables; others, which may raise, step by themselves."""
+        self.device = device = devices.device_for(self.params[0])
+        if device is None or device.waits() or not self.is_capturable(rule):
+            return False
+        updates = [
+            (*update, rows, ids, count)
+            for update, rows, ids, count in zip(self.updates(rule), self.rows, self.ids, self.counts, strict=True)
+        ]
+        self.prepared = device.calls.prepare_lists(_ROW_STEPS, RULES[rule].number, updates)
+        return self.prepared is not None
+
+    def step(self) -> None:
+        """Queue the step."""
+        if not self.device.calls.run_lists(self.prepared):
+            self.device.ledger.raise_reported()
+            raise make_error("out_of_memory_between")
+
+
+def are_rows(grad: Tensor, param: Tensor) -> bool:
+    """Return whether a gradient on a GPU consists of unique rows of a table, and perhaps padding."""
+    return (
+        grad.layout is torch.sparse_coo
+        and param.ndim == 2
+        and grad.shape == param.shape
+        and grad.sparse_dim() == 1
+        and (grad.is_coalesced() or valid_rows(grad) is not None)
+    )

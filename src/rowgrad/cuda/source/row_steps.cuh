@@ -7,16 +7,7 @@ namespace rowgrad {
 constexpr int kRowsAtOnce = 8;
 
 struct StepRows {
-  void* table;
-  void* slot0;
-  void* slot1;
-  int64_t cols;
-  STEP_NUMBERS;
-  int64_t random;
-  int64_t seed;
-  int64_t step;
-  const LiveNumbers* live;
-  int64_t lanes;
+  UPDATE_FIELDS;
   const void* grad;
   const void* ids;
   int64_t wide;

@@ -26,23 +26,7 @@ struct alignas(16) Left {
 
 struct SumRows {
   const void* grad;
-  void* out;
-  int64_t cols;
-  int64_t lanes;
-  const uint32_t* ids;
-  const uint32_t* segments;
-  const void* scales;
-  const void* divisors;
-  const uint32_t* heads;
-  const uint32_t* firsts;
-  const uint32_t* begins;
-  int64_t size;
-  int64_t run_shift;
-  int64_t unique;
-  void* partials;
-  Left* lefts;
-  uint32_t* left_count;
-  const Checks* checks;
+  SUM_FIELDS;
 };
 
 // How entries become contributions: kDivide divides, then kScale multiplies, kRound rounds every product and sum to T.
@@ -99,9 +83,17 @@ DEVICE void put_row(const LaneOfRows<T>& rows, uint32_t row, const Accumulator<T
   put_pack<W>(rows[row], packed<T, W>(sum));
 }
 
-// `grad[segment]` is the address of a segment's columns; P is the kernel's struct.
-template <class T, int W, int MODE, class P, class Grad>
-DEVICE void sum_rows_of(const P& p, const Grad& grad) {
+// Where the sum of a row goes: consecutive rows if they are `unique`, else to its id.
+struct OutputRow {
+  const SumRows& p;
+  DEVICE bool reads_ids() const { return !p.unique; }
+  DEVICE uint32_t operator()(uint32_t number, uint32_t id) const { return p.unique ? number : id; }
+};
+
+// `grad[segment]` is the address of a segment's columns; `place(number, id)` is the row of `out` for the row of this id,
+// the number-th. P is the kernel's struct.
+template <class T, int W, int MODE, class P, class Grad, class Place>
+DEVICE void sum_rows_of(const P& p, const Grad& grad, Place place) {
   typedef Accumulator<T> A;
   const unsigned lanes = unsigned(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes;
   const int64_t number = int64_t(blockIdx.x) * (blockDim.x / lanes) + group;
@@ -175,7 +167,7 @@ DEVICE void sum_rows_of(const P& p, const Grad& grad) {
     for (int j = 0; j < kBatch; ++j)
       if (is_column && ((rest & ~singles) >> j & 1u)) batch.rows[j] = fetch<T, W>(grad[segment[j]]);
     uint32_t id[kBatch];
-    if (!p.unique) fetch_list(id, p.ids, from);
+    if (place.reads_ids()) fetch_list(id, p.ids, from);
     if constexpr ((MODE & kScale) != 0) fetch_list(batch.scale, p.scales, from);
     if constexpr ((MODE & kDivide) != 0) fetch_list(batch.divisor, p.divisors, from);
     fetch_list(segment, p.segments, from + kBatch);
@@ -195,7 +187,7 @@ DEVICE void sum_rows_of(const P& p, const Grad& grad) {
         for (int j = 0; j < kBatch; ++j) {
           if ((now & ~singles) >> j & 1u) batch.add(sum, j);
           if (whole >> j & 1u) {
-            if (is_column && !(singles >> j & 1u)) put_row<T, W>(out, p.unique ? row_number : id[j], sum);
+            if (is_column && !(singles >> j & 1u)) put_row<T, W>(out, place(row_number, id[j]), sum);
             ++row_number;
 #pragma unroll
             for (int w = 0; w < W; ++w) sum[w] = A();
@@ -212,7 +204,7 @@ DEVICE void sum_rows_of(const P& p, const Grad& grad) {
       if (is_column) put_shared_sum<A, W>(static_cast<A*>(p.partials) + slot_of(row_begin, run) * p.cols + column, sum);
       if ((is_row_end || (run & 63) == 63) && lane == 0 && blockIdx.y == 0)
         p.lefts[atomicAdd(p.left_count, 1u)] =
-            Left{row_begin, run, is_row_end, p.unique ? row_number : p.ids[from + stop]};
+            Left{row_begin, run, is_row_end, place(row_number, place.reads_ids() ? p.ids[from + stop] : 0u)};
 #pragma unroll
       for (int w = 0; w < W; ++w) sum[w] = A();
       run_end = from + stop + 1 + run_length;
@@ -230,7 +222,7 @@ DEVICE void sum_rows_of(const P& p, const Grad& grad) {
 
 template <class T, int W, int MODE>
 DEVICE void sum_rows(const SumRows& p) {
-  sum_rows_of<T, W, MODE>(p, LaneOfRows<T>(p.grad, p.cols, column_of<W>(p)));
+  sum_rows_of<T, W, MODE>(p, LaneOfRows<T>(p.grad, p.cols, column_of<W>(p)), OutputRow{p});
 }
 
 struct JoinRuns {

@@ -19,33 +19,26 @@ struct FeatureGradients {
   }
 };
 
+template <class T, int W, class P>
+DEVICE FeatureGradients<T> gradients_of(const P& p) {
+  return {p.grads, p.grad_stride * int64_t(sizeof(T)), int(p.segment_shift), column_of<W>(p) * int64_t(sizeof(T))};
+}
+
+struct ConsecutiveRow {
+  DEVICE bool reads_ids() const { return false; }
+  DEVICE uint32_t operator()(uint32_t number, uint32_t) const { return number; }
+};
+
 struct SumFeatureRows {
   const int64_t* grads;
   int64_t grad_stride;
   int64_t segment_shift;
-  void* out;
-  int64_t cols;
-  int64_t lanes;
-  const uint32_t* ids;
-  const uint32_t* segments;
-  const void* scales;
-  const void* divisors;
-  const uint32_t* heads;
-  const uint32_t* firsts;
-  const uint32_t* begins;
-  int64_t size;
-  int64_t run_shift;
-  int64_t unique;
-  void* partials;
-  Left* lefts;
-  uint32_t* left_count;
-  const Checks* checks;
+  SUM_FIELDS;
 };
 
 template <class T, int W, int MODE>
 DEVICE void sum_feature_rows(const SumFeatureRows& p) {
-  sum_rows_of<T, W, MODE>(p, FeatureGradients<T>{p.grads, p.grad_stride * int64_t(sizeof(T)), int(p.segment_shift),
-                                                 column_of<W>(p) * int64_t(sizeof(T))});
+  sum_rows_of<T, W, MODE>(p, gradients_of<T, W>(p), ConsecutiveRow());
 }
 
 // A table of the stack; `table` is null if this step does not update it.
@@ -63,16 +56,7 @@ struct StepTableRows {
   const int64_t* grads;
   int64_t grad_stride;
   int64_t segment_shift;
-  void* table;
-  void* slot0;
-  void* slot1;
-  int64_t cols;
-  STEP_NUMBERS;
-  int64_t random;
-  int64_t seed;
-  int64_t step;
-  const LiveNumbers* live;
-  int64_t lanes;
+  UPDATE_FIELDS;
   const void* grad;
   const void* ids;
   int64_t wide;
@@ -91,16 +75,38 @@ DEVICE const void* row_of_segment(const StepTableRows& p, uint32_t segment) {
 }
 
 // The tables of a step. An id has the number of a table in its high half and a row in its low half; -1: not updated.
-template <class T>
-struct ManyTables {
+template <class T, class Entry>
+struct TablesOfStep {
   RowUpdate<T> u;
-  const TableEntry* tables;
+  const Entry* tables;
   int count;
   uint64_t step;
   const LiveNumbers* live;  // of each table, or null
 
-  explicit DEVICE ManyTables(const StepTableRows& p)
+  template <class P>
+  explicit DEVICE TablesOfStep(const P& p)
       : u(row_update_of<T>(p)), tables(p.tables), count(int(p.count_tables)), step(uint64_t(p.step)), live(p.live) {}
+
+  DEVICE int64_t row_of(int64_t id) const { return id & 0xffffffff; }
+  DEVICE bool is_stepped(int64_t id) const { return id >= 0; }
+  DEVICE RowUpdate<T> update_of(int64_t id) const {
+    const Entry& own = tables[id >> 32];
+    RowUpdate<T> found = u;
+    found.table = static_cast<T*>(own.table);
+    found.slot0 = static_cast<Accumulator<T>*>(own.slot0);
+    found.slot1 = static_cast<Accumulator<T>*>(own.slot1);
+    if (live) found.read(live[id >> 32]);
+    if (u.random) found.key = random_key(uint64_t(own.seed), live ? uint64_t(live[id >> 32].step) : step);
+    return found;
+  }
+};
+
+// The tables of a stack.
+template <class T>
+struct ManyTables : TablesOfStep<T, TableEntry> {
+  using TablesOfStep<T, TableEntry>::TablesOfStep;
+  using TablesOfStep<T, TableEntry>::tables;
+  using TablesOfStep<T, TableEntry>::count;
 
   DEVICE int64_t id_of(int64_t row) const {
     int low = 0;  // the last table that begins at or before the row
@@ -112,18 +118,6 @@ struct ManyTables {
         high = middle;
     }
     return tables[low].table ? int64_t(low) << 32 | (row - tables[low].row_first) : -1;
-  }
-  DEVICE int64_t row_of(int64_t id) const { return id & 0xffffffff; }
-  DEVICE bool is_stepped(int64_t id) const { return id >= 0; }
-  DEVICE RowUpdate<T> update_of(int64_t id) const {
-    const TableEntry& own = tables[id >> 32];
-    RowUpdate<T> found = u;
-    found.table = static_cast<T*>(own.table);
-    found.slot0 = static_cast<Accumulator<T>*>(own.slot0);
-    found.slot1 = static_cast<Accumulator<T>*>(own.slot1);
-    if (live) found.read(live[id >> 32]);
-    if (u.random) found.key = random_key(uint64_t(own.seed), live ? uint64_t(live[id >> 32].step) : step);
-    return found;
   }
 };
 

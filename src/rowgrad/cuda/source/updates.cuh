@@ -17,6 +17,10 @@ struct CheckRowIds {
   int64_t* alarm;
 };
 
+DEVICE bool rises_at(const Ids& ids, int64_t i, int64_t bound) {
+  return is_below(ids[i], bound) && (i == 0 || ids[i - 1] < ids[i]);
+}
+
 // Ids in [0, bound), strictly ascending. If `padded`, they may be followed by any number of `bound`s.
 struct RisingIds {
   Ids ids;
@@ -26,7 +30,7 @@ struct RisingIds {
   DEVICE bool is_padding(int64_t i) const { return padded && ids[i] == bound; }
   DEVICE bool holds_at(int64_t i) const {
     if (is_padding(i)) return i + 1 == size || ids[i + 1] == bound;
-    return is_below(ids[i], bound) && (i == 0 || ids[i - 1] < ids[i]);
+    return rises_at(ids, i, bound);
   }
   // Whether the ids before the padding end here.
   DEVICE bool ends_at(int64_t i) const { return is_padding(i) ? i == 0 : i + 1 == size || is_padding(i + 1); }
@@ -51,16 +55,7 @@ DEVICE void check_row_ids(const CheckRowIds& p) {
 }
 
 struct UpdateRows {
-  void* table;
-  void* slot0;
-  void* slot1;
-  int64_t cols;
-  STEP_NUMBERS;
-  int64_t random;
-  int64_t seed;
-  int64_t step;
-  const LiveNumbers* live;
-  int64_t lanes;
+  UPDATE_FIELDS;
   const void* grad;
   const void* ids;
   int64_t wide;
@@ -116,16 +111,7 @@ DEVICE void mark_rows(const MarkRows& p) {
 }
 
 struct FadeRows {
-  void* table;
-  void* slot0;
-  void* slot1;
-  int64_t cols;
-  STEP_NUMBERS;
-  int64_t random;
-  int64_t seed;
-  int64_t step;
-  const LiveNumbers* live;
-  int64_t lanes;
+  UPDATE_FIELDS;
   const uint32_t* marks;
   int64_t rows;
   const Checks* checks;
