@@ -188,8 +188,8 @@ nb::dict weigh(Device& device, std::uintptr_t stream, const std::map<std::string
                const MatrixArgument& grad, const IdsArgument& segments, Address weights, int weight_dtype,
                std::int64_t reduce, nb::object allocate) {
   const Queue queue{device, stream_of(stream), {}, python_memory(std::move(allocate))};
-  SortedEntries entries = weigh_entries(queue, entries_of(at, size), matrix_of(grad), ids_of(segments),
-                                        {weights, DType(weight_dtype)}, reduce);
+  const WeightedIds batch{{}, ids_of(segments), {weights, DType(weight_dtype)}, size};
+  SortedEntries entries = weigh_entries(queue, entries_of(at, size), matrix_of(grad), batch, reduce);
   nb::dict found = as_dict(entries);
   found["divisors"] = entries.divisors;
   return found;

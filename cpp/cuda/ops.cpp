@@ -243,39 +243,40 @@ void sqrt(const OpCall& call) {
 
 // -- Weighted bags ----------------------------------------------------------------------------------------------------
 
-Weights weights_of(const OpArray& array) { return {array.data, array.dtype}; }
+// The batch of a call whose inputs are, from `first` on, segment ids and weights.
+WeightedIds batch_of(const OpCall& call, std::size_t first, const IdList& ids) {
+  const OpArray &segments = call.in[first], &weights = call.in[first + 1];
+  return {ids, segments.ids(), {weights.data, weights.dtype}, segments.rows()};
+}
 
 // data, indices, segment_ids, weights, num_segments; reduction, sized
 void weighted_segment(const OpCall& call) {
-  const OpArray &ids = call.in[1], &out = call.out[0];
-  if (ids.rows() == 0) {
+  const OpArray& out = call.out[0];
+  const WeightedIds batch = batch_of(call, 2, call.in[1].ids());
+  if (batch.size == 0) {
     call.device.zero(call.stream, out.data, bytes_of(out));
     return;
   }
-  sum_weighted_bags(call, call.in[0].matrix(), ids.ids(), call.in[2].ids(), weights_of(call.in[3]), ids.rows(),
-                    number(call.in[4]), call.constants[0], out.data, call.poisons);
+  sum_weighted_bags(call, call.in[0].matrix(), batch, number(call.in[4]), call.constants[0], out.data, call.poisons);
 }
 
 // grad, indices, segment_ids, weights, output_dim0; reduction, accumulate, order
 void weighted_segment_grad(const OpCall& call) {
-  const OpArray &ids = call.in[1], &out = call.out[0];
+  const OpArray& out = call.out[0];
+  const WeightedIds batch = batch_of(call, 2, call.in[1].ids());
   const std::int64_t rows = number(call.in[4]);
-  if (ids.rows() == 0 || rows == 0) {  // as TensorFlow: nothing else is validated
+  if (batch.size == 0 || rows == 0) {  // as TensorFlow: nothing else is validated
     call.device.zero(call.stream, out.data, bytes_of(out));
     return;
   }
   const Weighting how{call.constants[0], Rounding(call.constants[1]), Order(call.constants[2])};
-  const Address checks = weighted_gradient(call, call.in[0].matrix(), ids.ids(), call.in[2].ids(),
-                                           weights_of(call.in[3]), ids.rows(), rows, how, out.data);
-  poison_all(call, checks);
+  poison_all(call, weighted_gradient(call, call.in[0].matrix(), batch, rows, how, out.data));
 }
 
 // grad, segment_ids, weights; reduction
 void weighted_segment_grad_rows(const OpCall& call) {
-  const OpArray& segments = call.in[1];
-  const Address checks = weighted_gradient_rows(call, call.in[0].matrix(), segments.ids(), weights_of(call.in[2]),
-                                                segments.rows(), call.constants[0], call.out[0].data);
-  poison_all(call, checks);
+  const WeightedIds batch = batch_of(call, 1, {});
+  poison_all(call, weighted_gradient_rows(call, call.in[0].matrix(), batch, call.constants[0], call.out[0].data));
 }
 
 struct NamedOp {

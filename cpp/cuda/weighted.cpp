@@ -31,24 +31,24 @@ struct RowThreads {
   }
 };
 
-// Queues the validation of ids and segments, either of which may be missing. `state`: zeros, for the checks and a word
-// that is set if segments do not ascend. `bounds`: see check_weighted; 0 for none.
-void check(const Queue& queue, const IdList& ids, std::int64_t data_rows, const IdList& segments,
-           std::int64_t segment_rows, std::int64_t size, const Report& report, Address state, Address bounds) {
+// Queues the validation of ids, if there are any, and segments. `state`: zeros, for the checks and a word that is set if
+// segments do not ascend. `bounds`: see check_weighted; 0 for none.
+void check(const Queue& queue, const WeightedIds& batch, std::int64_t data_rows, std::int64_t segment_rows,
+           const Report& report, Address state, Address bounds) {
   CheckWeighted params;
-  params.indices = ids.data;
-  params.wide_indices = ids.wide;
+  params.indices = batch.ids.data;
+  params.wide_indices = batch.ids.wide;
   params.data_rows = data_rows;
-  params.segments = segments.data;
-  params.wide_segments = segments.wide;
+  params.segments = batch.segments.data;
+  params.wide_segments = batch.segments.wide;
   params.segment_rows = segment_rows;
-  params.size = size;
+  params.size = batch.size;
   params.checks = state;
   params.falls = state + 8;
   params.bounds = bounds;
   params.fault = report.fault;
   params.alarm = report.alarm;
-  queue.device.launch(queue.stream, "", loop(queue, size), 0, params);
+  queue.device.launch(queue.stream, "", loop(queue, batch.size), 0, params);
 }
 
 // A report that is never read: earlier checks have reported the same faults.
@@ -62,23 +62,23 @@ Report discarded_report(const Queue& queue) {
 class Groups {
  public:
   // Queues validation, and the sort. `zeros`: further bytes of zeros.
-  Groups(const Queue& queue, const IdList& ids, std::int64_t data_rows, const IdList& segments, std::int64_t rows,
-         std::int64_t size, const Report& report, std::int64_t zeros = 0)
-      : size_(size) {
+  Groups(const Queue& queue, const WeightedIds& batch, std::int64_t data_rows, std::int64_t rows, const Report& report,
+         std::int64_t zeros = 0)
+      : size_(batch.size) {
     IdSort::Options options;
     options.zeroed = 16 + 2 * rows * 8 + zeros;
     options.cleared = true;
     options.finds_rows = false;
-    const IdSort sort(queue.device, size, rows, 1, options);
+    const IdSort sort(queue.device, size_, rows, 1, options);
     const Address memory = queue.allocate(sort.bytes());
     state_ = sort.entries(memory).zeroed;
     bounds_ = state_ + 16;
     zeros_ = bounds_ + static_cast<Address>(2 * rows * 8);
     sort.clear(queue.device, queue.stream, memory);
-    check(queue, ids, data_rows, segments, rows, size, report, state_, bounds_);
-    const SortedEntries entries = sort.run(
-        queue.device, queue.stream, memory,
-        {.ids = segments, .by_segment = false, .faults = {0}, .needed = state_ + 8}, discarded_report(queue));
+    check(queue, batch, data_rows, rows, report, state_, bounds_);
+    const SortedEntries entries =
+        sort.run(queue.device, queue.stream, memory,
+                 {.ids = batch.segments, .by_segment = false, .faults = {0}, .needed = state_ + 8}, discarded_report(queue));
     sorted_ = entries.ids;
     positions_ = entries.values;
   }
@@ -102,15 +102,15 @@ class Groups {
 };
 
 // Returns the weights in the dtype of sums.
-Address convert(const Queue& queue, const Weights& weights, DType dtype, std::int64_t size, Address checks) {
-  if (weights.dtype == dtype) return weights.data;
+Address convert(const Queue& queue, const WeightedIds& batch, DType dtype, Address checks) {
+  if (batch.weights.dtype == dtype) return batch.weights.data;
   ConvertWeights params;
-  params.weights = weights.data;
-  params.size = size;
-  params.brought = queue.allocate(size * itemsize(dtype));
+  params.weights = batch.weights.data;
+  params.size = batch.size;
+  params.brought = queue.allocate(batch.size * itemsize(dtype));
   params.checks = checks;
-  queue.device.launch(queue.stream, std::string(type_name(weights.dtype)) + ", " + type_name(dtype),
-                      loop(queue, size), 0, params);
+  queue.device.launch(queue.stream, std::string(type_name(batch.weights.dtype)) + ", " + type_name(dtype),
+                      loop(queue, batch.size), 0, params);
   return params.brought;
 }
 
@@ -146,18 +146,18 @@ void name_bags(Params& params, const Groups& groups, const Matrix& data, const I
 
 }  // namespace
 
-void sum_weighted_bags(const Queue& queue, const Matrix& data, const IdList& ids, const IdList& segments,
-                       const Weights& weights, std::int64_t size, std::int64_t bags, std::int64_t reduce, Address out,
-                       bool poisons) {
+void sum_weighted_bags(const Queue& queue, const Matrix& data, const WeightedIds& batch, std::int64_t bags,
+                       std::int64_t reduce, Address out, bool poisons) {
   if (data.columns == 0) {
-    check(queue, ids, data.rows, segments, bags, size, queue.report, queue.zeros(16), 0);
+    check(queue, batch, data.rows, bags, queue.report, queue.zeros(16), 0);
     return;
   }
-  const Groups groups(queue, ids, data.rows, segments, bags, size, queue.report, (1 + size / (kLongest + 1)) * 8);
-  const Address own_weights = convert(queue, weights, accumulator_of(data.dtype), size, groups.checks());
+  const std::int64_t most_long = batch.size / (kLongest + 1);
+  const Groups groups(queue, batch, data.rows, bags, queue.report, (1 + most_long) * 8);
+  const Address weights = convert(queue, batch, accumulator_of(data.dtype), groups.checks());
   const RowThreads threads(data, out, bags);
   WeightedBags params;
-  name_bags(params, groups, data, ids, own_weights, reduce, groups.zeros(), out);
+  name_bags(params, groups, data, batch.ids, weights, reduce, groups.zeros(), out);
   params.rows = bags;
   params.longest = kLongest;
   params.log_lanes = threads.log_lanes;
@@ -165,10 +165,10 @@ void sum_weighted_bags(const Queue& queue, const Matrix& data, const IdList& ids
   params.poisons = poisons;
   queue.device.launch(queue.stream, threads.variant,
                       {std::min<std::int64_t>(threads.blocks, queue.device.processors * 64)}, 0, params);
-  if (size <= kLongest) return;
+  if (most_long == 0) return;
   WeightedLongBags rest;
-  name_bags(rest, groups, data, ids, own_weights, reduce, groups.zeros(), out);
-  const std::int64_t most = size / (kLongest + 1) * ceil_div(data.columns, 64);
+  name_bags(rest, groups, data, batch.ids, weights, reduce, groups.zeros(), out);
+  const std::int64_t most = most_long * ceil_div(data.columns, 64);
   queue.device.launch(queue.stream, type_name(data.dtype), {std::min<std::int64_t>(most, queue.device.processors * 4)},
                       kLongShared, rest);
 }
@@ -176,17 +176,17 @@ void sum_weighted_bags(const Queue& queue, const Matrix& data, const IdList& ids
 namespace {
 
 // Queues the gradient row of each id. `totals`: the divisors of segments, or 0.
-void write_rows(const Queue& queue, const Matrix& grad, const IdList& segments, const Weights& weights,
-                std::int64_t size, Address totals, Address out, Address checks) {
-  const RowThreads threads(grad, out, size);
+void write_rows(const Queue& queue, const Matrix& grad, const WeightedIds& batch, Address totals, Address out,
+                Address checks) {
+  const RowThreads threads(grad, out, batch.size);
   WeightedRows params;
   params.grad = grad.data;
   params.cols = grad.columns;
-  params.segments = segments.data;
-  params.wide = segments.wide;
-  params.weights = convert(queue, weights, accumulator_of(grad.dtype), size, checks);
+  params.segments = batch.segments.data;
+  params.wide = batch.segments.wide;
+  params.weights = convert(queue, batch, accumulator_of(grad.dtype), checks);
   params.totals = totals;
-  params.size = size;
+  params.size = batch.size;
   params.log_lanes = threads.log_lanes;
   params.out = out;
   params.checks = checks;
@@ -196,32 +196,32 @@ void write_rows(const Queue& queue, const Matrix& grad, const IdList& segments, 
 
 }  // namespace
 
-Address weighted_gradient_rows(const Queue& queue, const Matrix& grad, const IdList& segments, const Weights& weights,
-                               std::int64_t size, std::int64_t reduce, Address out) {
-  if (size == 0 || grad.columns == 0 || !has_divisor(reduce)) {
+Address weighted_gradient_rows(const Queue& queue, const Matrix& grad, const WeightedIds& batch, std::int64_t reduce,
+                               Address out) {
+  if (batch.size == 0 || grad.columns == 0 || !has_divisor(reduce)) {
     const Address checks = queue.zeros(16);
-    check(queue, {}, 0, segments, grad.rows, size, queue.report, checks, 0);
-    if (size > 0 && grad.columns > 0) write_rows(queue, grad, segments, weights, size, 0, out, checks);
+    check(queue, batch, 0, grad.rows, queue.report, checks, 0);
+    if (batch.size > 0 && grad.columns > 0) write_rows(queue, grad, batch, 0, out, checks);
     return checks;
   }
-  const Groups groups(queue, {}, 0, segments, grad.rows, size, queue.report);
-  const Address totals = divisors(queue, groups, weights, accumulator_of(grad.dtype), grad.rows, reduce);
-  write_rows(queue, grad, segments, weights, size, totals, out, groups.checks());
+  const Groups groups(queue, batch, 0, grad.rows, queue.report);
+  const Address totals = divisors(queue, groups, batch.weights, accumulator_of(grad.dtype), grad.rows, reduce);
+  write_rows(queue, grad, batch, totals, out, groups.checks());
   return groups.checks();
 }
 
 namespace {
 
 // Validates segments again, unreported, and returns the divisor of each; 0 for sums.
-Address divisors_of_valid(const Queue& queue, const Matrix& grad, const IdList& segments, const Weights& weights,
-                          std::int64_t size, std::int64_t reduce) {
+Address divisors_of_valid(const Queue& queue, const Matrix& grad, WeightedIds batch, std::int64_t reduce) {
   if (!has_divisor(reduce)) return 0;
-  const Groups groups(queue, {}, 0, segments, grad.rows, size, discarded_report(queue));
-  return divisors(queue, groups, weights, accumulator_of(grad.dtype), grad.rows, reduce);
+  batch.ids = {};
+  const Groups groups(queue, batch, 0, grad.rows, discarded_report(queue));
+  return divisors(queue, groups, batch.weights, accumulator_of(grad.dtype), grad.rows, reduce);
 }
 
-SortedEntries weigh(const Queue& queue, const SortedEntries& entries, const Matrix& grad, const IdList& segments,
-                    const Weights& weights, Address totals) {
+SortedEntries weigh(const Queue& queue, const SortedEntries& entries, const Matrix& grad, const WeightedIds& batch,
+                    Address totals) {
   const DType sums = accumulator_of(grad.dtype);
   const std::int64_t list = ceil_div(padded(entries.size) * itemsize(sums), 256) * 256;
   SortedEntries found = entries;
@@ -229,50 +229,49 @@ SortedEntries weigh(const Queue& queue, const SortedEntries& entries, const Matr
   if (totals) found.divisors = found.scales + static_cast<Address>(list);
   WeighEntries params;
   params.values = entries.values;
-  params.segments = segments.data;
-  params.wide_segments = segments.wide;
-  params.weights = weights.data;
+  params.segments = batch.segments.data;
+  params.wide_segments = batch.segments.wide;
+  params.weights = batch.weights.data;
   params.totals = totals;
   params.size = entries.size;
   params.scales = found.scales;
   params.divisors = found.divisors;
   params.checks = entries.checks;
-  queue.device.launch(queue.stream, std::string(type_name(weights.dtype)) + ", " + type_name(sums),
+  queue.device.launch(queue.stream, std::string(type_name(batch.weights.dtype)) + ", " + type_name(sums),
                       loop(queue, entries.size, 16), 0, params);
   return found;
 }
 
 }  // namespace
 
-SortedEntries weigh_entries(const Queue& queue, const SortedEntries& entries, const Matrix& grad, const IdList& segments,
-                            const Weights& weights, std::int64_t reduce) {
-  const Address totals = divisors_of_valid(queue, grad, segments, weights, entries.size, reduce);
-  return weigh(queue, entries, grad, segments, weights, totals);
+SortedEntries weigh_entries(const Queue& queue, const SortedEntries& entries, const Matrix& grad,
+                            const WeightedIds& batch, std::int64_t reduce) {
+  return weigh(queue, entries, grad, batch, divisors_of_valid(queue, grad, batch, reduce));
 }
 
-Address weighted_gradient(const Queue& queue, const Matrix& grad, const IdList& ids, const IdList& segments,
-                          const Weights& weights, std::int64_t size, std::int64_t num_rows, const Weighting& how,
-                          Address out) {
+Address weighted_gradient(const Queue& queue, const Matrix& grad, const WeightedIds& batch, std::int64_t num_rows,
+                          const Weighting& how, Address out) {
   Device& device = queue.device;
   const int bytes = itemsize(grad.dtype);
   const ColumnShape shape(grad.dtype, grad.columns, {{grad.data, bytes}, {out, bytes}});
   const int run_shift = run_shift_of(how.order);
-  const Joins joins(size, shape, grad.dtype, run_shift);
-  const IdSort sort(device, size, num_rows, grad.rows, {false, 0, joins.zeroed, joins.workspace});
+  const Joins joins(batch.size, shape, grad.dtype, run_shift);
+  const IdSort sort(device, batch.size, num_rows, grad.rows, {false, 0, joins.zeroed, joins.workspace});
   const Address memory = queue.allocate(sort.bytes());
   Address totals = 0;
   if (has_divisor(how.reduce)) {  // beside the sort of ids, which does not need them
     const auto allocate = [&](std::int64_t size) { return queue.allocate(size); };  // a copy would share its blocks
     const Queue beside{device, device.fork(queue.stream), queue.report, allocate};
-    totals = divisors_of_valid(beside, grad, segments, weights, size, how.reduce);
+    totals = divisors_of_valid(beside, grad, batch, how.reduce);
     device.mark_side();
   }
   const SortedEntries entries = [&] {
     const ZeroedOutput zeroed(device, queue.stream, out, num_rows * grad.columns * bytes);
-    const SortedEntries sorted = sort.run(
-        device, queue.stream, memory, {.ids = ids, .segments = segments, .by_segment = false}, queue.report);
+    const SortedEntries sorted =
+        sort.run(device, queue.stream, memory, {.ids = batch.ids, .segments = batch.segments, .by_segment = false},
+                 queue.report);
     if (totals) device.wait_for_mark(queue.stream);
-    return weigh(queue, sorted, grad, segments, weights, totals);
+    return weigh(queue, sorted, grad, batch, totals);
   }();
   sum_sorted(device, queue.stream, entries, grad.data, grad.dtype, out, shape, how.mode(grad.dtype), run_shift, false);
   return entries.checks;

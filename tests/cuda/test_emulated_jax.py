@@ -23,6 +23,7 @@ import rowgrad.jax as rgj
 from conformance.test_golden import by_op
 from golden_cases import Case, same_bits
 from jax_arrays import split, to_jax, x64
+from rowgrad import _core
 from rowgrad._catalog.spec import CATALOG, Op
 from rowgrad._runtime import numpy_runner
 from rowgrad.errors import InvalidArgumentError, OpError
@@ -432,6 +433,25 @@ def test_synchronize_without_a_device() -> None:
 
 
 # -- What CUDA devices need ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["xla_handler", "xla_step_handler", "xla_cuda_handler", "xla_cuda_step_handler"])
+def test_handlers_are_not_for_command_buffers(name: str) -> None:
+    """A replay would not call the handler, which raises the faults of earlier calls: see src/rowgrad/jax/README.md."""
+    import ctypes
+    from ctypes import CFUNCTYPE, c_void_p, pythonapi
+
+    pythonapi.PyCapsule_GetPointer.restype = c_void_p
+    pythonapi.PyCapsule_GetPointer.argtypes = (ctypes.py_object, c_void_p)
+    handler = CFUNCTYPE(c_void_p, c_void_p)(pythonapi.PyCapsule_GetPointer(getattr(_core, name)(), None))
+    # XLA's structs, in 64-bit words (cpp/third_party/xla/ffi/api/c_api.h). Bits that the handler does not set are ones.
+    metadata = (ctypes.c_uint64 * 5)(40, 32, 0, 2**64 - 1, 2**64 - 1)
+    extension = (ctypes.c_uint64 * 4)(24, 1, 0, ctypes.addressof(metadata))
+    frame = (ctypes.c_uint64 * 16)(128, ctypes.addressof(extension))
+    assert handler(ctypes.addressof(frame)) is None
+    command_buffer_compatible = 1
+    assert metadata[4] & command_buffer_compatible == 0
+    assert metadata[3] & 0xFFFFFFFF == 0  # the major version of XLA's interface
 
 
 def test_programs_for_cuda_call_the_kernels() -> None:

@@ -223,6 +223,22 @@ def test_an_id_that_one_device_rejects_ends_the_program_on_all() -> None:
     print("bad ids")
 
 
+def test_steps_of_tables_split_by_columns() -> None:
+    """They consist of JAX operations, so every device steps its columns. In explicit mode JAX rejects their scatter."""
+    ids = np.unique(IDS)[:20].astype(np.int32)
+
+    def step(table: Any, values: Any) -> Any:
+        optimizer, params = rgj.optim.adagrad(lr=0.1), rgj.Table(table)
+        gradient = rgj.Table.holding(rg.IndexedRows(values, jnp.asarray(ids), ROWS, is_unique=True))
+        params, state = optimizer.step(params, optimizer.init(params), gradient)
+        return params.array, state.slots["sum"].held
+
+    values = UPSTREAM[0] * np.arange(20, dtype=np.float32)[:, None]
+    if MODE != "explicit":
+        check(step, (TABLE, values), (BY_COLUMNS, BY_COLUMNS), [BY_COLUMNS, None], close=(0, 1))
+    print("steps")
+
+
 def test_unsharded_arrays_in_a_mesh() -> None:
     def gradient(table: Any, ids: Any) -> Any:
         return jax.grad(lambda table: (rgj.embedding_bag(table, ids) ** 2).sum())(table)
@@ -245,6 +261,7 @@ test_a_matrix_of_ids_stays_split_by_bags()
 test_flat_ids_are_gathered_with_a_warning()
 test_other_ops()
 test_loops()
+test_steps_of_tables_split_by_columns()
 test_an_id_that_one_device_rejects_ends_the_program_on_all()
 test_unsharded_arrays_in_a_mesh()
 print("done")

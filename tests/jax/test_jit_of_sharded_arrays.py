@@ -24,6 +24,7 @@ def test_jit_does_not_gather_tables(mode: str) -> None:
         "flat ids",
         "gradient ops and GatherRows",
         "loops",
+        "steps",
         "bad ids",
         "whole arrays",
         "done",

@@ -66,6 +66,10 @@ def step_table(
     operands = [table, *slots, *inputs, step, *values]
     params: dict[str, Any] = {"rule": rule, "kind": kind, "options": options}
 
+    shardings = [partition.explicit_sharding(x) for x in operands]
+    if any(s is not None and any(s.spec) for s in shardings):  # XLA splits JAX's own operations
+        return list(_portable(*operands, **params))
+
     @jax.custom_jvp
     def run(*operands: Any) -> Any:
         return tuple(_STEP.bind(*varying.together(operands), **params))
@@ -247,6 +251,7 @@ def _lower_to_kernel(platform: str) -> Any:
 _STEP.def_impl(_evaluate)
 _STEP.def_abstract_eval(_abstract)
 batching.primitive_batchers[_STEP] = _batch
+partition.register(_STEP)
 mlir.register_lowering(_STEP, _lower_by_operations)
 for _platform in TARGETS:
     mlir.register_lowering(_STEP, _lower_to_kernel(_platform), platform=_platform)

@@ -17,6 +17,10 @@ struct CheckRowIds {
   int64_t* alarm;
 };
 
+DEVICE bool rises_at(const Ids& ids, int64_t i, int64_t bound) {
+  return is_below(ids[i], bound) && (i == 0 || ids[i - 1] < ids[i]);
+}
+
 // Ids in [0, bound), strictly ascending. If `padded`, they may be followed by any number of `bound`s.
 struct RisingIds {
   Ids ids;
@@ -26,7 +30,7 @@ struct RisingIds {
   DEVICE bool is_padding(int64_t i) const { return padded && ids[i] == bound; }
   DEVICE bool holds_at(int64_t i) const {
     if (is_padding(i)) return i + 1 == size || ids[i + 1] == bound;
-    return is_below(ids[i], bound) && (i == 0 || ids[i - 1] < ids[i]);
+    return rises_at(ids, i, bound);
   }
   // Whether the ids before the padding end here.
   DEVICE bool ends_at(int64_t i) const { return is_padding(i) ? i == 0 : i + 1 == size || is_padding(i + 1); }
