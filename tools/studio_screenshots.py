@@ -43,7 +43,7 @@ def arrange(desk: StudioWindow) -> None:
     """Lay out the page again, because results make blocks larger, and show all."""
     desk.key("Control+Shift+l", "Control+0")
     desk.wait_saved()
-    desk.mouse.move(2, 798)  # away from everything with a hover effect
+    desk.mouse.move(2, 2)  # away from everything with a hover effect
 
 
 def trace(desk: StudioWindow, view: str) -> Locator:
@@ -65,7 +65,7 @@ def gradient_blocks(grad: Any, indices: list[int], segment_ids: list[int], rows:
 def gallery(desk: StudioWindow) -> None:
     desk.window.locator("[data-gallery] img").first.wait_for()
     desk.window.wait_for_timeout(1500)  # all pictures
-    desk.mouse.move(2, 798)
+    desk.mouse.move(2, 2)
 
 
 def sparse_gradient(desk: StudioWindow) -> None:
@@ -124,10 +124,10 @@ def row_changes(desk: StudioWindow) -> None:
 
 PICTURES = {
     "gallery": Picture(gallery, "light"),
-    "sparse_gradient": Picture(sparse_gradient, "light"),
+    "sparse_gradient": Picture(sparse_gradient, "light", (1280, 900)),
     "training": Picture(training, "dark", (920, 690)),
-    "scatter": Picture(scatter, "dark"),
-    "spy": Picture(spy, "light"),
+    "scatter": Picture(scatter, "dark", (1280, 900)),
+    "spy": Picture(spy, "light", (1280, 900)),
     "row_changes": Picture(row_changes, "dark"),
 }
 
