@@ -306,3 +306,27 @@ def test_each_drag_is_one_undo_step_and_other_blocks_stay(ui: StudioWindow) -> N
     ui.key("Control+z")
     ui.wait_until(lambda: ui.boxes()["b"] == start["b"])
     assert ui.boxes()["a"][0] > start["a"][0] + 100
+
+
+@pytest.mark.feature("zoom")
+def test_a_large_page_opens_at_its_beginning_and_stays_in_view(ui: StudioWindow) -> None:
+    ui.open(ui.write_page("large", *(const(f"c{k}", (500 * (k % 8), 300 * (k // 8)), 1.0) for k in range(40))))
+    expect(ui.window.locator('[data-command="zoom-actual"]')).to_have_text("60 %")
+    left, top, right, below = ui.box(ui.canvas)
+
+    def in_view() -> list[str]:
+        return [
+            name
+            for name, (x, y, to_x, to_y) in ui.boxes().items()
+            if x < right and to_x > left and y < below and to_y > top
+        ]
+
+    assert "c0" in in_view()
+    assert "c39" not in in_view()
+    ui.mouse.move(*ui.middle(ui.canvas))
+    for by in ((9000, 9000), (-20000, 0), (0, -20000), (20000, 0)):
+        ui.mouse.wheel(*by)
+        ui.wait_until_still(ui.block("c0"))
+        assert in_view(), by
+    ui.press("fit")
+    ui.wait_until(lambda: len(in_view()) == 40)

@@ -117,7 +117,8 @@ export function Canvas() {
     const shown = doc();
     if (!box || !shown) return;
     const sizes = rendered.sizes();
-    const bounds = sizes.size >= shown.page.blocks.length && sizes.size ? flow.getNodesBounds(flow.getNodes()) : boundsOf(shown.page, get().catalog);
+    const { blocks } = shown.page;
+    const bounds = blocks.length && blocks.every(({ id }) => sizes.has(id)) ? flow.getNodesBounds(flow.getNodes()) : boundsOf(shown.page, get().catalog);
     const whole = getViewportForBounds(bounds, box.width, box.height, 0.05, 1, PADDING);
     void flow.setViewport(whole.zoom < LEAST ? beginningOf(bounds, [...positionsOf(shown.page).values()], box, LEAST, MARGIN) : whole);
   }, [flow]);

@@ -1,5 +1,6 @@
 // A search field with a list: typed words filter it, arrow keys select, Enter chooses. Menus are made of it.
 
+import { OpName } from "./MiddleText";
 import { useEffect, useId, useRef, useState } from "react";
 
 export interface Entry {
@@ -70,7 +71,7 @@ export function SearchList({ label, entries, take, empty = "Nothing fits." }: Pr
             onClick={() => choose(entry)}
             onMouseMove={() => setChosen(k)}
           >
-            <span>{entry.title}</span>
+            <span>{entry.family ? <OpName op={entry.title} /> : entry.title}</span>
             {(entry.disabledReason ?? entry.note) && <span className="note-of">{entry.disabledReason ?? entry.note}</span>}
           </li>
         ))}
