@@ -29,6 +29,7 @@ class Picture(NamedTuple):
 
     prepare: Callable[[StudioWindow], None]
     theme: Literal["light", "dark"]
+    size: tuple[int, int] = (1280, 800)
 
 
 def take(desk: StudioWindow, name: str) -> None:
@@ -42,7 +43,7 @@ def arrange(desk: StudioWindow) -> None:
     """Lay out the page again, because results make blocks larger, and show all."""
     desk.key("Control+Shift+l", "Control+0")
     desk.wait_saved()
-    desk.mouse.move(2, 798)  # away from everything with a hover effect
+    desk.mouse.move(2, 2)  # away from everything with a hover effect
 
 
 def trace(desk: StudioWindow, view: str) -> Locator:
@@ -64,7 +65,7 @@ def gradient_blocks(grad: Any, indices: list[int], segment_ids: list[int], rows:
 def gallery(desk: StudioWindow) -> None:
     desk.window.locator("[data-gallery] img").first.wait_for()
     desk.window.wait_for_timeout(1500)  # all pictures
-    desk.mouse.move(2, 798)
+    desk.mouse.move(2, 2)
 
 
 def sparse_gradient(desk: StudioWindow) -> None:
@@ -99,15 +100,16 @@ def spy(desk: StudioWindow) -> None:
 
 
 def training(desk: StudioWindow) -> None:
-    """A page that trains, while it runs: the loss as a chart."""
+    """A page that trains, while it runs: the names of its blocks, which fill them, and the loss as a chart."""
     desk.open_gallery("start/08_train_embedding")
     desk.run_once()
-    desk.key("Control+i", "Control+0")
+    desk.key("Control+b", "Control+i", "Control+0")
     desk.window.get_by_label("Runs per second").fill("20")
     desk.window.locator("#bottom-trend").click()
     desk.press("run-rate")
     desk.wait_until(lambda: desk.runs() > 40)
-    desk.mouse.move(2, 798)
+    desk.key("Control+0")
+    desk.mouse.move(2, 2)
 
 
 def row_changes(desk: StudioWindow) -> None:
@@ -122,10 +124,10 @@ def row_changes(desk: StudioWindow) -> None:
 
 PICTURES = {
     "gallery": Picture(gallery, "light"),
-    "sparse_gradient": Picture(sparse_gradient, "light"),
-    "training": Picture(training, "dark"),
-    "scatter": Picture(scatter, "dark"),
-    "spy": Picture(spy, "light"),
+    "sparse_gradient": Picture(sparse_gradient, "light", (1280, 900)),
+    "training": Picture(training, "dark", (920, 690)),
+    "scatter": Picture(scatter, "dark", (1280, 900)),
+    "spy": Picture(spy, "light", (1280, 900)),
     "row_changes": Picture(row_changes, "dark"),
 }
 
@@ -139,7 +141,13 @@ if __name__ == "__main__":
             studio = StudioServer(home / "my_pages").start()
             watch = BrowserWindows(browser, SECONDS)
             try:
-                desk = StudioWindow(watch.new_window(color_scheme=picture.theme), studio, watch).open()
+                desk = StudioWindow(
+                    watch.new_window(
+                        color_scheme=picture.theme, viewport=dict(zip(("width", "height"), picture.size, strict=True))
+                    ),
+                    studio,
+                    watch,
+                ).open()
                 picture.prepare(desk)
                 take(desk, name)
             finally:

@@ -1,9 +1,12 @@
 // Studio's style sheet in a notebook: every rule applies inside of Studio only, and beats the rules of the notebook.
 
-interface Rule {
+interface Container {
   type: string;
+  name?: string;
+  parent?: Container | undefined;
+}
+interface Rule extends Container {
   selectors: string[];
-  parent?: { type: string; name?: string };
 }
 
 const INSIDE = ":where(.studio, .studio *)"; // without specificity, so that rules keep their order
@@ -17,12 +20,17 @@ export function scopedSelector(selector: string): string {
   return `${before || "*"}${INSIDE}${ABOVE}${pseudo}`;
 }
 
+/** Whether a rule is inside another one, directly or in its `@media`: it is restricted by that one. */
+function isNested({ parent }: Container): boolean {
+  return parent !== undefined && (parent.type === "rule" || isNested(parent));
+}
+
 /** A PostCSS plugin that restricts all rules. Nested rules follow the rule around them; keyframes have no selectors. */
 export function scopeToStudio() {
   return {
     postcssPlugin: "scope-to-studio",
     Rule(rule: Rule) {
-      if (rule.parent?.type === "rule" || rule.parent?.name?.endsWith("keyframes")) return;
+      if (isNested(rule) || rule.parent?.name?.endsWith("keyframes")) return;
       const scoped = rule.selectors.map(scopedSelector);
       if (scoped.some((one, k) => one !== rule.selectors[k])) rule.selectors = scoped;
     },

@@ -264,7 +264,7 @@ def _peaks(matrix: Array, steps: Sequence[int], dtype: str) -> Array:
 
 def _envelope(line: Array, step: int) -> Array:
     """Return the least and the greatest number of each `step` neighbours, in their order."""
-    found = []
+    found: list[float] = []
     for start in range(0, len(line), step):
         part = line[start : start + step]
         found += part[sorted((np.argmin(part), np.argmax(part)))].tolist() if np.isfinite(part).all() else [np.nan] * 2

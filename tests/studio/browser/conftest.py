@@ -114,4 +114,7 @@ def ui(server: StudioServer, window: Page, windows: BrowserWindows) -> StudioWin
     """A window with Studio's start screen; starts the server if the test has not done so."""
     if not server.port:
         server.start()
-    return StudioWindow(window, server, windows).open()
+    window.set_default_timeout(1000 * TIMEOUT)  # to open it takes as long without a feature
+    ui = StudioWindow(window, server, windows).open()
+    window.set_default_timeout(windows.milliseconds)
+    return ui

@@ -301,7 +301,7 @@ def test_each_drag_is_one_undo_step_and_other_blocks_stay(ui: StudioWindow) -> N
     ui.drag("a", (200, 30))
     ui.wait_saved()
     assert ui.boxes()["b"] == start["b"]
-    ui.drag("b", (60, 60))  # not so far down that the canvas scrolls
+    ui.drag("b", (60, 60))  # not to an edge, where the canvas scrolls
     ui.wait_until(lambda: ui.boxes()["b"] != start["b"])
     ui.key("Control+z")
     ui.wait_until(lambda: ui.boxes()["b"] == start["b"])

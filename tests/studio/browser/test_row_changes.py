@@ -17,7 +17,7 @@ from rowgrad.graph import ClientSession, build, load
 TABLE = [[1.0, 2.0], [3.0, -1.0], [0.5, 0.5], [2.0, 2.0], [1.0, 0.0]]
 SHIFTED = "lambda before, after: (lambda rows, moved: (rows + 1, moved))(*original(before, after))"
 WITHOUT_ROW_NUMBERS = """lambda self, path: (file := original(self, path))._replace(packed=None, plain=file.plain + b'''
-    .studio .spy-rows.spy-rows { display: none }''' * (path.suffix == ".css"))"""
+    .studio .spy-rows.spy-rows { display: none !important }''' * (path.suffix == ".css"))"""
 FORGETFUL = "lambda *given: (original(*given)[0], original(*given)[1] * 0)"
 
 

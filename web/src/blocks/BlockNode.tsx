@@ -51,13 +51,12 @@ function ownName(id: string, record: OpRecord | undefined): string | undefined {
 
 const [LARGEST, LEAST_FAR] = [46, 22]; // pixels
 
-/** The size of a name that fills a block when the page is zoomed out. */
+/** The size of a name that fills a block when the page is zoomed out: each word fits, and a line for each of them. */
 function farSize(name: string, width = 240, height = 110): React.CSSProperties {
-  const words = name.split(WORDS).flatMap((word) => word.split("_"));
-  const longest = Math.max(...words.map((word) => word.length));
-  const across = (width - 18) / (0.67 * longest);
-  const down = Math.sqrt(((width - 24) * (height - 12)) / (0.72 * name.length * 1.08)) * 0.85;
-  return { "--far": `${Math.round(Math.max(LEAST_FAR, Math.min(LARGEST, across, Math.max(down, (height - 12) / (1.08 * words.length)))))}px` } as React.CSSProperties;
+  const words = name.split(WORDS);
+  const across = (width - 26) / (0.69 * Math.max(...words.map((word) => word.length)));
+  const down = (height - 12) / (1.08 * words.length);
+  return { "--far": `${Math.round(Math.max(LEAST_FAR, Math.min(LARGEST, across, down)))}px` } as React.CSSProperties;
 }
 
 /** A block that is too small for its text: the colour of its family and a large name. */
@@ -112,7 +111,7 @@ function FullBlock({ id, selected, width, height }: NodeProps) {
       <span className="block-id" title={id}>{shortenMiddle(id, MOST_LETTERS)}</span>
       <div className="block-head">
         <Icon className="block-icon" size={14} aria-hidden="true" />
-        <span className="block-op" data-name={ownName(id, record)} title={block.op}><span><OpName op={shortenMiddle(block.op, MOST_LETTERS)} /></span></span>
+        <span className="block-op" data-name={ownName(id, record)?.split(WORDS).join("\u200b")} title={block.op}><span><OpName op={shortenMiddle(block.op, MOST_LETTERS)} /></span></span>
         <FlipButton block={id} outputs={known?.outputs} />
         {error && !needs && (
           <button className="block-error nodrag" title={error.message} aria-label={`Error: ${error.message}`} onClick={() => set({ bottom: "messages", bottomOpen: true })}>

@@ -30,7 +30,7 @@ function textOf(field: EventTarget | null): string | undefined {
 
 /** Whether undo in a field is about the page: nothing was typed there that the page does not have. */
 function undoesPage(field: EventTarget | null): boolean {
-  return field !== null && textOf(field) !== undefined && saved.get(field) === textOf(field);
+  return field instanceof HTMLSelectElement || (field !== null && textOf(field) !== undefined && saved.get(field) === textOf(field));
 }
 
 /** Leave a field for the canvas, so that keys are commands again: the selected block gets the focus. */

@@ -13,6 +13,7 @@ import { blockOf, endText, endsAt, pinPath } from "./page";
 type Takes = Record<string, string | null>;
 
 async function takesOf(page: Page, { end, side }: WireEnd): Promise<Takes | null> {
+  if (!FEATURES.wires) return null;
   const args = side === "from" ? { page, from: endText(end) } : { page, to: pinPath(end.block, end.pin) };
   return (await attempt(() => server().request<{ takes: Takes }>("candidates", args)))?.takes ?? null;
 }

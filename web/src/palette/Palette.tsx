@@ -85,7 +85,7 @@ export function Palette() {
               <section key={category.name} data-family={family.name}>
                 <h2>
                   <button className="category" aria-expanded={opened.has(category.name)} onClick={() => toggle(category.name)}>
-                    <span className="category-icon" aria-hidden="true"><Icon size={13} /></span> {category.name} <span className="count">{category.records.length}</span>
+                    <span className="category-icon" aria-hidden="true"><Icon size={13} /></span> <span className="category-name">{category.name}</span> <span className="count">{category.records.length}</span>
                     <ChevronRight className="chevron" size={14} aria-hidden="true" />
                   </button>
                 </h2>

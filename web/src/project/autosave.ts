@@ -94,7 +94,7 @@ async function send(name: string, page: Page, base: string): Promise<void> {
     const saved = await server().request<Saved>("save", { name, base, page, window: server().window });
     inFlight.delete(name);
     if (saved.conflict) await resolveConflict(name, page, base, saved.conflict);
-    else if (saved.merged) adoptMerged(name, page, saved.merged, saved);
+    else if (saved.merged && FEATURES.conflicts) adoptMerged(name, page, saved.merged, saved);
     else {
       const settled = doc(name)?.page === page;
       changeDoc(name, { revision: saved.revision, checked: saved.checked, sent: page, saving: settled ? "saved" : "waiting" });

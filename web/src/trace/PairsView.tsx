@@ -64,9 +64,9 @@ export function PairsView({ open, result, trace, chosen, setChosen, sum, report 
   const ribbons = useMemo(() => (sum && chosen?.side === "outputs" ? ribbonsByRow(sum, inputs, others) : null), [sum, chosen, trace]); // eslint-disable-line
   return (
     <div className="trace-pairs">
-      <RowList title={`Input rows of ${result.block}`} label="Input rows" partners={(row) => rows.targets.get(row)?.length ?? 0} {...side("inputs")} />
+      <RowList title={`Input rows of ${result.block}`} label="From" partners={(row) => rows.targets.get(row)?.length ?? 0} {...side("inputs")} />
       {isDrawn ? <Lines trace={trace} lit={lit} scrolled={scrolled} active={chosen !== null} ribbons={ribbons} /> : <p className="quiet">Too many rows to draw lines between them.</p>}
-      <RowList title={`Output rows of ${result.block}`} label="Output rows" partners={(row) => rows.sources.get(row)?.length ?? 0} {...side("outputs")} />
+      <RowList title={`Output rows of ${result.block}`} label="Into" partners={(row) => rows.sources.get(row)?.length ?? 0} {...side("outputs")} />
     </div>
   );
 }

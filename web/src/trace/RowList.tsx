@@ -48,7 +48,7 @@ export function RowList({ title, label, segments, count, partners, lit, chosen, 
   };
   return (
     <div className="row-side">
-      <h3>{label}: {segments.map((segment) => segment.label).join(", ")} ({count.toLocaleString("en")})</h3>
+      <h3>{label} {segments.map((segment) => segment.label).join(", ")} ({count.toLocaleString("en")})</h3>
       <div ref={box} className="row-list" role="listbox" aria-label={title} tabIndex={0} aria-activedescendant={chosen === null ? undefined : `${id}-${chosen}`} onKeyDown={walk} onScroll={(event) => setTop(event.currentTarget.scrollTop)} onFocus={() => chosen === null && count > 0 && choose(stretch.first)}>
         <div style={{ height: stretch.length, position: "relative" }}>
           {Array.from({ length: Math.max(0, stretch.beyond - stretch.first) }, (_, k) => stretch.first + k).map((row) => {

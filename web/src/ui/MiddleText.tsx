@@ -15,7 +15,7 @@ export function MiddleText({ text }: { text: string }) {
   );
 }
 
-export const WORDS = /(?<=[a-z0-9])(?=[A-Z])/;
+export const WORDS = /(?<=[a-z0-9])(?=[A-Z])|(?<=_)/; // where a name may break
 
 /** The name of an op, which may break before each of its words. */
 export function OpName({ op }: { op: string }) {

@@ -1,7 +1,7 @@
 // A search field with a list: typed words filter it, arrow keys select, Enter chooses. Menus are made of it.
 
-import { OpName } from "./MiddleText";
 import { useEffect, useId, useRef, useState } from "react";
+import { OpName } from "./MiddleText";
 
 export interface Entry {
   key: string;

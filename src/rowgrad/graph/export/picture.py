@@ -237,7 +237,7 @@ def _card(block: Block, at: tuple[float, float], height: float, inputs: _Rows, o
             lines[-1] += word
         else:
             lines.append(word)
-    size = min(31.0, (height - 8.0) / (1.15 * len(lines)), WIDTH / (0.74 * max(map(len, lines))))
+    size = min(31.0, (height - 8.0) / (1.15 * len(lines)), WIDTH / (0.82 * max(map(len, lines))))
     top = height / 2 - size * 1.15 * (len(lines) - 1) / 2 + size * 0.35
     texts = "".join(
         f'<tspan x="{WIDTH / 2:g}" y="{top + k * size * 1.15:g}">{escape(line)}</tspan>' for k, line in enumerate(lines)
