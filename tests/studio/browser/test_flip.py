@@ -79,7 +79,7 @@ def test_typed_ids_move_to_blocks_that_the_gradient_shares(ui: StudioWindow) -> 
     assert "values" not in ui.saved_block("op")
     # The trace of the run before has all rows, although the table moved to a block without a result.
     rows = open_panel(ui, "trace").locator(".row-side h3")
-    expect(rows).to_have_text(["From: data (4)", "Into: output (2)"])
+    expect(rows).to_have_text(["From data (4)", "Into output (2)"])
     ui.run_once()
     assert ui.result("d_op_data_output", "output") == [["0.5"] * 2, ["0.0"] * 2, ["1.5"] * 2, ["0.0"] * 2]
     # Other ids: both the lookup and its gradient read them.
