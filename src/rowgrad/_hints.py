@@ -1,4 +1,4 @@
-"""Hints at the end of errors: the name that was probably meant, and the command that installs an extra."""
+"""Words of messages: the name that was probably meant, the command that installs an extra, numbers of things."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ def did_you_mean(name: object, known: Iterable[str], otherwise: str = "") -> str
     """Return a sentence that suggests the known name most like a name; `otherwise` if none is similar."""
     found = nearest(name, known)
     return f"Did you mean {found[0]!r}?" if found else otherwise
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 block" or "2 blocks"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def no_attribute(

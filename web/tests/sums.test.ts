@@ -3,7 +3,7 @@ import { differenceOf, placeText } from "../src/trace/bits";
 import { progressAfter, runsOf, slotsOf, treeOf } from "../src/trace/scatter";
 import { binText, cellOfRow, cellText, rowsOfCell, strength } from "../src/trace/spy";
 import { equationText, fractionText, idText, numberText, reasonText, ribbonWidth, ribbonsOf, rowText } from "../src/trace/sums";
-import type { RowSum, Scatter, Spy, SumTerm } from "../src/transport/protocol";
+import type { OpRecord, RowSum, Scatter, Spy, SumTerm } from "../src/transport/protocol";
 
 const scale = (text: string, divides = false) => ({ text, divides, by: text });
 const term = (row: number, values: string[], more: Partial<SumTerm> = {}): SumTerm => ({ term: row, pin: "grad", row, place: row, column: null, factor: "1", weight: 1, id: null, reason: "", scales: [], values, product: values, ...more });
@@ -43,7 +43,8 @@ describe("the sum of a row", () => {
     const because = { ...half, reason: "bag 0 has 2 ids" };
     expect([reasonText(because), reasonText(whole)]).toEqual(["½ because bag 0 has 2 ids", "added as it is"]);
     expect(ribbonsOf(sum([because, because, { ...half, reason: "bag 1 has 2 ids" }], []))[0]!.reason).toBe("½ because bag 0 has 2 ids; ½ because bag 1 has 2 ids");
-    expect([idText(1, 2), idText(3, null)]).toEqual(["ids[1] = 2", "3"]);
+    const op = { inputs: [{ name: "indices" }] } as OpRecord;
+    expect([idText(op, 1, 2), idText(undefined, 1, 2), idText(op, 3, null)]).toEqual(["indices[1] = 2", "ids[1] = 2", "3"]);
   });
   it("shortens numbers but no integers", () => {
     expect(["0.333333343267", "-1.0", "9007199254740993", "nan", "1e-40"].map((one) => numberText(one))).toEqual(["0.333333", "−1", "9007199254740993", "nan", "1e−40"]);

@@ -7,6 +7,7 @@ import errno
 import os
 from pathlib import Path
 
+from .._hints import counted
 from ..graph.enuspace import read_enuspace
 from ..graph.io import save
 from ..graph.page import PageError
@@ -33,7 +34,8 @@ def command(options: argparse.Namespace) -> int:
         for remark in imported.report:
             show(str(remark))
         notes = len(imported.report) - warnings
-        show(f"{len(imported.page.blocks)} blocks written to {out}, {warnings} warnings, {notes} notes")
+        blocks = counted(len(imported.page.blocks), "block")
+        show(f"{blocks} written to {out}, {counted(warnings, 'warning')}, {counted(notes, 'note')}")
     return REJECTED if options.strict and warnings else OK
 
 

@@ -8,6 +8,7 @@ import pytest
 from page_fixtures import array, block
 from playwright.sync_api import expect
 from studio_window import StudioWindow
+from window_actions import open_panel
 
 
 @pytest.mark.feature("flip")
@@ -64,6 +65,7 @@ TYPED = {
 def test_typed_ids_move_to_blocks_that_the_gradient_shares(ui: StudioWindow) -> None:
     ui.open_blocks(block("op", "SparseSegmentMean", values=TYPED))
     before = ui.page_json()
+    ui.run_once()
     ui.select("op")
     ui.key("g")
     dialog = ui.window.get_by_role("dialog", name="Flip to gradient")
@@ -75,6 +77,9 @@ def test_typed_ids_move_to_blocks_that_the_gradient_shares(ui: StudioWindow) -> 
     ui.wait_message(re.compile("share: op.data, op.indices, op.segment_ids"))
     ui.wait_message(re.compile("compute the gradients: d_op_data_output.output"))
     assert "values" not in ui.saved_block("op")
+    # The trace of the run before has all rows, although the table moved to a block without a result.
+    rows = open_panel(ui, "trace").locator(".row-side h3")
+    expect(rows).to_have_text(["From data (4)", "Into output (2)"])
     ui.run_once()
     assert ui.result("d_op_data_output", "output") == [["0.5"] * 2, ["0.0"] * 2, ["1.5"] * 2, ["0.0"] * 2]
     # Other ids: both the lookup and its gradient read them.

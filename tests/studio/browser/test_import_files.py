@@ -66,3 +66,26 @@ def test_an_enuspace_task_json_is_imported_with_a_report_and_runs(ui: StudioWind
     ui.run_once()
     assert ui.result("ID_MUL", "product") == [["19.0"], ["-3.0"]]
     assert {block["id"] for block in ui.page_json()["blocks"]} >= {"ID_MUL"}
+
+
+@pytest.mark.feature("import", "messages")
+def test_the_report_of_an_import_stays_among_the_messages(ui: StudioWindow) -> None:
+    import_file(ui, "gradient_descent_xnwn_b.json")
+    panel = open_panel(ui, "messages")
+    lines = panel.locator(".message")
+    report = read_enuspace(SAMPLES / "gradient_descent_xnwn_b.json").report
+    expect(lines).to_have_count(len(report))
+    for line, remark in zip(lines.all(), report, strict=True):
+        expect(line).to_contain_text(remark.text)
+    device = lines.filter(has_text="has no effect")
+    device.get_by_role("button").first.click()  # shows the block it is about
+    ui.wait_selected({"ID_1dweQR0"})
+
+
+@pytest.mark.feature("keyboard")
+def test_control_and_enter_run_the_page_whatever_button_has_the_focus(ui: StudioWindow) -> None:
+    import_file(ui, "basic.json")
+    ui.window.get_by_role("button", name="Menu", exact=True).focus()
+    ui.key("Control+Enter")
+    ui.wait_runs(1)
+    expect(ui.window.get_by_role("menu")).to_have_count(0)

@@ -129,3 +129,28 @@ def test_help_shows_reference_and_example(ui: StudioWindow) -> None:
     ui.key("F1")  # help of the selected block
     expect(ui.window.get_by_role("dialog", name="Const")).to_contain_text(CATALOG["Const"]["outputs"][0]["name"])
     assert len(ui.page_json(name)["blocks"]) == 1
+
+
+@pytest.mark.feature("paletteSearch")
+def test_names_in_a_search_are_shown_in_full(ui: StudioWindow) -> None:
+    """Also in the search on the canvas, and the next page begins without the text."""
+    ui.new_page()
+    ui.window.get_by_label("Search blocks", exact=True).fill("MeanGrad")
+    names = [name for name in CATALOG if name.endswith("MeanGrad")]
+    assert len(names) > 3
+    for name in names:
+        item = ui.window.locator(f'.palette-item[data-op="{name}"]')
+        expect(item.locator(".middle-text")).to_have_count(0)
+        assert item.inner_text() == name
+        assert item.evaluate("one => one.scrollWidth <= one.clientWidth")
+    ui.mouse.dblclick(*ui.middle(ui.canvas))
+    ui.keys.type("MeanGrad")
+    found = ui.window.get_by_role("listbox", name="Search blocks to place").get_by_role("option")
+    expect(found.first).to_be_visible()
+    assert {one.locator("> span").first.inner_text() for one in found.all()} >= set(names)
+    wide = """all => all.map(one => one.querySelector("span"))
+        .filter(one => one.scrollWidth > one.clientWidth + 1 && one.clientWidth).length"""
+    assert found.evaluate_all(wide) == 0
+    ui.key("Escape")
+    ui.new_page()
+    expect(ui.window.get_by_label("Search blocks", exact=True)).to_have_value("")

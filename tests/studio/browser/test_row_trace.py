@@ -105,7 +105,7 @@ def test_the_sum_of_a_row_is_written_out_with_ribbons(ui: StudioWindow) -> None:
     expect(pane.locator(".sum-equation")).to_have_text("½·[1, 2] + 1·[6, 8] = [6.5, 9]")
     expect(pane.locator(".sum-verdict")).to_have_text("✓ gives the result bit for bit")
     expect(panel.locator(".look-bar")).to_contain_text(["", "3 ids"])
-    cells = ["ids[2] = 2", "grad 1", "1 because bag 1 has 1 id", "[6, 8]", "[6, 8]", "[6.5, 9]"]
+    cells = ["indices[2] = 2", "grad 1", "1 because bag 1 has 1 id", "[6, 8]", "[6, 8]", "[6.5, 9]"]
     expect(pane.locator('[data-term="1"] td')).to_have_text(cells)
     expect(pane.locator('[data-term="0"] td').nth(2)).to_have_text("½ because bag 0 has 2 ids")
     expect(panel.locator(".trace-lines text")).to_have_text(["½", "1"])
@@ -197,11 +197,11 @@ def test_the_scatter_view_moves_ids_to_rows(ui: StudioWindow) -> None:
     panel = open_panel(ui, "trace")
     panel.get_by_role("button", name="Scatter").click()
     words = panel.locator(".scatter-words")
-    expect(words).to_have_text("ids[2] = 2, 3 of 3: grad row 1 is added to output row 2: [6.5, 9]")
+    expect(words).to_have_text("indices[2] = 2, 3 of 3: grad row 1 is added to output row 2: [6.5, 9]")
     slider = panel.get_by_label("Ids in the order of addition")
     slider.focus()
     ui.key("ArrowLeft")
-    expect(words).to_have_text("ids[1] = 2, 2 of 3: ½·grad row 0 is added to output row 2: [0.5, 1]")
+    expect(words).to_have_text("indices[1] = 2, 2 of 3: ½·grad row 0 is added to output row 2: [0.5, 1]")
     rows = panel.locator(".slot.target")
     expect(rows).to_have_count(4)
     classes = [str(row.get_attribute("class")).split()[-1] for row in rows.all()]

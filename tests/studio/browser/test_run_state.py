@@ -191,4 +191,4 @@ def test_variables_keep_their_values_over_an_edit(ui: StudioWindow) -> None:
     assert (counter(ui), counter(ui, "less")) == (13, 99)
     ui.drag("more", (0, 40))
     ui.run_once()
-    assert len(ui.messages()) == 1
+    assert not ui.messages()  # a run takes the messages of the one before away, and this one has none

@@ -44,8 +44,7 @@ export function BottomPanel() {
             {PANELS.map(({ tab: one, title, icon: Icon }) => (
               <Tabs.Trigger key={one} value={one} id={`bottom-${one}`} aria-controls={one === panel.tab ? "bottom-panel" : undefined} className={one === panel.tab ? "active" : ""}>
                 <Icon size={14} aria-hidden="true" />
-                <span className="tab-title">{title}</span>
-                {one === "messages" && messages ? ` (${messages})` : ""}
+                <span className="tab-title">{title}{one === "messages" && messages ? ` (${messages})` : ""}</span>
               </Tabs.Trigger>
             ))}
           </Tabs.List>

@@ -6,6 +6,8 @@ import { CommandButton } from "../commands/CommandButton";
 import { perform } from "../commands/commands";
 import { keysText } from "../commands/keyboard";
 import { commandItem } from "../commands/menus";
+import { lacksValue } from "../blocks/pins";
+import { blockOf } from "../page/page";
 import { close, newPage } from "../project/pages";
 import type { MenuEntry } from "../ui/Menu";
 import { Menu } from "../ui/Menu";
@@ -55,6 +57,7 @@ const THEME_TITLES: Record<Theme, string> = { system: "Like the system", light: 
 function mainMenu(): MenuEntry[] {
   const { paletteOpen, inspectorOpen, bottomOpen, minimap, snapping, theme } = get();
   return [
+    commandItem("start"),
     commandItem("new-page", Plus),
     commandItem("rename-page"),
     commandItem("copy-page"),
@@ -64,7 +67,7 @@ function mainMenu(): MenuEntry[] {
     commandItem("palette", undefined, "Palette", { checked: paletteOpen }),
     commandItem("inspector", undefined, "Inspector", { checked: inspectorOpen }),
     commandItem("bottom", undefined, "Results", { checked: bottomOpen }),
-    commandItem("minimap", undefined, "Minimap", { checked: minimap }),
+    commandItem("minimap", undefined, "Minimap of large pages", { checked: minimap }),
     commandItem("snap", undefined, "Snap to the grid", { checked: snapping }),
     {
       key: "theme",
@@ -96,13 +99,15 @@ function Tabs() {
       <div className="tab-list" ref={list}>
         {shown.map((name, k) => {
           const phase = docs[name]?.run?.phase;
-          const faulty = Object.keys(docs[name]?.checked.errors ?? {}).length > 0;
+          const { page, checked } = docs[name] ?? {};
+          const faults = Object.entries(checked?.errors ?? {});
+          const needs = faults.every(([block, fault]) => lacksValue(blockOf(page!, block), get().catalog.find(blockOf(page!, block)?.op ?? ""), fault.pin));
           return (
             <div key={name} className={`tab${name === active ? " active" : ""}`}>
               <button role="tab" id={`${id}${k}`} aria-selected={name === active} onClick={() => set({ active: name, start: false })} onDoubleClick={() => set({ dialog: { kind: "rename", page: name } })}>
                 {phase === "running" && <span className="dot running" aria-label="running" role="img" />}
                 {phase === "paused" && <span className="dot paused" aria-label="paused" role="img" />}
-                {faulty && <span className="dot faulty" aria-label="has errors" role="img" />}
+                {faults.length > 0 && <span className={`dot ${needs ? "needs" : "faulty"}`} aria-label={needs ? "needs values" : "has errors"} role="img" />}
                 {name}
               </button>
               <button className="tab-close" aria-label={`Close ${name}`} onClick={() => close(name)}><X size={13} aria-hidden="true" /></button>

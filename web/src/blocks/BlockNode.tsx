@@ -3,7 +3,7 @@
 import type { NodeProps } from "@xyflow/react";
 import { Handle, Position } from "@xyflow/react";
 import { Play, Repeat } from "lucide-react";
-import { Fragment, memo, useLayoutEffect, useMemo, useRef } from "react";
+import { memo, useLayoutEffect, useMemo, useRef } from "react";
 import { set, useStudio } from "../app/store";
 import { sizeOf } from "../canvas/layout";
 import { inHandle, outHandle } from "../canvas/nodes";
@@ -24,7 +24,8 @@ import { takesLiteral } from "../values/literals";
 import type { MiniCells } from "../values/mini";
 import { cellsOfValue, shortenMiddle } from "../values/mini";
 import type { Role } from "./pins";
-import { SHAPES, pinText, roleOf } from "./pins";
+import { OpName, WORDS } from "../ui/MiddleText";
+import { SHAPES, isMissing, lacksValue, pinText, roleOf } from "./pins";
 
 const MOST_LETTERS = 36; // of a name on a block
 
@@ -47,12 +48,6 @@ function ownName(id: string, record: OpRecord | undefined): string | undefined {
   return isNumbered(id) || id.replace(/_\d+$/, "") === record?.snake_name ? undefined : (importedName(id) ?? id);
 }
 
-const WORDS = /(?<=[a-z0-9])(?=[A-Z])|(?<=_)/; // where a name may break
-
-/** The name of an op, which may break before each of its words. */
-function OpName({ op }: { op: string }) {
-  return op.split(WORDS).map((word, k) => <Fragment key={k}>{k > 0 && <wbr />}{word}</Fragment>);
-}
 
 const [LARGEST, LEAST_FAR] = [46, 22]; // pixels
 
@@ -144,16 +139,6 @@ function FullBlock({ id, selected, width, height }: NodeProps) {
       <Results id={id} />
     </div>
   );
-}
-
-function isMissing(block: Block, pin: Pin): boolean {
-  return !pin.optional && !endsAt(block, pin.name).length && block.values?.[pin.name] === undefined;
-}
-
-/** Whether what the server says about a pin is that nothing was put into it yet: that is no mistake of a new block. */
-function lacksValue(block: Block | undefined, record: OpRecord | undefined, pin: string | null): boolean {
-  const found = record?.inputs.find((one) => one.name === pin);
-  return block !== undefined && found !== undefined && isMissing(block, found);
 }
 
 /** Pins of a block that is not in the catalogue: those its wires and values name. */

@@ -15,7 +15,7 @@ import { infoText } from "../values/format";
 import { LiteralField } from "../values/LiteralField";
 import { takesLiteral } from "../values/literals";
 import { AttributeField } from "./AttributeField";
-import { pinText } from "./pins";
+import { lacksValue, pinText } from "./pins";
 import { SeveralBlocks } from "./SeveralBlocks";
 
 export function Inspector() {
@@ -74,6 +74,7 @@ function countText(n: number): string {
 function BlockSheet({ block, record }: { block: Block; record: OpRecord | undefined }) {
   const known = useStudio((state) => state.docs[state.active ?? ""]?.checked.blocks[block.id]);
   const fault = useStudio((state) => state.docs[state.active ?? ""]?.checked.errors[block.id]);
+  const needs = fault !== undefined && lacksValue(block, record, fault.pin);
   const family = familyOf(record);
   const sparse = FEATURES.sparseEditor && record?.outputs.some((pin) => pin.type === "sparse");
   return (
@@ -86,11 +87,11 @@ function BlockSheet({ block, record }: { block: Block; record: OpRecord | undefi
         )}
       </h2>
       <NameField block={block} />
-      {FEATURES.errors && fault && <p className="fault" role="alert">{fault.pin ? <b>{fault.pin}: </b> : null}{fault.message}</p>}
+      {FEATURES.errors && fault && <p className={`fault${needs ? " needs" : ""}`} role="alert">{fault.pin ? <b>{fault.pin}: </b> : null}{fault.message}</p>}
       {!record && <p className="fault">The catalogue has no such block.</p>}
       {sparse && <button onClick={() => set({ dialog: { kind: "sparse", block: block.id } })}>Edit as a sparse matrix</button>}
       {record && record.inputs.length > 0 && <h3>Inputs</h3>}
-      {record?.inputs.map((pin) => <PinSheet key={pin.name} block={block} pin={pin} info={infoText(known?.inputs[pin.name])} faulty={fault?.pin === pin.name} />)}
+      {record?.inputs.map((pin) => <PinSheet key={pin.name} block={block} pin={pin} info={infoText(known?.inputs[pin.name])} faulty={fault?.pin === pin.name && !needs} />)}
       {FEATURES.attributes && record && Object.keys(record.attrs).length > 0 && <h3>Attributes</h3>}
       {FEATURES.attributes && record && Object.entries(record.attrs).map(([name, attr]) => <AttributeField key={name} block={block} name={name} attr={attr} />)}
       {record && record.outputs.length > 0 && <h3>Outputs</h3>}

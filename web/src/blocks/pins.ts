@@ -1,6 +1,7 @@
 // How pins look: the role decides both colour and shape, so that neither carries the meaning alone.
 
-import type { OpRecord, Pin } from "../transport/protocol";
+import { endsAt } from "../page/page";
+import type { Block, OpRecord, Pin } from "../transport/protocol";
 
 export type Role = "values" | "ids" | "size" | "variable" | "operation" | "feed" | "sparse" | "any" | "setting";
 export type Shape = "circle" | "square" | "diamond" | "triangle" | "hexagon" | "ring" | "star";
@@ -31,6 +32,16 @@ export function inputOf(record: OpRecord | undefined, name: string): Pin | undef
 
 export function outputOf(record: OpRecord | undefined, name: string): Pin | undefined {
   return record?.outputs.find((pin) => pin.name === name);
+}
+
+export function isMissing(block: Block, pin: Pin): boolean {
+  return !pin.optional && !endsAt(block, pin.name).length && block.values?.[pin.name] === undefined;
+}
+
+/** Whether what the server says about a pin is that nothing was put into it yet: that is no mistake of a new block. */
+export function lacksValue(block: Block | undefined, record: OpRecord | undefined, pin: string | null): boolean {
+  const found = pin === null ? undefined : inputOf(record, pin);
+  return block !== undefined && found !== undefined && isMissing(block, found);
 }
 
 /** A pin as text, for screen readers and tooltips. */

@@ -46,7 +46,7 @@ const MANY = 150; // with more blocks than this, only visible ones are rendered
 const MARGIN = 24; // pixels between a block that is moved into view and the edge
 const FAR = 0.42; // zoom below which text is unreadable
 const PADDING = { x: 0.05, top: 0.07, bottom: "64px" } as const; // around a whole page, and below it for the zoom buttons
-const LEAST = 0.6; // zoom at which a page opens at least, so that its values can be read
+const LEAST = 0.6; // zoom of a page that opens too large for its text to be read as a whole
 const EDGE = 100; // pixels of the page that stay in view at least
 
 export function Canvas() {
@@ -117,9 +117,10 @@ export function Canvas() {
     const shown = doc();
     if (!box || !shown) return;
     const sizes = rendered.sizes();
-    const bounds = sizes.size >= shown.page.blocks.length && sizes.size ? flow.getNodesBounds(flow.getNodes()) : boundsOf(shown.page, get().catalog);
+    const { blocks } = shown.page;
+    const bounds = blocks.length && blocks.every(({ id }) => sizes.has(id)) ? flow.getNodesBounds(flow.getNodes()) : boundsOf(shown.page, get().catalog);
     const whole = getViewportForBounds(bounds, box.width, box.height, 0.05, 1, PADDING);
-    void flow.setViewport(whole.zoom < LEAST ? beginningOf(bounds, [...positionsOf(shown.page).values()], box, LEAST, MARGIN) : whole);
+    void flow.setViewport(whole.zoom < FAR ? beginningOf(bounds, [...positionsOf(shown.page).values()], box, LEAST, MARGIN) : whole);
   }, [flow]);
   useLayoutEffect(showPage, [name, showPage]);
   // The blocks' true sizes are known once they are rendered.

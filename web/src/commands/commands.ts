@@ -76,7 +76,7 @@ export const COMMANDS: Command[] = [
   },
   { id: "save", title: "Save now", group: "Page", keys: "Ctrl+s", ready: opened, run: async () => void (await saveAfterParsing(doc()!.name)) },
   { id: "export", title: "Export: script, JSON, picture, command", group: "Page", keys: "Ctrl+e", ready: () => FEATURES.export && opened(), run: () => set({ dialog: { kind: "export" } }) },
-  { id: "import", title: "Import a page (.json, .svg)", group: "Page", keys: "Ctrl+o", ready: () => FEATURES.import, run: () => { window.dispatchEvent(new CustomEvent("rowgrad:import")); } },
+  { id: "import", title: "Import files (.json, .svg, .dat)", group: "Page", keys: "Ctrl+o", ready: () => FEATURES.import, run: () => { window.dispatchEvent(new CustomEvent("rowgrad:import")); } },
 
   { id: "undo", title: "Undo", group: "Edit", keys: "Ctrl+z", ready: () => FEATURES.undo && (front()?.history.now ?? 0) > 0, run: undo },
   { id: "redo", title: "Redo", group: "Edit", keys: "Ctrl+Shift+z", ready: () => FEATURES.undo && (front()?.history.now ?? 0) < (front()?.history.steps.length ?? 1) - 1, run: redo },

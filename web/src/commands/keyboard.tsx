@@ -146,7 +146,7 @@ export function keysText(keys: string | undefined): string {
 const BY_HAND: [string, string][] = [
   ["Tab, Shift+Tab", "from block to block and from field to field"],
   ["Arrows", "move the selected blocks"],
-  ["Space + drag, middle button", "move the page"],
+  ["Wheel, Space + drag, middle button", "move the page"],
   ["Ctrl + wheel, pinch", "zoom"],
   ["Shift + click, drag on the page", "select several"],
   ["Alt + drag", "duplicate blocks"],

@@ -27,7 +27,7 @@ export function ImportDialog({ name, report, page }: { name: string; report: Rep
       {report.length > 0 && (
         <div className="report" tabIndex={0} role="region" aria-label="Report of the import">
           <table>
-            <thead><tr><th scope="col">Kind</th><th scope="col">Place</th><th scope="col">What</th></tr></thead>
+            <thead><tr><th scope="col">Level</th><th scope="col">Place</th><th scope="col">What</th></tr></thead>
             <tbody>
               {sorted.map((line, k) => (
                 <tr key={k} className={`level-${line.level}`}><td>{line.level}</td><td className="report-place">{line.place}</td><td>{line.message}</td></tr>

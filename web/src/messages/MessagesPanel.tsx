@@ -18,7 +18,7 @@ export function MessagesPanel() {
       {faults.map(([id, fault]) => (
         <div key={id} className="message error now">
           <button className="plain message-text" onClick={() => showBlock(id, fault.pin)}>
-            <span className="message-page">{active!.name}</span> <b>{pinPath(id, fault.pin)}</b> {fault.text}
+            <span className="message-page">{active!.name}</span> <b>{pinPath(id, fault.pin)}</b> {fault.text.replace(`${id}: `, "")}
           </button>
           <FixButtons fixes={fault.fixes} page={active!.name} />
         </div>

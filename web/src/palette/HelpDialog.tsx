@@ -19,7 +19,7 @@ export function HelpDialog({ op }: { op: string }) {
   };
   return (
     <DialogFrame title={record.name} wide>
-      <div className="help">
+      <div className="help" tabIndex={-1} data-first>
         {record.doc.split("\n\n").map((text, k) => <p key={k}>{text.replace(/`/g, "")}</p>)}
         {record.aliases.length > 0 && <p>Also called {record.aliases.join(", ")}.</p>}
         <h3>Inputs</h3>

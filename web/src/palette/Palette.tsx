@@ -6,18 +6,20 @@ import { get, set, useStudio } from "../app/store";
 import { OP_MIME_TYPE } from "../canvas/Canvas";
 import { place } from "../page/actions";
 import type { OpRecord } from "../transport/protocol";
-import { MiddleText } from "../ui/MiddleText";
+import { MiddleText, OpName } from "../ui/MiddleText";
 import { Splitter } from "../ui/Splitter";
 import { search } from "./catalog";
 import { familyOf, familyOfCategory } from "./families";
 
 export function Palette() {
   const catalog = useStudio((state) => state.catalog);
+  const active = useStudio((state) => state.active);
   const [typed, setTyped] = useState("");
   const [chosen, setChosen] = useState(0);
   const [opened, setOpened] = useState<ReadonlySet<string>>(new Set(catalog.categories.slice(0, 2).map((c) => c.name)));
   const found = useMemo(() => (typed.trim() ? search(catalog, typed) : null), [catalog, typed]);
   const field = useRef<HTMLInputElement>(null);
+  useEffect(() => setTyped(""), [active]);
   useEffect(() => {
     const focus = () => {
       setTyped("");
@@ -73,7 +75,7 @@ export function Palette() {
         {found ? (
           <>
             <p className="palette-count" role="status">{found.length} found</p>
-            {found.map((record, k) => <Item key={record.name} record={record} chosen={k === chosen} put={put} />)}
+            {found.map((record, k) => <Item key={record.name} record={record} chosen={k === chosen} whole put={put} />)}
           </>
         ) : (
           catalog.categories.map((category) => {
@@ -87,7 +89,7 @@ export function Palette() {
                     <ChevronRight className="chevron" size={14} aria-hidden="true" />
                   </button>
                 </h2>
-                {opened.has(category.name) && category.records.map((record) => <Item key={record.name} record={record} chosen={false} put={put} />)}
+                {opened.has(category.name) && category.records.map((record) => <Item key={record.name} record={record} put={put} />)}
               </section>
             );
           })
@@ -97,7 +99,7 @@ export function Palette() {
   );
 }
 
-function Item({ record, chosen, put }: { record: OpRecord; chosen: boolean; put: (record: OpRecord) => void }) {
+function Item({ record, chosen = false, whole = false, put }: { record: OpRecord; chosen?: boolean; whole?: boolean; put: (record: OpRecord) => void }) {
   const first = record.doc.split(/\n\n|(?<=\.)\s/)[0] ?? "";
   return (
     <button
@@ -119,7 +121,7 @@ function Item({ record, chosen, put }: { record: OpRecord; chosen: boolean; put:
         set({ dialog: { kind: "help", op: record.name } });
       }}
     >
-      <MiddleText text={record.name} />
+      {whole ? <span><OpName op={record.name} /></span> : <MiddleText text={record.name} />}
     </button>
   );
 }

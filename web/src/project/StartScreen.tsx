@@ -81,7 +81,7 @@ function FirstSteps() {
       {FEATURES.gallery && <Step title="Start from an example" text="Twelve pages, from one lookup to a two-tower model." run={toGallery} />}
       {FEATURES.import && (
         <>
-          <Step title="Import an enuSpace file" text="Drawings and tasks (.svg, .json) with their .dat. Dropping them on this window works too." run={() => perform("import")} />
+          <Step title="Import files …" text="Pages and projects (.json), drawings of enuSpace (.svg, .json) with their .dat. Dropping them on this window works too." run={() => perform("import")} />
           <Step title="Open a folder" text="Copies the pages of a folder into this project. To work in the folder itself, run rowgrad studio FOLDER." run={() => folder.current?.click()} />
           <FolderField field={folder} />
         </>

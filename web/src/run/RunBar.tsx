@@ -89,7 +89,7 @@ function Progress({ run, isEdited }: { run: RunState | null; isEdited: boolean }
   const under = running || (run.phase === "paused" && run.done < (run.steps ?? 0));
   const counted = under && run.steps && run.steps > 1 ? `step ${run.done} of ${run.steps}` : `run ${run.run}`;
   const phase = `${PHASE_TEXT[run.phase]}${run.phase === "stopped" && run.message ? `: ${run.message}` : ""}`;
-  const parts = run.phase === "idle" ? [phase] : [phase, counted, speed, run.seconds ? secondsText(run.seconds) : ""];
+  const parts = run.phase === "idle" ? [phase] : [phase, counted, speed, run.seconds && !speed ? `in ${secondsText(run.seconds)}` : ""];
   const text = isEdited ? "edited since the failed run" : parts.filter(Boolean).join(" · ");
   const why = run.phase === "failed" && !isEdited ? run.error?.message : null;
   return (

@@ -81,6 +81,7 @@ function reportLeftOut(name: string, run: RunState, old: RunState | null | undef
 export async function run(mode: Mode, sessions?: string[], change = false): Promise<void> {
   const open = doc();
   if (!open) return;
+  set(({ toasts }) => ({ toasts: toasts.filter(({ level }) => level !== "info") })); // they would cover the results
   if (!(await saveAfterParsing(open.name))) {
     notify("error", "The page could not be saved, so it was not run.", { page: open.name, about: "save" });
     return;

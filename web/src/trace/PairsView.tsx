@@ -1,4 +1,4 @@
-// Which rows feed which: output rows on one side, input rows on the other, and ribbons between them.
+// Which rows feed which: input rows on the left, output rows on the right, as on the canvas, and ribbons between them.
 
 import { useEffect, useMemo, useState } from "react";
 import type { Doc } from "../app/store";
@@ -64,9 +64,9 @@ export function PairsView({ open, result, trace, chosen, setChosen, sum, report 
   const ribbons = useMemo(() => (sum && chosen?.side === "outputs" ? ribbonsByRow(sum, inputs, others) : null), [sum, chosen, trace]); // eslint-disable-line
   return (
     <div className="trace-pairs">
-      <RowList title={`Output rows of ${result.block}`} label="Into" partners={(row) => rows.sources.get(row)?.length ?? 0} {...side("outputs")} />
-      {isDrawn ? <Lines trace={trace} lit={lit} scrolled={scrolled} active={chosen !== null} ribbons={ribbons} /> : <p className="quiet">Too many rows to draw lines between them.</p>}
       <RowList title={`Input rows of ${result.block}`} label="From" partners={(row) => rows.targets.get(row)?.length ?? 0} {...side("inputs")} />
+      {isDrawn ? <Lines trace={trace} lit={lit} scrolled={scrolled} active={chosen !== null} ribbons={ribbons} /> : <p className="quiet">Too many rows to draw lines between them.</p>}
+      <RowList title={`Output rows of ${result.block}`} label="Into" partners={(row) => rows.sources.get(row)?.length ?? 0} {...side("outputs")} />
     </div>
   );
 }
@@ -111,14 +111,14 @@ function Lines({ trace, lit, scrolled, active, ribbons }: LinesProps) {
     const isLit = lit.outputs.has(to) && lit.inputs.has(from);
     const key = `${to} ${from}`;
     if (drawn.has(key) || (!isLit && (!inView(to, "outputs") || !inView(from, "inputs")))) continue;
-    const y1 = to * ROW + ROW / 2 - scrolled.outputs;
-    const y2 = from * ROW + ROW / 2 - scrolled.inputs;
+    const y1 = from * ROW + ROW / 2 - scrolled.inputs;
+    const y2 = to * ROW + ROW / 2 - scrolled.outputs;
     const path = `M0 ${y1}C${width * 0.4} ${y1} ${width * 0.6} ${y2} ${width} ${y2}`;
     if (isLit) {
       drawn.add(key);
       const ribbon = ribbons?.get(from);
       strong.push(<path key={key} d={path} className="lit" data-tone={ribbon && tones.indexOf(from) % 6} style={ribbon && { strokeWidth: ribbonWidth(ribbon.weight, largest) }} />);
-      if (ribbon && lit.inputs.size <= MOST_LABELS) labels.push(<g key={key}><title>{ribbon.reason}</title><text x={width * 0.72} y={y1 + (y2 - y1) * 0.8 + 4}>{ribbon.label}</text></g>);
+      if (ribbon && lit.inputs.size <= MOST_LABELS) labels.push(<g key={key}><title>{ribbon.reason}</title><text x={width * 0.28} y={y1 + (y2 - y1) * 0.2 + 4}>{ribbon.label}</text></g>);
     } else if (shown.length < MOST_LINES) {
       drawn.add(key);
       shown.push(<path key={key} d={path} />);

@@ -6,6 +6,7 @@ import { useRequest, useThrottled } from "../ui/useRequest";
 import { useSize } from "../ui/useSize";
 import type { Slot, TreeNode } from "./scatter";
 import { progressAfter, runsOf, sourceSlots, targetSlots, treeOf } from "./scatter";
+import { get } from "../app/store";
 import { fractionText, idText, reasonText, ribbonWidth, rowText } from "./sums";
 import type { SheetProps } from "./TracePanel";
 
@@ -74,7 +75,7 @@ function stepWords(scatter: Scatter, count: number): string {
   const step = count > 0 ? scatter.steps[count - 1] : undefined;
   if (!step) return `Before the first of ${scatter.steps.length} ids: move the slider, or press play.`;
   const factor = step.factor === "1" ? "" : `${fractionText(step.factor)}·`;
-  const id = step.id === null ? "" : `${idText(step.place, step.id)}, `;
+  const id = step.id === null ? "" : `${idText(get().catalog.find(scatter.op), step.place, step.id)}, `;
   return `${id}${count} of ${scatter.steps.length}: ${factor}${step.pin} row ${step.from} is added to ${scatter.pin} row ${step.to}: ${rowText(step.total, scatter.of_columns)}`;
 }
 

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "react";
 import type { Doc } from "../app/store";
-import { set } from "../app/store";
+import { get, set } from "../app/store";
 import type { ExplainedResult, RowSum, SumTree } from "../transport/protocol";
 import type { RequestState } from "../ui/useRequest";
 import { equationOf, equationText, fractionText, idText, numberText, reasonText, rowText, scaleText } from "./sums";
@@ -134,9 +134,9 @@ function Terms({ sum, result, results, path, setPath, jump }: { sum: RowSum } & 
             const follow = origin?.inner ? () => setPath([...path, { inner: origin.inner, row: term.row }]) : target ? () => jump(target, term.row) : null;
             return (
               <tr key={term.term} data-term={term.term}>
-                {hasPlaces && <td>{idText(term.place, term.id)}</td>}
+                {hasPlaces && <td>{idText(get().catalog.find(sum.op), term.place, term.id)}</td>}
                 <td>{follow ? <button className="sum-follow" title={`How ${name} was computed${origin?.inner ? ` inside ${result.block}` : ` in ${origin?.block}`}`} onClick={follow}>{name} ↩</button> : name}</td>
-                <td title={term.scales.map((scale) => `${scale.divides ? "÷" : "×"} ${scale.by}`).join(" ") || "added as it is"}><b>{fractionText(term.factor)}</b>{term.reason && ` because ${term.reason}`}</td>
+                <td className="why" title={term.scales.map((scale) => `${scale.divides ? "÷" : "×"} ${scale.by}`).join(" ") || "added as it is"}><b>{fractionText(term.factor)}</b>{term.reason && ` because ${term.reason}`}</td>
                 <td title={exactly(term.values)}>{rowText(term.values, columns, COLUMNS)}</td>
                 {scaled && <td title={exactly(term.product)}>{rowText(term.product, columns, COLUMNS)}</td>}
                 {after.size > 0 && <td title={exactly(after.get(term.term) ?? [])}>{rowText(after.get(term.term) ?? [], columns, COLUMNS)}</td>}

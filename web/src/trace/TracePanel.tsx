@@ -44,7 +44,7 @@ export function TracePanel() {
     </span>
   );
   if (!results.length && open.run?.phase === "failed") return <p className="quiet">The last run failed: nothing to trace.</p>;
-  if (!results.length && !open.run?.run) return <p className="quiet">No block of this page that has been run keeps account of rows. Blocks that move, pick or add up rows do.</p>;
+  if (!results.length && !open.run?.run) return <p className="quiet">Nothing to trace yet: run a page with a block that moves, picks or adds up rows.</p>;
   if (!results.length || isPageView(view)) {
     const shown = isPageView(view) ? view : "changes";
     const Sheet = { changes: ChangesView, compare: CompareView }[shown];

@@ -1,6 +1,7 @@
 // A row as a sum, in writing: fractions, rows with elision, and how thick a ribbon is.
 
-import type { RowSum, Scale, SumTerm } from "../transport/protocol";
+import { inputOf } from "../blocks/pins";
+import type { OpRecord, RowSum, Scale, SumTerm } from "../transport/protocol";
 
 const VULGAR: Record<string, string> = {
   "1/2": "½", "1/3": "⅓", "2/3": "⅔", "1/4": "¼", "3/4": "¾", "1/5": "⅕", "2/5": "⅖", "3/5": "⅗", "4/5": "⅘",
@@ -39,9 +40,9 @@ export function reasonText({ factor, reason }: Pick<SumTerm, "factor" | "reason"
   return reason ? `${fractionText(factor)} because ${reason}` : "added as it is";
 }
 
-/** `ids[1] = 2`, the id at a position of the batch; the position alone where rows are added without ids. */
-export function idText(place: number | null, id: number | null): string {
-  return id === null ? String(place) : `ids[${place}] = ${id}`;
+/** `indices[1] = 2`, the id at a position of its pin; the position alone where rows are added without ids. */
+export function idText(op: OpRecord | undefined, place: number | null, id: number | null): string {
+  return id === null ? String(place) : `${inputOf(op, "indices")?.name ?? "ids"}[${place}] = ${id}`;
 }
 
 export function scaleText(scale: Scale): string {

@@ -23,10 +23,12 @@ function sizesOf(open: Doc, id: string, pin: string, side: "inputs" | "outputs")
   if (side === "outputs") return list(results[id]?.[pin]).map((one) => one?.info.shape?.[0] ?? null);
   const block = blockOf(open.page, id);
   const ends = block ? endsAt(block, pin).map(parseEnd) : [];
-  if (!ends.length) return list(open.checked.blocks[id]?.inputs[pin]).map((info) => info?.shape?.[0] ?? null);
-  return ends.flatMap((end) => {
+  const known = list(open.checked.blocks[id]?.inputs[pin]);
+  if (!ends.length) return known.map((info) => info?.shape?.[0] ?? null);
+  return ends.flatMap((end, k) => {
     const found = list(results[end.block]?.[end.pin]);
-    return (end.index === null ? found : [found[end.index]]).map((one) => one?.info.shape?.[0] ?? null);
+    // A new block before it has no result yet.
+    return (end.index === null ? found : [found[end.index]]).map((one) => (one?.info ?? known[k])?.shape?.[0] ?? null);
   });
 }
 

@@ -1,4 +1,7 @@
-// A name that loses its middle where space is short: names of ops differ in their beginnings and their ends.
+// Names of ops where space is short: one that loses its middle, as they differ in beginnings and ends, and one that breaks
+// between its words.
+
+import { Fragment } from "react";
 
 const END = 13; // letters that stay
 
@@ -10,4 +13,11 @@ export function MiddleText({ text }: { text: string }) {
       <span>{text.slice(-END)}</span>
     </span>
   );
+}
+
+export const WORDS = /(?<=[a-z0-9])(?=[A-Z])|(?<=_)/; // where a name may break
+
+/** The name of an op, which may break before each of its words. */
+export function OpName({ op }: { op: string }) {
+  return op.split(WORDS).map((word, k) => <Fragment key={k}>{k > 0 && <wbr />}{word}</Fragment>);
 }

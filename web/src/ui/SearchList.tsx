@@ -1,7 +1,7 @@
 // A search field with a list: typed words filter it, arrow keys select, Enter chooses. Menus are made of it.
 
 import { useEffect, useId, useRef, useState } from "react";
-import { MiddleText } from "./MiddleText";
+import { OpName } from "./MiddleText";
 
 export interface Entry {
   key: string;
@@ -71,7 +71,7 @@ export function SearchList({ label, entries, take, empty = "Nothing fits." }: Pr
             onClick={() => choose(entry)}
             onMouseMove={() => setChosen(k)}
           >
-            {entry.family ? <MiddleText text={entry.title} /> : <span>{entry.title}</span>}
+            <span>{entry.family ? <OpName op={entry.title} /> : entry.title}</span>
             {(entry.disabledReason ?? entry.note) && <span className="note-of">{entry.disabledReason ?? entry.note}</span>}
           </li>
         ))}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._hints import counted
 from ..fetches import pin_name
 from ..nodes import Graph, Node, Output, SessionBlock
 from ..page import Page, PageError
@@ -62,7 +63,7 @@ class _Writer:
         body = "\n".join([*self._once, "", "results = {}", *steps])
         imports = "import ml_dtypes\nimport numpy as np" if "ml_dtypes." in body else "import numpy as np"
         notes = "".join(f"# {comment_line(t)}\n" for n in self._page.notes for t in n.text.strip().splitlines())
-        about = f'"""A page of {len(self._page.blocks)} blocks as plain calls, written out by rowgrad."""'
+        about = f'"""A page of {counted(len(self._page.blocks), "block")} as plain calls, written out by rowgrad."""'
         return f"{about}\n\n{imports}\n\nimport rowgrad as rg\n\n{notes}{body}\n{_PRINT}"
 
     def _session(self, session: SessionBlock) -> Iterator[str]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..._catalog.spec import QUANTIZED, Op, find_op
+from ..._hints import counted
 from ..._runtime.arrays import aval_of, canonical
 from ..io.arrays import Content, npy_content
 from ..io.files import write_atomically
@@ -25,7 +26,7 @@ from ..nodes import Operation, Placed, Sparse
 from ..page import NAME, Block, End, Page, PageError
 from ..page_builder import check, value_at, without_unknown_ops
 
-_HEAD = '''"""A page of {count} blocks, written out by rowgrad."""
+_HEAD = '''"""A page of {blocks}, written out by rowgrad."""
 
 {imports}
 
@@ -107,7 +108,7 @@ def to_python(page: Page, outside: Callable[[np.ndarray[Any, Any]], str] | None 
     if "ml_dtypes." in text:
         imports.insert(2, "import ml_dtypes")
     notes = "".join(f"# {comment_line(line)}\n" for n in page.notes for line in n.text.strip().splitlines())
-    head = _HEAD.format(name=page.name, count=len(page.blocks), imports="\n".join(imports))
+    head = _HEAD.format(name=page.name, blocks=counted(len(page.blocks), "block"), imports="\n".join(imports))
     return head + notes + "\n" + text + "\n" + _MAIN.format(about=page.name.replace("%", "%%"), step=step)
 
 
