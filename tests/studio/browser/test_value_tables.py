@@ -80,7 +80,7 @@ def test_paste_from_a_spreadsheet(ui: StudioWindow) -> None:
 
 @pytest.mark.feature("upload")
 @pytest.mark.broken("rowgrad.studio.value_input:_npz", "lambda raw: dict(list(original(raw).items())[:1])")
-@pytest.mark.broken("rowgrad.studio.value_input:_table", "lambda *given: original(*given).T")
+@pytest.mark.broken("rowgrad.studio.value_input:_table_file", "lambda *given: original(*given).T")
 def test_import_npy_npz_and_csv(ui: StudioWindow, tmp_path: Path) -> None:
     """An .npz file offers its members to choose from."""
     np.save(tmp_path / "one.npy", np.array([[1, 2], [3, 4]], np.int16))
