@@ -11,7 +11,18 @@ import rowgrad as rg
 from rowgrad._catalog.spec import CATALOG, Op
 from rowgrad._runtime.arrays import NUMPY_DTYPE
 from rowgrad.errors import InvalidArgumentError
-from rowgrad.graph import AddSymbolicGradients, ClientSession, Const, Output, Scope, ops
+from rowgrad.graph import (
+    AddSymbolicGradients,
+    ClientSession,
+    Const,
+    Output,
+    Scope,
+    build,
+    dumps,
+    loads,
+    ops,
+    page_of,
+)
 from samples import sample
 
 SMOOTH = [pytest.param(op, id=op.name) for op in CATALOG.values() if op.differentiable and op.adjoint]
@@ -235,3 +246,16 @@ def test_the_mixed_second_derivative_of_a_power_with_exponent_0() -> None:
     session = ClientSession(root)
     assert session.run(to_x).tolist() == [0.0, 0.0, 0.0, 0.0]
     assert session.run(to_x_to_y).tolist() == [0.5, -0.25, 0.0, 0.0]  # 1 / x where it is finite
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_typed_seeds_keep_the_dtype_of_their_outputs_on_a_page(dtype: Any) -> None:
+    root = Scope.new_root_scope()
+    x = Const(root.with_op_name("x"), np.array([1.0, 2.0], dtype))
+    y = ops.Mul(root.with_op_name("y"), x, x)
+    seeded = ops.AddSymbolicGradients(root.with_op_name("seeded"), [y, y], [x], [[1.0, 0.5], y])
+    expected = ClientSession(root).run(seeded.grad_outputs[0])
+    scope = build(loads(dumps(page_of(root))))
+    found = ClientSession(scope).run(scope.graph.blocks["seeded"].grad_outputs[0])
+    assert found.dtype == dtype
+    assert found.tolist() == expected.tolist()

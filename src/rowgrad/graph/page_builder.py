@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._catalog.spec import CATALOG, Op, find_op
+from .._runtime.arrays import as_array
 from ..errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from ..sparse import SparseTensor
 from .inputs import is_wire, many_values, sparse_triple
@@ -357,7 +358,10 @@ def _add_value(graph: Graph, page: Page, block: Block, placed: Placed, pin: str,
     if not any(is_wire(v) for v in items) and all(isinstance(v, np.ndarray) for v in items):
         block.values[pin] = items
         return
-    typed_items = node.inputs[placed.op.input_names.index(pin)] if node is not None and node.op is placed.op else items
+    if placed.op.name == "AddSymbolicGradients":
+        typed_items = seed_arrays(graph, placed.block, items)
+    else:
+        typed_items = node.inputs[placed.op.input_names.index(pin)] if node and node.op is placed.op else items
     ends = []
     for k, (item, typed) in enumerate(zip(items, typed_items, strict=True)):
         if isinstance(item, Output):
@@ -367,6 +371,16 @@ def _add_value(graph: Graph, page: Page, block: Block, placed: Placed, pin: str,
             page.blocks.append(source)
             ends.append(End(source.id, "output"))
     block.wires[pin] = ends
+
+
+def seed_arrays(graph: Graph, block: Block, values: Any) -> list[Any]:
+    """Return typed gradients of an AddSymbolicGradients block's outputs in the dtypes of these; wires are unchanged."""
+    outputs = many_values([value_at(graph, end) for end in block.wires["outputs"]], "outputs")
+    items = many_values(values, "grad_inputs")
+    return [
+        item if is_wire(item) else as_array(item, "grad_inputs", output.dtype)
+        for item, output in zip(items, outputs, strict=True)
+    ]
 
 
 def _unused_name(graph: Graph, name: str) -> str:

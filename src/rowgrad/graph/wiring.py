@@ -16,7 +16,7 @@ import numpy as np
 from .._catalog.shapes import differ
 from .._catalog.spec import ALL_DTYPES, CATALOG, COMPLEX, FLOATS, Arg, Derived, Op, find_op
 from .._hints import nearest
-from .._runtime.arrays import as_array, aval_of
+from .._runtime.arrays import aval_of
 from .._runtime.validation import bind_types
 from ..errors import OpError, make_error, shape_text
 from ..sparse import SparseTensor
@@ -35,7 +35,7 @@ from .node_builder import place
 from .nodes import Feed, Graph, Node, Operation, Output, Sparse
 from .ops import function_of
 from .page import Block, End, Page, PageError
-from .page_builder import Checked, check, check_in, empty_graph, pin_of, value_at
+from .page_builder import Checked, check, check_in, empty_graph, pin_of, seed_arrays, value_at
 from .page_order import circle_error, ends_of, upstream
 from .variables import variable_of
 
@@ -623,8 +623,7 @@ def _typed_arrays(checked: Checked, block: Block, pin: str) -> list[Any]:
     if isinstance(value, SparseTensor):
         return []
     if op.name == "AddSymbolicGradients":
-        outputs = many_values([value_at(graph, end) for end in block.wires["outputs"]], "outputs")
-        return [as_array(v, pin, output.dtype) for v, output in zip(many_values(value, pin), outputs, strict=True)]
+        return seed_arrays(graph, block, value)
     if op.layer == "graph":
         return [typed_value(op, op.inputs[op.input_names.index(pin)], value)]
     node = next(v.node for v in placed.pins.values() if isinstance(v, Output))
