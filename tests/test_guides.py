@@ -40,7 +40,7 @@ SHOWN = {
         "a part of examples/lightning_recommender.py: tests/ecosystem/test_lightning_example.py",
         ECOSYSTEM,
     ],
-    "docs/reference/cuda.md": ["tests/gpu/test_gpu_docs.py"],
+    "docs/reference/cuda.md": ["tests/gpu/test_gpu_docs.py"] * 2,
     "docs/reference/studio.md": ["needs a notebook: tests/studio/test_show.py makes the same call"],
     "examples/from_tensorflow.md": [TENSORFLOW] * 6,
 }

@@ -22,3 +22,4 @@ def test_the_page_about_cuda() -> None:
     assert bags[0].equal((table[3] + table[1]) / 2)
     assert bags[2].equal(table[900])
     assert not bags[1].any()
+    assert names["optimizer"].state[names["bag"].weight]["step"].item() == 2

@@ -46,7 +46,7 @@ class IndexedRows(metaclass=_RowsType):
     # The ids as a leaf of JAX's pytree (jax/trees.py): flattening twice must return the same object.
     _leaf: Any = field(default=None, init=False, repr=False, compare=False)
     # The lookup that these rows are the gradient of (jax/row_step.py), for an optimizer that sums and steps at once.
-    bags: Any = field(default=None, init=False, repr=False, compare=False)
+    _bags: Any = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -363,7 +363,7 @@ def rows_of(lookups: Sequence[Lookup], shape: Sequence[int], dtype: Any, size: i
     values, rows = OPS[f"SparseSegment{kind}GradV2"](grad, ids, segment_ids, num_rows + extra, size=size + extra)
     values, rows = values[:size].astype(dtype), jnp.minimum(rows[:size], num_rows)
     found = IndexedRows(values, rows, num_rows, is_unique=True)
-    object.__setattr__(found, "bags", bags)
+    object.__setattr__(found, "_bags", bags)
     return found
 
 

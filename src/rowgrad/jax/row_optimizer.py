@@ -251,7 +251,7 @@ def _step_in_place(
     rows = unique_rows(grad)
     ids = rows.indices if rows.indices.dtype in (np.int32, np.int64) else rows.indices.astype(jnp.result_type(int))
     values = [x.astype(wider(x.dtype, jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else wide) for x in values]
-    bags = grad.bags if grad.dtype == table.dtype else None
+    bags = grad._bags if grad.dtype == table.dtype else None
     number = jnp.asarray(number, jnp.int32)
     return tuple(step_table(rule, options, values, number, table, slots, rows.values, ids, bags))
 
