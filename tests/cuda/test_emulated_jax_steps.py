@@ -279,7 +279,7 @@ def test_bad_ids_of_a_fused_step() -> None:
     @jax.jit
     def step(params: Any, state: Any, ids: Any) -> Any:
         rows = rg.IndexedRows(jnp.zeros((3, 4), np.float32), jnp.arange(3), ROWS, is_unique=True)
-        object.__setattr__(rows, "bags", Bags("Sum", upstream, ids, bags))  # without the lookup, which rejects them
+        object.__setattr__(rows, "_bags", Bags("Sum", upstream, ids, bags))  # without the lookup, which rejects them
         return optimizer.step(params, state, Table.holding(rows))
 
     with on_cuda():
