@@ -65,6 +65,7 @@ def gradient_blocks(grad: Any, indices: list[int], segment_ids: list[int], rows:
 def gallery(desk: StudioWindow) -> None:
     desk.window.locator("[data-gallery] img").first.wait_for()
     desk.window.wait_for_timeout(1500)  # all pictures
+    desk.window.get_by_text(str(desk.server.folder)).evaluate("element => (element.textContent = '~/my_pages')")
     desk.mouse.move(2, 2)
 
 
@@ -125,7 +126,7 @@ def row_changes(desk: StudioWindow) -> None:
 PICTURES = {
     "gallery": Picture(gallery, "light"),
     "sparse_gradient": Picture(sparse_gradient, "light", (1280, 900)),
-    "training": Picture(training, "dark", (920, 690)),
+    "training": Picture(training, "dark", (1120, 760)),
     "scatter": Picture(scatter, "dark", (1280, 900)),
     "spy": Picture(spy, "light", (1280, 900)),
     "row_changes": Picture(row_changes, "dark"),

@@ -15,7 +15,7 @@ const ROW = 22;
 const FOOT = 8;
 const RESULT = 64; // a result with its name and a picture
 const RESULTS_FOOT = 28; // the cost of a block, and space around its results
-const LABEL = 18; // the block's name above it
+export const LABEL = 18; // the block's name above it
 
 export interface Size {
   width: number;

@@ -5,7 +5,7 @@ import { useMemo } from "react";
 import type { StudioState } from "../app/store";
 import { useStudio } from "../app/store";
 import type { Box } from "../canvas/layout";
-import { placeCard } from "../canvas/layout";
+import { LABEL, placeCard } from "../canvas/layout";
 import { useSize } from "../ui/useSize";
 import { EquationLine } from "./SumPane";
 import { ribbonWidth, ribbonsOf } from "./sums";
@@ -26,7 +26,8 @@ function Card({ block, sum, stale }: NonNullable<StudioState["explained"]>) {
   const place = useStore(({ nodeLookup, transform: [left, top, zoom], width, height, domNode }) => {
     const boxes = [...nodeLookup.values()].map(({ id, measured, internals: { positionAbsolute: at } }): [string, Box] => [
       id,
-      { x: left + at.x * zoom, y: top + at.y * zoom, width: (measured.width ?? 0) * zoom, height: (measured.height ?? 0) * zoom },
+      // with the block's name above it
+      { x: left + at.x * zoom, y: top + (at.y - LABEL) * zoom, width: (measured.width ?? 0) * zoom, height: ((measured.height ?? 0) + LABEL) * zoom },
     ]);
     const tools = domNode?.querySelector<HTMLElement>(".canvas-tools");
     const free = { x: 0, y: 0, width, height: height - (tools ? tools.offsetHeight + 10 : 0) };
