@@ -125,7 +125,7 @@ def row_changes(desk: StudioWindow) -> None:
 
 PICTURES = {
     "gallery": Picture(gallery, "light"),
-    "sparse_gradient": Picture(sparse_gradient, "light", (1280, 900)),
+    "sparse_gradient": Picture(sparse_gradient, "light", (1280, 1040)),
     "training": Picture(training, "dark", (1120, 760)),
     "scatter": Picture(scatter, "dark", (1280, 900)),
     "spy": Picture(spy, "light", (1280, 900)),
