@@ -107,6 +107,7 @@ def test_the_help_of_an_op_inserts_its_example(ui: StudioWindow) -> None:
     ui.key("F1")
     ui.window.get_by_role("dialog").get_by_role("button", name="Insert this example").click()
     expect(ui.window.locator("[data-block]")).to_have_count(3)
+    ui.wait_until_still(ui.block("sparse_segment_sqrt_n_grad"), ui.block("sparse_segment_sqrt_n_grad_2"))
     _, top, _, bottom = ui.box(ui.block("sparse_segment_sqrt_n_grad"))
     _, y, _, v = ui.box(ui.block("sparse_segment_sqrt_n_grad_2"))
     assert bottom <= y or v <= top  # it covers no block

@@ -52,6 +52,7 @@ def check_example(ui: StudioWindow, example: dict[str, Any], name: str) -> None:
         ui.run_steps(runs)
     expect(ui.window.locator("[data-block] .result-name").first).to_be_attached()  # drawn after the run has ended
     ui.press("fit")
+    ui.wait_until_still(ui.window.locator("[data-block]").first)
     shown = ui.all_results()
     for key, entry in recorded(example).items():
         # Keys are a pin, of block `op` if several blocks have that pin, or a block.

@@ -148,7 +148,7 @@ def test_a_missing_pin_is_named_on_the_block(ui: StudioWindow) -> None:
     assert colors["indices"] == colors["segment_ids"] != colors["data"]
     expect(ui.block("sum")).to_have_class(re.compile("needs"))  # a new block lacks values: that is no error
     expect(ui.block("sum")).not_to_have_class(re.compile("faulty"))
-    expect(ui.tab("has errors work")).to_be_visible()
+    expect(ui.tab("needs values work")).to_be_visible()
     ui.type_value("sum", "indices", "{0}")
     expect(message).to_have_text("segment_ids is missing: wire it, or enter a value")
     ui.type_value("sum", "segment_ids", "{0}")
