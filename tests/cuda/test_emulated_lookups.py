@@ -117,6 +117,14 @@ def test_parts_in_host_memory_are_copied_to_the_device() -> None:
             assert any("fill" in name for name in device.launched)
 
 
+def test_a_gradient_reaches_what_is_copied_to_the_device() -> None:
+    """A tensor on another device than the ids stays in autograd's graph."""
+    functions = device_ids.DeviceIds(torch.device("meta"))
+    weights = torch.ones(3, requires_grad=True)
+    assert functions.place(weights, "sparse_weights").grad_fn is not None
+    assert functions.read(weights, "sparse_ids").grad_fn is None
+
+
 def test_errors_name_the_lookup() -> None:
     with on_gpu():
         sparse = rg.SparseTensor(torch.tensor([[0, 0]]), torch.tensor([7]), [1, 1])

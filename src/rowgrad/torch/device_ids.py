@@ -41,7 +41,10 @@ class DeviceIds:
 
     def place(self, array: Any, argument: str) -> Tensor:
         """Return an array on the device; its gradient passes through."""
-        return array if isinstance(array, Tensor) and array.device == self.device else self.read(array, argument)
+        if not isinstance(array, Tensor):
+            return self.read(array, argument)
+        check_storage(array, argument)
+        return array.to(self.device)
 
     def flatnonzero(self, mask: Tensor) -> Tensor:
         """Return the positions of true elements; waits for the device."""
