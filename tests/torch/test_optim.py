@@ -7,6 +7,7 @@ import io
 import math
 import pickle
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,11 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from torch.optim.optimizer import (  # noqa: E402
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 import rowgrad as rg  # noqa: E402
 import rowgrad.torch as rgt  # noqa: E402
@@ -783,3 +789,74 @@ def test_zero_grad_has_a_name_in_profiles() -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         optimizer.zero_grad()
     assert any("zero_grad" in event.name for event in profile.events())
+
+
+# -- hooks and profiles of step ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["optimizer", "all optimizers"])
+def test_hooks_run_around_step_as_those_of_torch(where: str) -> None:
+    def log_of(module: Any) -> list[Any]:
+        param, log = table(), []
+        optimizer = module.SGD([param], lr=0.5)
+        before, after = (
+            (optimizer.register_step_pre_hook, optimizer.register_step_post_hook)
+            if where == "optimizer"
+            else (register_optimizer_step_pre_hook, register_optimizer_step_post_hook)
+        )
+
+        def changed() -> bool:
+            return not torch.equal(param, start)
+
+        def closure() -> float:
+            log.append(("closure", torch.is_grad_enabled()))
+            return 3.0
+
+        handles = [
+            before(lambda own, args, options: log.append(("before", own is optimizer, len(args), options, changed()))),
+            after(lambda own, args, options: log.append(("after", own is optimizer, len(args), options, changed()))),
+        ]
+        try:
+            start, param.grad = param.detach().clone(), torch.ones_like(param)
+            log.append(optimizer.step())
+            log.append(optimizer.step(closure))
+        finally:
+            for handle in handles:
+                handle.remove()
+        log.append(optimizer.step())
+        return log
+
+    ours = log_of(optim)
+    assert ours == log_of(torch.optim)
+    assert [entry[0] for entry in ours if isinstance(entry, tuple)] == ["before", "after", "before", "closure", "after"]
+
+
+def test_step_has_a_name_in_profiles() -> None:
+    optimizer = optim.RowWiseAdagrad([table()], lr=0.1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        optimizer.step()
+    assert any(event.name == "Optimizer.step#RowWiseAdagrad.step" for event in profile.events())
+
+
+def test_step_leaves_the_mode_of_gradients_as_it_was_also_after_an_error() -> None:
+    optimizer = optim.SGD([table()], lr=0.1)
+    for enabled in (True, False):
+        with torch.set_grad_enabled(enabled):
+            optimizer.step()
+            assert torch.is_grad_enabled() is enabled
+            with pytest.raises(ZeroDivisionError):
+                optimizer.step(lambda: 1 / 0)
+            assert torch.is_grad_enabled() is enabled
+
+
+def test_a_schedule_sees_the_steps() -> None:
+    param = table()
+    optimizer = optim.SGD([param], lr=1.0)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # "lr_scheduler.step() before optimizer.step()"
+        for _ in range(3):
+            param.grad = torch.ones_like(param)
+            optimizer.step()
+            schedule.step()
+    assert schedule.get_last_lr() == [0.125]

@@ -77,6 +77,20 @@ def check_devices(tensors: Mapping[str, Any]) -> torch.device | None:
     return device
 
 
+StreamKey = tuple[int, int, int]  # a stream's number, device and kind of device
+
+
+def current_stream(tensor: Tensor) -> StreamKey | None:
+    """Return torch's current stream on a tensor's GPU, faster than `torch.cuda.current_stream`; None on a CPU."""
+    return torch._C._cuda_getCurrentStream(tensor.get_device()) if tensor.is_cuda else None
+
+
+def stream_of(key: StreamKey) -> torch.cuda.Stream:
+    """Return the stream of a key."""
+    number, device, kind = key
+    return torch.cuda.Stream(stream_id=number, device_index=device, device_type=kind)
+
+
 def is_captured() -> bool:
     """Return whether a CUDA graph is being captured."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

@@ -750,6 +750,8 @@ def joint_steps(optimizer: Any, cache: dict[Any, Any]) -> tuple[list[JointStep |
                     if own is None:
                         own = joint[dtype] = JointRowStep()
                 elif (is_fused or type(param) is Parameter) and grad is not None and devices.is_on_gpu(param):
+                    if len(params) == 1 == len(optimizer.param_groups):
+                        continue  # a single table gains nothing
                     from .gpu_features import TableRowStep, are_rows  # circular import
 
                     if not are_rows(grad, param):

@@ -205,14 +205,16 @@ def look_up_bags(
         and not scale_grad_by_freq
         and type(input) is Tensor
         and isinstance(weight, Tensor)
-        and weight.is_cpu
-        and weight.ndim == 2
-        and not devices.is_on_gpu(weight)
     ):
-        found = feature_lookup.look_up_bags(
-            weight, mode, padding_idx, input, offsets, per_sample_weights, include_last_offset,
-            rows=rows, fused=run is not None,
-        )  # fmt: skip
+        found = None
+        if devices.is_on_gpu(weight):
+            if padding_idx is per_sample_weights is None:
+                found = gpu_calls.look_up(weight, mode, input, offsets, include_last_offset, rows, run is not None)
+        elif weight.is_cpu and weight.ndim == 2:
+            found = feature_lookup.look_up_bags(
+                weight, mode, padding_idx, input, offsets, per_sample_weights, include_last_offset,
+                rows=rows, fused=run is not None,
+            )  # fmt: skip
         if found is not None:
             return found
     inputs = input, offsets, segment_ids, num_bags, per_sample_weights, include_last_offset
@@ -261,10 +263,6 @@ def _look_up_bags(
                          why=", the dtype of the table",
                          advice=f"Convert them: per_sample_weights.to({weight.dtype}).")  # fmt: skip
     if options == _NO_OPTIONS and kind != "Max":
-        if weights is None and plan is None and devices.is_on_gpu(weight):
-            found = gpu_calls.look_up(weight, inputs, kind, rows, run is not None, sparse_in_ddp)
-            if found is not None:
-                return found
         bags = prepare(*inputs, None, None, plan)
         return run(weight, bags, kind, plan) if run else lookup(weight, bags, kind, rows, plan, sparse_in_ddp)
     return _look_up_with_options(weight, inputs, options, kind, rows, plan, run, sparse_in_ddp)

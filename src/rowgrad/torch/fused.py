@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from .._catalog.spec import CATALOG
 from ..errors import make_error
 from ..lookup import COMBINERS
 from ..plan import Plan
+from . import devices
 from .autograd import TABLE, named, table_for
 from .bag_lookup import is_in_ddp, lookup, replica_of
 from .bags import Bags
@@ -40,31 +41,82 @@ IS_OLD = torch.__version__ < (2, 13)  # not tested with compiled graphs of fused
 _ZERO_GRAD = {inspect.unwrap(owner.zero_grad).__code__ for owner in (torch.nn.Module, torch.optim.Optimizer)}
 
 
-class Pending(NamedTuple):
+class Pending:
     """A gradient that is not yet summed by row, and the tensors from which it is computed."""
 
-    update: Callable[[Any, Any], Iterator[None]]  # (table, optimizer): validates, yields, then writes
-    rows: Callable[[Any], Tensor]  # (table): returns the row-sparse gradient
-    tensors: Sequence[Tensor]
-    versions: Sequence[int]
-    stream: Any
-    batch: tuple[Tensor, Bags, str] | None = None  # (gradient of the bags, bags, kind) if that is all there is
+    __slots__ = ("stream", "tensors", "versions")
+
+    def __init__(self, weight: Tensor, tensors: Sequence[Tensor]) -> None:
+        self.tensors = tensors
+        self.versions = [t._version for t in tensors]
+        self.stream = devices.current_stream(weight)
 
     def check(self) -> None:
         """Raise if a tensor was overwritten after backward; make the current stream wait for the one that wrote it."""
-        if any(t._version != v for t, v in zip(self.tensors, self.versions, strict=True)):
+        if [t._version for t in self.tensors] != self.versions:
             raise make_error("fused_overwritten")
         wait_for_stream(self.stream, self.tensors)
 
+    def update(self, weight: Any, optimizer: Any) -> Iterator[None]:
+        """Validate the step of a table, yield, then write."""
+        raise NotImplementedError
 
-def wait_for_stream(stream: Any, tensors: Sequence[Tensor]) -> None:
+    def rows(self, weight: Any) -> Tensor:
+        """Return the row-sparse gradient."""
+        raise NotImplementedError
+
+
+def wait_for_stream(stream: devices.StreamKey | None, tensors: Sequence[Tensor]) -> None:
     """Make the current stream wait for the one on which tensors were written; None: a CPU."""
-    if stream is not None:
-        current = torch.cuda.current_stream(stream.device)
-        if current != stream:
-            current.wait_stream(stream)
-            for tensor in tensors:
-                tensor.record_stream(current)
+    if stream is not None and stream != devices.current_stream(tensors[0]):
+        current = torch.cuda.current_stream(stream[1])
+        current.wait_stream(devices.stream_of(stream))
+        for tensor in tensors:
+            tensor.record_stream(current)
+
+
+class _PendingCall(Pending):
+    """A gradient that two functions compute."""
+
+    __slots__ = ("functions",)
+
+    def __init__(self, weight: Tensor, functions: tuple[Any, Any], tensors: Sequence[Tensor]) -> None:
+        super().__init__(weight, tensors)
+        self.functions = functions
+
+    def update(self, weight: Any, optimizer: Any) -> Iterator[None]:
+        """Validate the step of a table, yield, then write."""
+        steps: Iterator[None] = self.functions[0](weight, optimizer)
+        return steps
+
+    def rows(self, weight: Any) -> Tensor:
+        """Return the row-sparse gradient."""
+        gradient: Tensor = self.functions[1](weight)
+        return gradient
+
+
+class PendingBags(Pending):
+    """The gradient of the bags of one lookup."""
+
+    __slots__ = ("bags", "kind", "plan", "y")
+
+    def __init__(self, weight: Tensor, y: Tensor, bags: Bags, kind: str, plan: Plan | None) -> None:
+        weights = [] if bags.weights is None else [bags.weights]
+        super().__init__(weight, [y, bags.indices, bags.segment_ids, *weights])
+        self.y, self.bags, self.kind, self.plan = y, bags, kind, plan
+
+    def update(self, weight: Any, optimizer: Any) -> Iterator[None]:
+        """Validate the step of a table, yield, then write."""
+        bags, combiner = self.bags, _COMBINER[self.kind]
+        steps: Iterator[None] = optimizer._iter_update_from_bags(
+            weight, self.y, bags.indices, bags.segment_ids, combiner, weights=bags.weights, plan=self.plan
+        )
+        return steps
+
+    def rows(self, weight: Any) -> Tensor:
+        """Return the row-sparse gradient."""
+        gradient: Tensor = bag_gradients(frozenset({"data"}), weight, self.y, self.bags, self.kind)["data"]
+        return gradient
 
 
 def _new_anchor() -> Tensor:
@@ -201,11 +253,16 @@ def defer(
     update: Callable[[Any, Any], Iterator[None]],
     rows: Callable[[Any], Tensor],
     tensors: Sequence[Tensor],
-    batch: tuple[Tensor, Bags, str] | None = None,
 ) -> None:
-    """Store a gradient until the next step of the table's optimizer."""
-    stream = torch.cuda.current_stream(weight.device) if weight.is_cuda else None
-    add_pending([weight], Pending(update, rows, tensors, [t._version for t in tensors], stream, batch))
+    """Store a gradient until the next step of the table's optimizer.
+
+    Args:
+        weight: The table.
+        update: A function of the table and the optimizer that validates the step, yields, then writes.
+        rows: A function of the table that returns the row-sparse gradient.
+        tensors: What both read.
+    """
+    add_pending([weight], _PendingCall(weight, (update, rows), tensors))
 
 
 def add_pending(weights: Sequence[FusedWeight], pending: Any) -> None:
@@ -367,19 +424,7 @@ def defer_bags(weight: FusedWeight, y: Tensor, bags: Bags, kind: str, plan: Plan
     """Store the gradient of bags until the next step of the table's optimizer."""
     if bags.weights is not None:
         bags = bags._replace(weights=bags.weights.detach())
-
-    def update(weight: FusedWeight, optimizer: Any) -> Iterator[None]:
-        steps: Iterator[None] = optimizer._iter_update_from_bags(
-            weight, y, bags.indices, bags.segment_ids, _COMBINER[kind], weights=bags.weights, plan=plan
-        )
-        return steps
-
-    def rows(weight: FusedWeight) -> Tensor:
-        gradient: Tensor = bag_gradients(frozenset({"data"}), weight, y, bags, kind)["data"]
-        return gradient
-
-    tensors = [t for t in (y, bags.indices, bags.segment_ids, bags.weights) if t is not None]
-    defer(weight, update, rows, tensors, (y, bags, kind) if bags.weights is None and plan is None else None)
+    add_pending([weight], PendingBags(weight, y, bags, kind, plan))
 
 
 def bag_gradients(

@@ -6,12 +6,13 @@ So functions return None where they cannot do the job, and do not raise for an a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._C import DisableTorchFunctionSubclass
+from torch.autograd.function import _SingleLevelFunction
 from torch.autograd.graph import increment_version
 
 from .._catalog.enums import Order, Reduction
@@ -19,26 +20,33 @@ from .._catalog.rules import RULES
 from .._catalog.spec import CATALOG, Op
 from .._runtime.numpy_runner import constants_of
 from ..errors import make_error
+from ..lookup import COMBINERS
 from . import devices
-from .autograd import _PlainFunction
+from .autograd import named
 from .bag_lookup import REPLICAS, is_in_ddp
 from .bags import Bags
-from .device_numbers import OnDevice, numbers_on_device
+from .device_numbers import numbers_on_device
 from .feature_lookup import step_numbers
 from .fused import (
+    _COMBINER,
     FusedWeight,
-    Pending,
-    _Fused,
+    PendingBags,
+    add_pending,
+    bag_gradients,
+    destination,
     is_only_optimizer,
     remove_pending,
     stored_grad,
 )
+from .gpu_gradients import row_gradient
 from .row_gradient import keep_coalesced, valid_rows
-from .saved_call import SavedCall
+from .saved_call import Like
 from .tensors import is_eager
 
-_REDUCTION = {"Sum": int(Reduction.sum), "Mean": int(Reduction.mean), "SqrtN": int(Reduction.sqrtn)}
-_OPS = {kind: CATALOG[f"SparseSegment{kind}WithNumSegments"] for kind in _REDUCTION}
+_ORDER = {order.name: int(order) for order in Order}
+_DATA = frozenset({"data"})
+_REDUCTION = {reduction.name: int(reduction) for reduction in Reduction}
+_OPS = {kind: CATALOG[f"SparseSegment{kind}WithNumSegments"] for kind in COMBINERS.values()}
 _SEGMENTS, _OFFSETS, _OFFSETS_WITH_END = range(3)
 
 
@@ -88,16 +96,43 @@ def _unique_rows(
 
 _REDUCTION_OF_OP = {
     op.name: constants_of(op, op.attrs)[0]
-    for op in (*_OPS.values(), *(CATALOG[f"SparseSegment{kind}GradV2"] for kind in _REDUCTION))
+    for op in (*_OPS.values(), *(CATALOG[f"SparseSegment{kind}GradV2"] for kind in _OPS))
 }
 
 
+class _Call:
+    """A recorded lookup, and what its backward pass needs."""
+
+    __slots__ = ("ids", "kind", "num_bags", "out", "rows", "segments", "weight")
+
+    def __init__(self, weight: Any, kind: str, ids: Tensor, segments: Tensor, out: Tensor, rows: bool) -> None:
+        self.weight, self.kind, self.ids, self.segments, self.out, self.rows = weight, kind, ids, segments, out, rows
+        self.num_bags = out.shape[0]
+
+    def save(self, ctx: Any) -> Tensor:
+        """Save the ids, so that autograd finds out if they are changed; return the output."""
+        ctx.call = self
+        ctx.save_for_backward(self.ids, self.segments)
+        out = self.out
+        del self.ids, self.segments, self.out  # `ctx` has them
+        return out
+
+
 def look_up(
-    weight: Tensor, inputs: tuple[Any, ...], kind: str, rows: bool, fused: bool, sparse_in_ddp: bool
+    weight: Tensor, mode: str, ids: Tensor, offsets: Any, has_end: bool, rows: bool, fused: bool
 ) -> Tensor | None:
-    """Return the combined rows of bags by offsets, without converting offsets to segment ids."""
-    ids, offsets, segment_ids, num_bags, _, has_end = inputs
-    if segment_ids is not None or num_bags is not None or type(offsets) is not Tensor or not is_eager():
+    """Return the combined rows of bags by offsets, without converting offsets to segment ids.
+
+    Args:
+        weight: The table.
+        mode: "mean", "sum" or "sqrtn".
+        ids: The ids of all bags.
+        offsets: Where bags begin.
+        has_end: Whether offsets end with the number of ids.
+        rows: Whether the gradient of the table is row-sparse.
+        fused: Whether the table is fused.
+    """
+    if type(offsets) is not Tensor or not is_eager():
         return None
     device = devices.device_for(weight)
     if device is None or device.waits():
@@ -105,67 +140,113 @@ def look_up(
     recorded = weight.requires_grad and torch.is_grad_enabled()
     if recorded and (REPLICAS or is_in_ddp()):
         return None  # ranks may have to exchange gradients
-    form = _OFFSETS_WITH_END if has_end else _OFFSETS
+    bounds = _OFFSETS_WITH_END if has_end else _OFFSETS
     with DisableTorchFunctionSubclass():
-        found = device.calls.sum_bags(LOOKUP, weight, ids, offsets, form, 0, _REDUCTION[kind], recorded)
-    if found is None or not recorded:
-        result: Tensor | None = found
-        return result
-    out, segments = found
-    bags = Bags(ids, segments, out.shape[0])
-    if fused:
-        return _FusedLookup.apply(weight, None, bags, kind, None, out)
-    if rows:
-        keep_coalesced(weight)
-    op = _OPS[kind]
-    arguments = {"data": weight, "indices": ids, "segment_ids": segments, "num_segments": bags.num_bags}
-    attrs = {**op.attrs, "sparse_gradient": rows}
-    return _Lookup.apply(op, arguments, attrs, weight, out)
+        found = device.calls.sum_bags(LOOKUP, weight, ids, offsets, bounds, 0, _REDUCTION[mode], recorded)
+        if found is None or not recorded:
+            result: Tensor | None = found
+            return result
+        out, segments = found
+        call = _Call(weight, COMBINERS[mode], ids, segments, out, rows)
+        if fused:
+            return _FusedLookup.apply(call, weight)
+        if rows:
+            keep_coalesced(weight)
+        return _Lookup.apply(call, weight)
 
 
-class _FusedLookup(_Fused):
-    """A lookup of a fused table whose output is computed."""
-
-    @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, weight: Any, weights: None, bags: Bags, kind: str, plan: None, out: Tensor
-    ) -> Tensor:
-        ctx.weight, ctx.kind, ctx.plan, ctx.num_bags = weight, kind, plan, bags.num_bags
-        ctx.version = weight._version
-        ctx.save_for_backward(bags.indices, bags.segment_ids, weights)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *ys: Any) -> Any:
-        return *_Fused.backward(ctx, *ys), None
-
-
-class _Lookup(_PlainFunction):
+@named("rowgrad::EmbeddingBag")
+class _Lookup(_SingleLevelFunction):
     """A lookup of an unfused table whose output is computed."""
 
+    _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
+
     @staticmethod
-    def forward(ctx: Any, op: Op, arguments: dict[str, Any], attrs: Mapping[str, Any], _: Any, out: Tensor) -> Tensor:
-        ctx.saved_call = saved_call = SavedCall(op, attrs, frozenset({"data"}))
-        ctx.save_for_backward(*saved_call.save(arguments, (out,)))
-        return out
+    def forward(ctx: Any, call: _Call, weight: Any) -> Tensor:
+        call.weight = Like(weight)  # only its shape and dtype matter
+        return call.save(ctx)
 
     @staticmethod
     def backward(ctx: Any, *ys: Any) -> Any:
-        return *_PlainFunction.backward(ctx, *ys), None
+        call: _Call = ctx.call
+        ids, segments = ctx.saved_tensors
+        if call.rows:
+            arguments = {"data": call.weight, "indices": ids, "segment_ids": segments}
+            found = row_gradient(_OPS[call.kind], arguments, ys[0])
+            if found is not None:
+                return None, found
+        bags = Bags(ids, segments, call.num_bags)
+        return None, bag_gradients(_DATA, call.weight, ys[0], bags, call.kind, call.rows)["data"]
+
+
+@named("rowgrad::FusedLookup")
+class _FusedLookup(_SingleLevelFunction):
+    """A lookup of a fused table whose output is computed."""
+
+    _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, _: Any) -> Tensor:
+        return call.save(ctx)
+
+    @staticmethod
+    def backward(ctx: Any, *ys: Any) -> Any:
+        call: _Call = ctx.call
+        weight: Any = call.weight
+        target = destination(ctx, weight)
+        ids, segments = ctx.saved_tensors
+        if target == "nowhere":
+            return None, None
+        y, bags = ys[0].contiguous(), Bags(ids, segments, call.num_bags)
+        if target == "step":
+            add_pending([weight], PendingBags(weight, y, bags, call.kind, None))
+            return None, None
+        return None, bag_gradients(_DATA, weight, y, bags, call.kind)["data"]
 
 
 class _Numbers(NamedTuple):
-    """The state of a parameter, and the numbers of its next step."""
+    """The state of a parameter, and the numbers of its next step as the launcher takes them."""
 
-    hyperparameters: Any  # an array, whose memory is at `address`
     state: dict[str, Any]
     slots: list[Tensor]
-    address: int
-    lazy: bool
-    random: bool
-    seed: int
-    step: int
-    tensors: OnDevice
+    numbers: tuple[Any, ...]
+    array: Any  # whose memory the launcher reads
+
+
+class LoneStep:
+    """A validated step of one table, not yet queued.
+
+    Args:
+        device: The device of the table.
+        queue: Queues the step.
+        step: The step in C++.
+        param: The table.
+        numbers: The numbers of the step.
+        gradient: The gradient, whose memory the step reads.
+        pending: What the step consumes.
+    """
+
+    __slots__ = ("device", "gradient", "numbers", "param", "pending", "queue", "step")
+
+    def __init__(
+        self, device: Any, queue: Callable[[Any], bool], step: Any, param: Tensor, numbers: _Numbers, gradient: Any,
+        pending: Any = None,
+    ) -> None:  # fmt: skip
+        self.device, self.queue, self.step, self.param, self.pending = device, queue, step, param, pending
+        self.numbers, self.gradient = numbers, gradient  # keep tensors alive that the step reads
+
+    def run(self) -> None:
+        """Update the table."""
+        if not self.queue(self.step):
+            self.device.ledger.raise_reported()
+            raise make_error("out_of_memory_between")
+        with DisableTorchFunctionSubclass():
+            increment_version(self.param)  # so that autograd rejects tensors it saved before
+        state = self.numbers.state
+        if type(state["step"]) is int:  # else the kernels have counted it
+            state["step"] += 1
+        if self.pending is not None:
+            remove_pending([self.param], self.pending)
 
 
 def _numbers_of(optimizer: Any, group: Mapping[str, Any], param: Any, index: int) -> _Numbers | None:
@@ -179,39 +260,40 @@ def _numbers_of(optimizer: Any, group: Mapping[str, Any], param: Any, index: int
     count = 0 if tensors.steps is not None else state["step"]
     if type(count) is not int:
         return None
-    if tensors.steps is None and devices.is_captured() and (spec.fades or group["stochastic_rounding"]):
+    if tensors.steps is None and (spec.fades or group["stochastic_rounding"]) and devices.is_captured():
         return None  # a graph would repeat the step's number, which raises
     cache = optimizer.__dict__.setdefault("_joint_cache", {})
     array, lazy, random, _, address = step_numbers(optimizer, group, param, index, param.dtype, cache)
     seed = (group["seed"] + index) % 2**63 if random else 0
     slots = [state[slot.name] for slot in spec.slots]
-    return _Numbers(array, state, slots, address, bool(lazy), bool(random), seed, count + 1, tensors)
+    return _Numbers(state, slots, (address, bool(lazy), bool(random), seed, count + 1, tensors), array)
 
 
-def fused_step(optimizer: Any, group: Mapping[str, Any], param: FusedWeight, index: int) -> Iterator[None] | None:
+def fused_step(optimizer: Any, group: Mapping[str, Any], param: FusedWeight, index: int) -> LoneStep | None:
     """Return the step of a table with its pending gradient; None if it has to be prepared by the ops."""
     waiting = param.rowgrad_pending
-    if len(waiting) != 1 or type(pending := waiting[0]) is not Pending or pending.batch is None:
+    if len(waiting) != 1 or type(pending := waiting[0]) is not PendingBags or pending.plan is not None:
+        return None
+    y, bags = pending.y, pending.bags
+    if bags.weights is not None:
         return None
     device = devices.device_for(param)
     if device is None or device.waits() or stored_grad(param) is not None or not is_only_optimizer(param):
         return None
-    numbers = _numbers_of(optimizer, group, param, index)
-    if numbers is None:
+    found = _numbers_of(optimizer, group, param, index)
+    if found is None:
         return None
-    y, bags, kind = pending.batch
-    _, _, slots, *rest = numbers
     with DisableTorchFunctionSubclass():
-        step = device.calls.prepare_step(
-            STEP, RULES[optimizer.rule].number, param, slots, y, bags.indices, bags.segment_ids, *rest,
-            _REDUCTION[kind], int(Order[devices.default_order(param)]),
+        prepared = device.calls.prepare_step(
+            STEP, RULES[optimizer.rule].number, param, found.slots, y, bags.indices, bags.segment_ids, *found.numbers,
+            _REDUCTION[_COMBINER[pending.kind]], _ORDER[devices.default_order(param)],
         )  # fmt: skip
-    if step is None:
+    if prepared is None:
         return None
-    return _run(device, device.calls.run_step, step, param, numbers, lambda: remove_pending([param], pending))
+    return LoneStep(device, device.calls.run_step, prepared, param, found, y, pending)
 
 
-def row_step(optimizer: Any, group: Mapping[str, Any], param: Any, index: int, grad: Tensor) -> Iterator[None] | None:
+def row_step(optimizer: Any, group: Mapping[str, Any], param: Any, index: int, grad: Tensor) -> LoneStep | None:
     """Return the step of a table with its row-sparse gradient; None if it has to be prepared by the ops."""
     device = devices.device_for(param)
     if device is None or device.waits():
@@ -224,25 +306,13 @@ def row_step(optimizer: Any, group: Mapping[str, Any], param: Any, index: int, g
             count = valid_rows(grad)
             if count is None:
                 return None
-        numbers = _numbers_of(optimizer, group, param, index)
-        if numbers is None:
+        found = _numbers_of(optimizer, group, param, index)
+        if found is None:
             return None
-        _, _, slots, *rest = numbers
-        step = device.calls.prepare_rows(
-            ROW_STEP, RULES[optimizer.rule].number, param, slots, grad._values(), grad._indices(), count, *rest
+        values, ids = grad._values(), grad._indices()
+        prepared = device.calls.prepare_rows(
+            ROW_STEP, RULES[optimizer.rule].number, param, found.slots, values, ids, count, *found.numbers
         )
-    return None if step is None else _run(device, device.calls.run_rows, step, param, numbers, lambda: None)
-
-
-def _run(
-    device: Any, run: Callable[[Any], bool], step: Any, param: Tensor, numbers: _Numbers, done: Callable[[], None]
-) -> Iterator[None]:
-    yield
-    if not run(step):
-        device.ledger.raise_reported()
-        raise make_error("out_of_memory_between")
-    with DisableTorchFunctionSubclass():
-        increment_version(param)  # so that autograd rejects tensors it saved before
-    if type(numbers.state["step"]) is int:  # else the kernels have counted it
-        numbers.state["step"] += 1
-    done()
+    if prepared is None:
+        return None
+    return LoneStep(device, device.calls.run_rows, prepared, param, found, (values, ids, count))

@@ -277,7 +277,7 @@ class _PendingTables(JointPending):
         super().__init__(numbers, tables)
         self.call, self.ys = call, ys
         self.versions = self._versions()
-        self.stream = torch.cuda.current_stream(tables[0].device) if tables[0].is_cuda else None
+        self.stream = devices.current_stream(tables[0])
 
     def _versions(self) -> list[int]:
         return [0 if y is None else y._version for y in self.ys]
@@ -286,7 +286,7 @@ class _PendingTables(JointPending):
         """Raise if the gradient was overwritten after backward; make the current stream wait for its stream."""
         if self._versions() != self.versions:
             raise make_error("fused_overwritten")
-        wait_for_stream(self.stream, [y for y in self.ys if y is not None] + [self.call.recorded.memory])
+        wait_for_stream(self.stream, [self.call.recorded.memory, *[y for y in self.ys if y is not None]])
 
     def rows(self, weight: Any) -> Tensor:
         """Return the row-sparse gradient."""

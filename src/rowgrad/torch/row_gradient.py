@@ -38,7 +38,8 @@ class _Ids(NamedTuple):
 
 # By address, offset and length. A weak reference keeps the address of a storage from being used again.
 _KNOWN_IDS: dict[tuple[int, int, int], _Ids] = {}
-_prune_at = 256
+_LEAST = 32  # entries before expired ones are removed: few, so that they do not set off garbage collections
+_prune_at = _LEAST
 
 
 def _remember(ids: Tensor, count: Tensor | None, is_hidden: bool = False) -> None:
@@ -49,7 +50,7 @@ def _remember(ids: Tensor, count: Tensor | None, is_hidden: bool = False) -> Non
         for key, known in list(_KNOWN_IDS.items()):
             if known.storage.expired():
                 _KNOWN_IDS.pop(key, None)
-        _prune_at = max(256, 2 * len(_KNOWN_IDS))
+        _prune_at = max(_LEAST, 2 * len(_KNOWN_IDS))
 
 
 def valid_rows(grad: Tensor) -> Tensor | None:
