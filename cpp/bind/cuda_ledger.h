@@ -24,8 +24,9 @@ class LedgerOf {
     std::int64_t code, position, value, bound;
   };
 
-  // `memory`: (slots + 1) · 4 words that the device can write, zeroed; the first is the alarm. `checks`: slots + 1 words
-  // on the device, zeroed, for the check states of kernels that reset them.
+  // `memory`: (slots + 1) · 4 words that the device can write, zeroed; the first is the alarm. A word for each slot may
+  // follow, see `count_of`. `checks`: slots + 1 words on the device, zeroed, for the check states of kernels that reset
+  // them.
   LedgerOf(Address memory, int slots, Address checks) : slots_(slots), memory_(memory), checks_(checks), calls_(slots) {
     ++alive;
   }
@@ -57,6 +58,13 @@ class LedgerOf {
 
   // Returns the check state of a slot.
   Address checks_of(Address slot) const { return checks_ + (slot - memory_) / kSlotBytes * 8; }
+
+  // Returns the word of a slot for a number that the host waits for, which is -1 until a kernel writes it.
+  Address count_of(Address slot) const {
+    const Address count = memory_ + static_cast<Address>(slots_ + 1) * kSlotBytes + ((slot - memory_) / kSlotBytes - 1) * 8;
+    *word(count) = -1;
+    return count;
+  }
 
   Report report_of_slot(Address slot) const { return {slot, alarm(), checks_of(slot)}; }
 

@@ -181,26 +181,18 @@ class TorchCalls {
   }
 
   // Returns the row-sparse gradient of bags of a table with `num_rows` rows: as many values and ids as there may be, of
-  // which the first are distinct, and their number, all on the device; and the address of the call's fault report. If it
-  // `pads`, ids are a matrix with one row of int64, and the others are zeros for the last distinct row.
+  // which the first are distinct, and their number, all on the device. The others are zeros for the last distinct row.
+  // Ids are a matrix with one row of int64.
   nb::object row_gradient(nb::object caller, nb::handle grad, nb::handle ids, nb::handle segments, std::int64_t num_rows,
-                          std::int64_t reduce, int order, bool pads) {
+                          std::int64_t reduce, int order) {
     Stream stream;
-    if (!begin(stream)) return nb::none();
-    const auto grad_view = read(grad), id_view = read(ids), segment_view = read(segments);
-    const auto y = rows_of(grad_view);
-    if (!y || !id_view || !segment_view || !is_list(*id_view) || !is_list(*segment_view) || num_rows <= 0 ||
-        num_rows > kMaxBags || id_view->size() == 0 || segment_view->size() != id_view->size())
-      return nb::none();
-    const std::int64_t size = id_view->size(), capacity = std::min(size, num_rows);
-    std::vector<std::int64_t> shape(grad_view->shape, grad_view->shape + grad_view->ndim);
-    shape[0] = capacity;
+    BagGradient batch;
+    if (!begin(stream) || !read_gradient(grad, ids, segments, num_rows, batch)) return nb::none();
+    const std::int64_t capacity = batch.shape[0];
     Address values_at = 0, rows_at = 0, count_at = 0, memory = 0;
-    const nb::object dtype = nb::steal(PyObject_GetAttr(grad.ptr(), dtype_name_.ptr()));
-    const bool wide = pads || id_view->dtype == DType::int64;
-    const nb::object values = empty(shape, dtype, values_at), count = empty({1}, int64_, count_at);
-    const nb::object rows = pads ? empty({1, capacity}, int64_, rows_at) : empty({capacity}, wide ? int64_ : int32_, rows_at);
-    const Gradient gradient(device_, *y, values_at, size, num_rows, reduce, Order(order), true);
+    const nb::object values = empty(batch.shape, batch.dtype, values_at), count = empty({1}, int64_, count_at),
+                     rows = empty({1, capacity}, int64_, rows_at);
+    const Gradient gradient(device_, batch.y, values_at, batch.size, num_rows, reduce, Order(order), true);
     const nb::object workspace = empty({gradient.bytes()}, uint8_, memory);
     Report report;
     if (!values.is_valid() || !rows.is_valid() || !count.is_valid() || !workspace.is_valid() ||
@@ -208,8 +200,34 @@ class TorchCalls {
       return nb::none();
     {
       const WithoutGil unlocked;
-      gradient.run_counted(device_, stream, memory, list_of(*id_view), list_of(*segment_view), {rows_at, wide},
-                           pads ? capacity : 0, count_at, report);
+      gradient.run_counted(device_, stream, memory, batch.ids, batch.segments, rows_at, capacity, count_at, report);
+    }
+    return nb::make_tuple(values, rows, count);
+  }
+
+  // Returns values and ids of the distinct rows of the same gradient in longer tensors, their number, for which it waits,
+  // and the address of the call's fault report. Ids have the dtype of those of the bags. The rows are summed while the
+  // caller goes on.
+  nb::object unique_rows(nb::object caller, nb::handle grad, nb::handle ids, nb::handle segments, std::int64_t num_rows,
+                         std::int64_t reduce, int order) {
+    Stream stream;
+    BagGradient batch;
+    if (!begin(stream) || !read_gradient(grad, ids, segments, num_rows, batch)) return nb::none();
+    Address values_at = 0, rows_at = 0, memory = 0;
+    const bool wide = batch.ids.wide;
+    const nb::object values = empty(batch.shape, batch.dtype, values_at),
+                     rows = empty({batch.shape[0]}, wide ? int64_ : int32_, rows_at);
+    const Gradient gradient(device_, batch.y, values_at, batch.size, num_rows, reduce, Order(order), true);
+    const nb::object workspace = empty({gradient.bytes()}, uint8_, memory);
+    Report report;
+    if (!values.is_valid() || !rows.is_valid() || !workspace.is_valid() || !take(std::move(caller), stream, report))
+      return nb::none();
+    std::int64_t count = 0;
+    {
+      const WithoutGil unlocked;
+      const Address host_total = ledger_.count_of(report.fault);
+      gradient.run(device_, stream, memory, batch.ids, batch.segments, {rows_at, wide}, report, kAnyRows, host_total);
+      count = device_.wait_for_number(stream, host_total);
     }
     return nb::make_tuple(values, rows, count, report.fault);
   }
@@ -599,6 +617,30 @@ class TorchCalls {
     return update;
   }
 
+  // The gradient of bags and their ids, and the shape and dtype of the values that its distinct rows may have.
+  struct BagGradient {
+    Matrix y;
+    IdList ids, segments;
+    std::int64_t size;
+    std::vector<std::int64_t> shape;
+    nb::object dtype;
+  };
+
+  // Reads a gradient of bags; false if the kernels cannot sum it.
+  bool read_gradient(nb::handle grad, nb::handle ids, nb::handle segments, std::int64_t num_rows,
+                     BagGradient& found) const {
+    const auto grad_view = read(grad), id_view = read(ids), segment_view = read(segments);
+    const auto y = rows_of(grad_view);
+    if (!y || !id_view || !segment_view || !is_list(*id_view) || !is_list(*segment_view) || num_rows <= 0 ||
+        num_rows > kMaxBags || id_view->size() == 0 || segment_view->size() != id_view->size())
+      return false;
+    found = {*y, list_of(*id_view), list_of(*segment_view), id_view->size(),
+             {grad_view->shape, grad_view->shape + grad_view->ndim},
+             nb::steal(PyObject_GetAttr(grad.ptr(), dtype_name_.ptr()))};
+    found.shape[0] = std::min(found.size, num_rows);
+    return true;
+  }
+
   // Finds the stream; false if this device is not current or a fault is reported.
   bool begin(Stream& stream) {
     if (ledger_.is_raised() || !device_.is_current()) return false;
@@ -676,6 +718,7 @@ void bind_cuda_torch(nb::module_& m) {
       .def("prepare_lists", &TorchCalls::prepare_lists)
       .def("run_lists", &TorchCalls::run_lists)
       .def("row_gradient", &TorchCalls::row_gradient)
+      .def("unique_rows", &TorchCalls::unique_rows)
       .def("prepare_rows", &TorchCalls::prepare_rows, nb::arg("caller"), nb::arg("rule"), nb::arg("table"),
            nb::arg("slots"), nb::arg("values"), nb::arg("ids"), nb::arg("count").none(), nb::arg("numbers"),
            nb::arg("lazy"), nb::arg("random"), nb::arg("seed"), nb::arg("step"), nb::arg("live"))

@@ -1,5 +1,9 @@
 #include "device.h"
 
+#include <atomic>
+
+#include "rowgrad/parallel.h"
+
 namespace rowgrad::cuda {
 namespace {
 
@@ -107,6 +111,21 @@ void Device::join(Stream stream) {
   void* const done = event(1);
   driver_.check(driver_.cuEventRecord(done, side_));
   driver_.check(driver_.cuStreamWaitEvent(stream, done, 0));
+}
+
+std::int64_t Device::wait_for_number(Stream stream, Address word) {
+  constexpr int kReads = 1 << 14;  // of a fraction of a microsecond each: then the thread sleeps
+  auto* const place = reinterpret_cast<std::int64_t*>(word);
+  const std::atomic_ref<std::int64_t> number(*place);
+  for (int i = 0; i < kReads; ++i) {
+    if (const std::int64_t found = number.load(std::memory_order_acquire); found >= 0) return found;
+    relax();
+  }
+  enter();
+  driver_.check(driver_.cuStreamSynchronize(stream));
+  const std::int64_t found = number.load(std::memory_order_acquire);
+  if (found < 0) throw DriverError("a CUDA kernel ended without the number that the host waits for");
+  return found;
 }
 
 void Device::synchronize() {

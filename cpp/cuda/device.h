@@ -72,6 +72,10 @@ class Device {
   void zero_on_side_stream(Stream stream, Address memory, std::int64_t bytes);
   void join(Stream stream);
 
+  // Waits until a kernel on the stream has written a number that is not negative to a word of host memory, and returns
+  // it. The word shows it while later work is still queued.
+  std::int64_t wait_for_number(Stream stream, Address word);
+
   // Waits for all work queued on this device.
   void synchronize();
 

@@ -698,6 +698,7 @@ struct FindRows {
   Address begins = 0;
   Address states = 0;
   Address total = 0;
+  Address host_total = 0;
   Address rows = 0;
   std::int64_t rows_wide = 0;
   Address starts = 0;

@@ -163,6 +163,7 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const B
   find.begins = found.begins;
   find.states = at(row_states_);
   find.total = found.total;
+  find.host_total = batch.host_total;
   find.rows = batch.rows_out.data;
   find.rows_wide = batch.rows_out.wide;
   find.starts = batch.starts_out;
@@ -312,7 +313,7 @@ IdSort::Options Gradient::options_of(const Matrix& grad, std::int64_t size, std:
 }
 
 SortedEntries Gradient::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
-                            const IdList& rows, const Report& report, std::int64_t most_rows) const {
+                            const IdList& rows, const Report& report, std::int64_t most_rows, Address host_total) const {
   const bool segments_first = !unique_ && has_divisor(reduce_);
   const SortedEntries entries = [&] {
     const ZeroedOutput zeroed(device, stream, out_, unique_ ? 0 : num_rows_ * grad_.columns * itemsize(grad_.dtype));
@@ -322,7 +323,8 @@ SortedEntries Gradient::run(Device& device, Stream stream, Address memory, const
                       .faults = {segments_first ? 2 : 1},
                       .reduce = reduce_,
                       .rows_out = unique_ ? rows : IdList{},
-                      .most_rows = most_rows},
+                      .most_rows = most_rows,
+                      .host_total = host_total},
                      report);
   }();
   sum_sorted(device, stream, entries, grad_.data, grad_.dtype, out_, shape_, has_divisor(reduce_) ? kScale : 0,
@@ -360,14 +362,14 @@ void PaddedGradient::run(Device& device, Stream stream, Address memory, const Id
 }
 
 void Gradient::run_counted(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
-                           const IdList& rows, std::int64_t capacity, Address count, const Report& report) const {
+                           Address rows, std::int64_t capacity, Address count, const Report& report) const {
   constexpr std::int64_t kBlocks = 4;  // per multiprocessor
   PadRowGradient pad;
-  pad.total = run(device, stream, memory, ids, segments, rows, report).total;
+  pad.total = run(device, stream, memory, ids, segments, {rows, true}, report).total;
   const RowUnits row(grad_.dtype, grad_.columns, out_);
   pad.values = out_;
   pad.units = row.count;
-  pad.ids = rows.data;
+  pad.ids = rows;
   pad.count = count;
   pad.checks = sort_.entries(memory).checks;
   pad.size = capacity;

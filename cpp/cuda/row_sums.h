@@ -71,6 +71,7 @@ class IdSort {
     Address starts_out = 0;  // memory for their first entries
     LookupState lookup;
     std::int64_t most_rows = kAnyRows;  // more distinct rows are a fault
+    Address host_total = 0;  // host memory for the number of distinct rows, where a thread waits for it, or 0
     Address needed = 0;      // of a number that is 0 if the ids are in order, so that nothing need be done
   };
   // Queues validation and sort.
@@ -158,13 +159,15 @@ class Gradient {
            std::int64_t reduce, Order order, bool unique);
 
   std::int64_t bytes() const { return sort_.bytes(); }
-  // `rows`: memory for the distinct rows, if unique; more than `most_rows` are a fault.
+  // `rows`: memory for the distinct rows, if unique; more than `most_rows` are a fault. `host_total`: host memory for
+  // their number, which is written before they are summed, or 0.
   SortedEntries run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
-                    const IdList& rows, const Report& report, std::int64_t most_rows = kAnyRows) const;
-  // Does this for unique rows, and writes their number to `count`, or -1 if an id is bad. If `capacity` is not 0, rows
-  // after the last distinct one are zeros for the same id, up to this number; then ids of rows have 64 bits.
+                    const IdList& rows, const Report& report, std::int64_t most_rows = kAnyRows,
+                    Address host_total = 0) const;
+  // Does this for unique rows, and writes their number to `count`, or -1 if an id is bad. Rows after the last distinct
+  // one are zeros for the same id, up to `capacity`. `rows`: memory for their ids, of 64 bits.
   void run_counted(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
-                   const IdList& rows, std::int64_t capacity, Address count, const Report& report) const;
+                   Address rows, std::int64_t capacity, Address count, const Report& report) const;
 
  private:
   Gradient(const Device& device, const Matrix& grad, Address out, std::int64_t size, std::int64_t num_rows,

@@ -9,9 +9,6 @@
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
 #endif
-#if defined(__x86_64__) || defined(_M_X64)
-#include <immintrin.h>
-#endif
 
 #include "rowgrad/float_mode.h"
 
@@ -21,14 +18,6 @@ namespace {
 // Spin this often (a few hundred microseconds) before parking, so that back-to-back calls, and the steps of one call,
 // do not each pay for a wake-up.
 constexpr int kSpins = 20000;
-
-inline void relax() {
-#if defined(__x86_64__) || defined(_M_X64)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Workers help with the open call. A worker that wakes up late finds it closed and waits again: no call waits for a
 // worker that has not started on it.

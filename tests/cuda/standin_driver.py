@@ -54,6 +54,7 @@ class StandinDriver:
         self.failing: dict[str, int] = {}  # the status that a function returns
         self.capturing = False
         self.graph: list[Callable[[], None]] | None = None  # gets what is queued, to run it again
+        self.on_wait: Callable[[], None] = lambda: None  # called when the host waits for a stream
         self._kernels: list[str] = []
         self._shared: dict[int, int] = {}
         self._allocated: list[Any] = []
@@ -160,6 +161,9 @@ class StandinDriver:
         ctypes.memset(at, value, size)
         if self.graph is not None:
             self.graph.append(lambda: ctypes.memset(at, value, size) and None)
+
+    def _cuStreamSynchronize(self, _: Any) -> None:
+        self.on_wait()
 
     def _cuStreamIsCapturing(self, _: Any, status: Any) -> None:
         status[0] = int(self.capturing)

@@ -3,11 +3,23 @@
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
+#if defined(__x86_64__) || defined(_M_X64)
+#include <immintrin.h>
+#endif
 
 namespace rowgrad {
 
 int num_threads();
 void set_num_threads(int n);
+
+// Tells the processor that this thread reads a word again and again until another one writes it.
+inline void relax() {
+#if defined(__x86_64__) || defined(_M_X64)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 namespace detail {
 void run_tasks(std::int64_t tasks, void (*call)(void*, std::int64_t), void* context);

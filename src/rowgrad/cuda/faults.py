@@ -74,7 +74,7 @@ class Ledger:
     """
 
     def __init__(self, checks: Tensor, pinned: bool) -> None:
-        memory = torch.zeros((SLOTS + 1) * _FIELDS, dtype=torch.int64)
+        memory = torch.zeros((SLOTS + 1) * _FIELDS + SLOTS, dtype=torch.int64)  # and a number for each slot
         self._memory = memory.pin_memory() if pinned else memory
         self._checks = checks
         self.slots = CudaLedger(self._memory.data_ptr(), SLOTS, checks.data_ptr())

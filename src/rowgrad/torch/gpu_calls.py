@@ -82,13 +82,11 @@ def _unique_rows(
     """Return the gradient by unique rows; waits for their number."""
     if devices.is_captured():
         return None
-    made = device.calls.row_gradient(op, *arguments.values(), reduction, order, False)
+    made = device.calls.unique_rows(op, *arguments.values(), reduction, order)
     if made is None:
         return None
-    values, rows, count, slot = made
-    number = int(count)
+    values, rows, number, slot = made
     device.ledger.raise_reported(slot)
-    number = max(number, 0)
     if 2 * number < values.shape[0]:  # the rest of the memory is not worth keeping
         return values[:number].clone(), rows[:number].clone()
     return values[:number], rows[:number]

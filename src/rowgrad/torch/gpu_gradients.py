@@ -41,9 +41,9 @@ def row_gradient(op: Op, arguments: Mapping[str, Any], y: Any) -> Tensor | None:
     order, num_rows = int(Order[devices.default_order(y)]), arguments["data"].shape[0]
     with DisableTorchFunctionSubclass():
         made = device.calls.row_gradient(
-            gradient, y.contiguous(), arguments["indices"], arguments["segment_ids"], num_rows, reduce, order, True
+            gradient, y.contiguous(), arguments["indices"], arguments["segment_ids"], num_rows, reduce, order
         )  # fmt: skip
     if made is None:
         return None
-    values, rows, count, _ = made
+    values, rows, count = made
     return new_padded_rows(values, rows, count, num_rows)

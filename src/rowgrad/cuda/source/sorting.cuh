@@ -331,6 +331,7 @@ struct FindRows {
   uint32_t* begins;
   uint64_t* states;
   int64_t* total;
+  int64_t* host_total;
   void* rows;
   int64_t rows_wide;
   int64_t* starts;
@@ -374,16 +375,24 @@ DEVICE uint64_t rows_before(const uint64_t* states, int64_t tile) {
   return sum;
 }
 
+DEVICE void put_total(const FindRows& p, int64_t total) {
+  *p.total = total;
+  if (!p.host_total) return;
+  __threadfence_system();
+  *static_cast<volatile int64_t*>(p.host_total) = total;
+}
+
 // heads: a bit per entry, set where a row begins, and everywhere past the end.
 // firsts, begins: for each chunk, the number of the row of its first entry, and where that row begins.
 // rows, starts: the distinct rows and where they begin, if requested; total: their number. More rows than `most_rows`
 // are a fault; those past it are not written.
+// host_total: the same number in host memory, if a host waits for it there, or 0 after a fault, which is reported before.
 // scales: the factor of each entry's gradient row, if requested; of type A.
 template <class A>
 DEVICE void find_rows(const FindRows& p) {
   constexpr int kThreads = 256, kWarps = kThreads / 32, kWords = 8, kTile = kThreads * kWords;
   if (is_raised(p.checks)) {
-    if (blockIdx.x == 0 && threadIdx.x == 0) *p.total = 0;
+    if (blockIdx.x == 0 && threadIdx.x == 0) put_total(p, 0);
     return;
   }
   SHARED;
@@ -433,11 +442,11 @@ DEVICE void find_rows(const FindRows& p) {
       ends[kWarps] = earlier;
       if (tile == int64_t(gridDim.x) - 1) {
         const int64_t total = int64_t(joined(earlier, own) >> 31 & kPlace);
-        *p.total = total;
         if (total > p.most_rows) {
           atomicOr(&p.checks->raised, 1u);
           report(p.fault, p.alarm, fault_rows_exceed_size, -1, total, p.most_rows);
         }
+        put_total(p, total);
       }
     }
   }
