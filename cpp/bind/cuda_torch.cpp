@@ -3,6 +3,7 @@
 // A function returns None, and has done nothing, where the ops have to do the job: for tensors that are not plain,
 // contiguous and on this device, for invalid arguments, for which the ops raise, and while a fault is reported.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "../cuda/bags.h"
+#include "../cuda/ops.h"
 #include "../cuda/row_updates.h"
 #include "cuda.h"
 #include "cuda_ledger.h"
@@ -107,7 +109,7 @@ struct PreparedStep {
   nb::object caller;
 };
 
-// One validated step of a table with a row-sparse gradient.
+// One validated step of a table with a row-sparse gradient, or without `ids` with one of all rows.
 struct PreparedRows {
   RowUpdate update;
   Address grad;
@@ -121,6 +123,20 @@ struct PreparedRows {
 struct PreparedLists {
   std::vector<UpdateFromList> lists;
   nb::object caller;
+};
+
+// An op of the catalogue for inputs of certain shapes and dtypes, which were validated: its constants and results.
+struct PreparedOp {
+  using Output = std::tuple<std::vector<std::int64_t>, nb::object, int>;  // shape, torch's dtype, its number
+
+  PreparedOp(const std::string& kernel, std::vector<std::int64_t> constants, std::vector<Output> outputs)
+      : run(find_op(kernel)), constants(std::move(constants)), outputs(std::move(outputs)) {
+    if (!run) throw std::invalid_argument(kernel);
+  }
+
+  const RunOp run;
+  const std::vector<std::int64_t> constants;
+  const std::vector<Output> outputs;
 };
 
 class TorchCalls {
@@ -138,6 +154,60 @@ class TorchCalls {
         uint8_(std::move(uint8)),
         dtype_name_(nb::steal(PyUnicode_InternFromString("dtype"))),
         device_name_(nb::steal(PyUnicode_InternFromString("device"))) {}
+
+  // Runs a prepared op on tensors and host numbers; returns its results.
+  nb::object run_op(nb::object caller, const PreparedOp& op, nb::list inputs) {
+    Stream stream;
+    if (!begin(stream)) return nb::none();
+    std::vector<TensorView> views(inputs.size());
+    std::vector<std::int64_t> numbers(inputs.size());
+    std::vector<OpArray> in(inputs.size()), out(op.outputs.size());
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      PyObject* const input = PyList_GetItem(inputs.ptr(), static_cast<Py_ssize_t>(i));
+      if (PyLong_CheckExact(input)) {
+        numbers[i] = PyLong_AsLongLong(input);
+        if (numbers[i] == -1 && PyErr_Occurred()) {
+          PyErr_Clear();
+          return nb::none();
+        }
+        in[i].numbers = {&numbers[i], 1};
+        continue;
+      }
+      const auto view = read(input);
+      if (!view || !view->is_contiguous()) return nb::none();
+      views[i] = *view;
+      in[i] = {reinterpret_cast<Address>(view->data), view->dtype,
+               {views[i].shape, static_cast<std::size_t>(views[i].ndim)}, {}};
+    }
+    nb::list results;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const auto& [shape, dtype, number] = op.outputs[i];
+      const nb::object result = empty(shape, dtype, out[i].data);
+      if (!result.is_valid()) return nb::none();
+      out[i].dtype = DType(number);
+      out[i].shape = shape;
+      results.append(result);
+    }
+    Report report;
+    if (!take(std::move(caller), stream, report)) return nb::none();
+    std::vector<nb::object> memory;
+    const auto allocate = [&](std::int64_t bytes) {
+      Address at = 0;
+      memory.push_back(empty({std::max<std::int64_t>(bytes, 1)}, uint8_, at));
+      if (!memory.back().is_valid()) throw std::bad_alloc();
+      return at;
+    };
+    try {
+      op.run({{device_, stream, report, allocate}, op.constants, in, out, false});
+    } catch (const Rejected&) {  // in these cases the ops raise the error
+      return nb::none();
+    } catch (const TooLarge&) {
+      return nb::none();
+    } catch (const std::bad_alloc&) {
+      return nb::none();
+    }
+    return nb::tuple(results);
+  }
 
   // Returns the sums of bags and, if `keeps`, the bag of each id as int32; `bags` counts for segments.
   nb::object sum_bags(nb::object caller, nb::handle data, nb::handle ids, nb::handle bounds, int form,
@@ -233,20 +303,28 @@ class TorchCalls {
   }
 
   // Validates a step with a row-sparse gradient: `ids`, a matrix with one row, and the values for each. `count`: how many
-  // of them there are, or None for all.
+  // of them there are, or None for all. Without ids, `values` are the gradient of all rows.
   nb::object prepare_rows(nb::object caller, int rule, nb::handle table, const std::vector<nb::object>& slots,
                           nb::handle values, nb::handle ids, nb::handle count, std::uintptr_t numbers, bool lazy,
                           bool random, std::int64_t seed, std::int64_t step, const LiveTensors& live) {
     Stream stream;
     if (!begin(stream)) return nb::none();
-    const auto table_view = read(table), value_view = read(values), id_view = read(ids);
+    const auto table_view = read(table), value_view = read(values);
     const auto rows = rows_of(table_view), grad = rows_of(value_view);
-    if (!rows || !grad || !id_view || id_view->ndim != 2 || id_view->shape[0] != 1 || !id_view->is_contiguous() ||
-        !is_id(id_view->dtype) || id_view->size() != grad->rows || grad->dtype != rows->dtype ||
-        grad->columns != rows->columns || grad->rows == 0)
+    if (!rows || !grad || grad->dtype != rows->dtype || grad->columns != rows->columns || grad->rows == 0)
       return nb::none();
-    std::vector<Range> written, read_only{range_of(*value_view), range_of(*id_view)};
-    PreparedRows found{{}, grad->data, list_of(*id_view), grad->rows, 0, std::move(caller)};
+    std::vector<Range> written, read_only{range_of(*value_view)};
+    PreparedRows found{{}, grad->data, {}, grad->rows, 0, std::move(caller)};
+    if (ids.is_none()) {
+      if (grad->rows != rows->rows) return nb::none();
+    } else {
+      const auto id_view = read(ids);
+      if (!id_view || id_view->ndim != 2 || id_view->shape[0] != 1 || !id_view->is_contiguous() ||
+          !is_id(id_view->dtype) || id_view->size() != grad->rows)
+        return nb::none();
+      found.ids = list_of(*id_view);
+      read_only.push_back(range_of(*id_view));
+    }
     if (!count.is_none()) {
       const auto count_view = read(count);
       if (!count_view || count_view->dtype != DType::int64 || count_view->size() != 1) return nb::none();
@@ -261,6 +339,12 @@ class TorchCalls {
 
   // Queues a prepared step with rows; returns whether that was possible.
   bool run_rows(PreparedRows& step) {
+    if (!step.ids.data) {
+      const UpdateOfAll update(step.update);
+      return run(update, step.caller, [&](Stream stream, Address memory, const Report& report) {
+        update.run(device_, stream, memory, step.grad, report);
+      });
+    }
     const UpdateFromRows update(step.update);
     return run(update, step.caller, [&](Stream stream, Address memory, const Report& report) {
       update.run(device_, stream, memory, step.grad, step.ids, step.size, step.count, report);
@@ -535,7 +619,7 @@ class TorchCalls {
     Stream stream;
     if (!begin(stream)) return false;
     Address memory = 0;
-    const nb::object workspace = empty({update.bytes()}, uint8_, memory);
+    const nb::object workspace = update.bytes() ? empty({update.bytes()}, uint8_, memory) : nb::none();
     Report report;
     if (!workspace.is_valid() || !take(caller, stream, report)) return false;
     const WithoutGil unlocked;
@@ -689,6 +773,8 @@ void bind_cuda_torch(nb::module_& m) {
   using namespace rowgrad::cuda;
   nb::class_<PreparedStep>(m, "CudaPreparedStep");
   nb::class_<PreparedTables>(m, "CudaPreparedTables");
+  nb::class_<PreparedOp>(m, "CudaPreparedOp")
+      .def(nb::init<const std::string&, std::vector<std::int64_t>, std::vector<PreparedOp::Output>>());
   nb::class_<PreparedRows>(m, "CudaPreparedRows");
   nb::class_<PreparedLists>(m, "CudaPreparedLists");
   nb::class_<RecordedLookup>(m, "CudaRecordedLookup")
@@ -717,10 +803,11 @@ void bind_cuda_torch(nb::module_& m) {
       .def("dense_gradients", &TorchCalls::dense_gradients)
       .def("prepare_lists", &TorchCalls::prepare_lists)
       .def("run_lists", &TorchCalls::run_lists)
+      .def("run_op", &TorchCalls::run_op)
       .def("row_gradient", &TorchCalls::row_gradient)
       .def("unique_rows", &TorchCalls::unique_rows)
       .def("prepare_rows", &TorchCalls::prepare_rows, nb::arg("caller"), nb::arg("rule"), nb::arg("table"),
-           nb::arg("slots"), nb::arg("values"), nb::arg("ids"), nb::arg("count").none(), nb::arg("numbers"),
+           nb::arg("slots"), nb::arg("values"), nb::arg("ids").none(), nb::arg("count").none(), nb::arg("numbers"),
            nb::arg("lazy"), nb::arg("random"), nb::arg("seed"), nb::arg("step"), nb::arg("live"))
       .def("run_rows", &TorchCalls::run_rows);
 }

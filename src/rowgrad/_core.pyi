@@ -414,6 +414,12 @@ class CudaPreparedRows:
 class CudaPreparedLists:
     """A validated step of several tables with their row-sparse gradients, as `CudaPreparedRows`."""
 
+class CudaPreparedOp:
+    """An op of `cuda_ops()` for inputs of certain shapes and dtypes, which were validated."""
+
+    def __init__(self, kernel: str, constants: list[int], outputs: list[tuple[list[int], Any, int]], /) -> None:
+        """Prepare an op; `outputs`: shape, dtype of torch and number of the dtype of each result."""
+
 class CudaRecordedLookup:
     """A lookup of many features, and the memory with what its backward pass needs."""
 
@@ -442,6 +448,8 @@ class CudaTorchCalls:
         uint8: Any,
         /,
     ) -> None: ...
+    def run_op(self, caller: Any, op: CudaPreparedOp, inputs: list[Any], /) -> tuple[Any, ...] | None:
+        """Run an op on tensors and host numbers."""
     def sum_bags(
         self, caller: Any, data: Any, ids: Any, bounds: Any, form: int, bags: int, reduce: int, keeps: bool, /
     ) -> Any:
@@ -492,9 +500,13 @@ class CudaTorchCalls:
     ) -> CudaPreparedTables | None: ...
     def run_tables(self, step: CudaPreparedTables, /) -> bool: ...
     def row_gradient(
-        self, caller: Any, grad: Any, ids: Any, segments: Any, num_rows: int, reduce: int, order: int, pads: bool, /
-    ) -> tuple[Any, Any, Any, int] | None:
-        """Return values, ids and their number, all on the device, and the address of the fault report."""
+        self, caller: Any, grad: Any, ids: Any, segments: Any, num_rows: int, reduce: int, order: int, /
+    ) -> tuple[Any, Any, Any] | None:
+        """Return values, ids and their number, all on the device."""
+    def unique_rows(
+        self, caller: Any, grad: Any, ids: Any, segments: Any, num_rows: int, reduce: int, order: int, /
+    ) -> tuple[Any, Any, int, int] | None:
+        """Wait for the number of rows; return values and ids, the number, and the address of the fault report."""
     def prepare_rows(
         self,
         caller: Any,

@@ -50,7 +50,7 @@ def on_the_ops() -> Iterator[None]:
     """Run the CPU's ops with the order of a GPU."""
     with on_cpu_as_gpu(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu_calls, "look_up", lambda *args: None)
-        patch.setattr(gpu_calls, "row_step", lambda *args: None)
+        patch.setattr(gpu_calls, "grad_step", lambda *args: None)
         patch.setattr(saved_call, "row_gradient", lambda *args: None)
         yield
 

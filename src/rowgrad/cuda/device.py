@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from .._core import CudaDevice as Launcher
-from .._core import CudaTorchCalls, cuda_device
+from .._core import CudaPreparedOp, CudaTorchCalls, cuda_device, cuda_ops
 from . import faults
 from .compile import cubin_of
 from .faults import SLOTS, Ledger
 from .kernel import KERNELS, Kernel
 
 _DLPACK_CUDA = 2
+_LAUNCHER_OPS = frozenset(cuda_ops())
 
 
 class Device:
@@ -82,6 +83,14 @@ class Device:
     def waits(self) -> bool:
         """Return whether calls wait for their kernels, to raise their own faults."""
         return faults.mode() == "sync"
+
+    def prepare_op(
+        self, kernel: str, constants: Sequence[int], outputs: Sequence[tuple[tuple[Any, ...], torch.dtype]]
+    ) -> CudaPreparedOp | None:
+        """Return an op for `calls.run_op`; None if the launcher has no such op, or data decide a size."""
+        if kernel not in _LAUNCHER_OPS or any(None in shape for shape, _ in outputs):
+            return None
+        return CudaPreparedOp(kernel, list(constants), [(list(shape), dtype, CODE[dtype]) for shape, dtype in outputs])
 
     def workspace(self, size: int) -> Tensor:
         """Allocate bytes."""

@@ -60,6 +60,7 @@ class _Caller(NamedTuple):
 LOOKUP = _Caller("EmbeddingBag", (*_OPS["Sum"].input_names, *CATALOG["SegmentIdsFromOffsets"].input_names))
 STEP = _Caller("apply_bags", ("table", "grad", "indices", "segment_ids"))
 ROW_STEP = _Caller("apply_rows", ("table", "grad", "row_ids"))
+_DENSE_STEP = _Caller("apply_all", ("table", "grad"))
 
 
 def run_op(op: Op, device: Any, arguments: Mapping[str, Any], attrs: Mapping[str, Any]) -> tuple[Tensor, ...] | None:
@@ -291,25 +292,28 @@ def fused_step(optimizer: Any, group: Mapping[str, Any], param: FusedWeight, ind
     return LoneStep(device, device.calls.run_step, prepared, param, found, y, pending)
 
 
-def row_step(optimizer: Any, group: Mapping[str, Any], param: Any, index: int, grad: Tensor) -> LoneStep | None:
-    """Return the step of a table with its row-sparse gradient; None if it has to be prepared by the ops."""
+def grad_step(optimizer: Any, group: Mapping[str, Any], param: Any, index: int, grad: Tensor) -> LoneStep | None:
+    """Return the step of a parameter with its stored gradient; None if it has to be prepared by the ops."""
     device = devices.device_for(param)
     if device is None or device.waits():
         return None
     with DisableTorchFunctionSubclass():
-        if grad.layout is not torch.sparse_coo or grad.sparse_dim() != 1 or grad.shape != param.shape:
+        if grad.shape != param.shape:
             return None
-        count = None
-        if not grad.is_coalesced():
-            count = valid_rows(grad)
-            if count is None:
+        caller, values, ids, count = _DENSE_STEP, grad, None, None
+        if grad.layout is not torch.strided:
+            if grad.layout is not torch.sparse_coo or grad.sparse_dim() != 1:
                 return None
+            if not grad.is_coalesced():
+                count = valid_rows(grad)
+                if count is None:
+                    return None
+            caller, values, ids = ROW_STEP, grad._values(), grad._indices()
         found = _numbers_of(optimizer, group, param, index)
         if found is None:
             return None
-        values, ids = grad._values(), grad._indices()
         prepared = device.calls.prepare_rows(
-            ROW_STEP, RULES[optimizer.rule].number, param, found.slots, values, ids, count, *found.numbers
+            caller, RULES[optimizer.rule].number, param, found.slots, values, ids, count, *found.numbers
         )
     if prepared is None:
         return None

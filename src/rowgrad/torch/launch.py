@@ -104,7 +104,8 @@ def _launch_uncached(op: Op, arguments: Mapping[str, Any], attrs: Mapping[str, A
     if device is not None:
         device_call = _DeviceCall(prepared.constants, prepared.outputs)
         if key is not None and is_unconverted and key[1] is device:
-            _cache_call(_DEVICE_CALLS, key, device_call)
+            in_launcher = device.prepare_op(str(op.kernel), prepared.constants, prepared.outputs)
+            _cache_call(_DEVICE_CALLS, key, device_call._replace(prepared=in_launcher))
         values = [v.value if isinstance(v, Host) else v for v in inputs]
         return _run_on_device(op, device_call, values, device, next(v for v in inputs if not isinstance(v, Host)))
     raw: list[Any] = [None if isinstance(v, Host) else (v.data_ptr(), *v.shape) for v in inputs]
@@ -226,6 +227,7 @@ class _DeviceCall(NamedTuple):
 
     constants: list[int]
     outputs: tuple[tuple[tuple[Any, ...], torch.dtype], ...]
+    prepared: Any = None  # for the launcher; None if only Python can put the call together
 
 
 _DEVICE_CALLS: dict[Any, _DeviceCall] = {}
@@ -289,6 +291,10 @@ def _one_crossing() -> Callable[..., tuple[Tensor, ...] | None]:
 
 
 def _run_on_device(op: Op, p: _DeviceCall, inputs: list[Any], device: Any, tensor: Tensor) -> tuple[Tensor, ...]:
+    if p.prepared is not None and not device.waits():
+        outputs: tuple[Tensor, ...] | None = device.calls.run_op(op, p.prepared, inputs)
+        if outputs is not None:
+            return outputs
     run = _cuda_run()
     if devices.is_current(tensor):
         return run(op, inputs, p.constants, p.outputs, device, devices.is_captured())

@@ -289,7 +289,7 @@ class RowOptimizer(torch.optim.Optimizer):
         if grad is None:
             return None
         try:
-            return gpu_calls.row_step(self, group, param, index, grad)
+            return gpu_calls.grad_step(self, group, param, index, grad)
         except OpError as error:
             raise self._add_context(error, "step", param=param, grad=grad) from None
 
