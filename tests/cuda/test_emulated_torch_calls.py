@@ -12,13 +12,18 @@ import pytest
 import torch
 from emulated_call import same_bits
 from emulated_device import HostDevice
-from test_emulated_torch import on_cpu_as_gpu, on_gpu
+from test_emulated_torch import arguments, on_cpu_as_gpu, on_gpu, through_raw_ops
 from torch import Tensor
 
 import rowgrad as rg
 import rowgrad.torch as rgt
+from conformance.test_golden import by_op
+from golden_cases import Case
+from rowgrad._catalog.spec import CATALOG
+from rowgrad._core import cuda_ops
 from rowgrad.errors import InternalError, InvalidArgumentError
-from rowgrad.torch import gpu_calls, row_state
+from rowgrad.raw_ops import OPS
+from rowgrad.torch import gpu_calls, launch, row_state
 from rowgrad.torch.nn import Table
 
 ROWS = 40
@@ -204,3 +209,104 @@ def test_captured_calls_keep_their_slots() -> None:
         device.driver.capturing = True
         module(ids, offsets)
         assert device.ledger.slots.captured == 1
+
+
+_READABLE = {*DTYPES, torch.int32, torch.int64}
+
+
+def _repeatable(case: Case) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return the arguments of a case that the launcher runs if it is repeated; None for others."""
+    op, call = CATALOG[case.op], arguments(case)
+    if call is None or op.kernel not in cuda_ops():
+        return None
+    host = {a.name for a in op.inputs if a.host}
+    inputs = {k: v.tolist() if k in host else v for k, v in call[0].items()}
+    if not all(type(v) is int if k in host else v.dtype in _READABLE for k, v in inputs.items()):
+        return None
+    outputs = launch._prepare(op, launch._admit(op, inputs)[0], {**op.attrs, **call[1]}).outputs
+    return None if any(None in shape for shape, _ in outputs) else (inputs, call[1])
+
+
+_REPEATABLE = [
+    pytest.param(cases, id=p.id)
+    for p in by_op("valid")
+    if (cases := [case for case in p.values[0][::3] if _repeatable(case) is not None])
+]
+
+
+@pytest.mark.parametrize("cases", _REPEATABLE)
+def test_repeated_ops_are_one_call(cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second call with the same shapes is not put together in Python, and has the bits of the first."""
+    for case in cases:
+        call = _repeatable(case)
+        assert call is not None
+        with on_gpu(), monkeypatch.context() as patch:
+            first = through_raw_ops(case, *call)
+            patch.setattr(launch, "_cuda_run", None)
+            second = through_raw_ops(case, *call)
+        results = [x if isinstance(x, tuple) else (x,) for x in (first, second)]
+        assert all(map(same_bits, *results)), case
+
+
+def _calls_of_every_kernel() -> dict[str, tuple[Any, ...]]:
+    """Return arguments of an op of each kernel that the launcher puts together."""
+    draw = torch.Generator().manual_seed(4)
+    table, y = torch.randn(9, 5, generator=draw), torch.randn(4, 5, generator=draw)
+    ids, segments = torch.tensor([8, 0, 3, 3, 5, 0, 3]), torch.tensor([0, 0, 1, 1, 1, 3, 3])
+    weights = torch.rand(7, generator=draw)
+    return {
+        "SparseSegmentMeanWithNumSegments": (table[:, 1:].contiguous(), ids, segments, 4),
+        "SparseSegmentMeanGrad": (y, ids, segments, 9),
+        "PaddedSparseSegmentMeanGradV2": (y, ids, segments, 9, 6, 9),
+        "SparseSegmentMeanGradGrad": (table, ids, segments, 4),
+        "SegmentIdsFromOffsets": (torch.tensor([0, 2, 2, 5]), 7),
+        "GatherRows": (table, ids),
+        "ScatterRows": (torch.randn(7, 5, generator=draw), ids, 9),
+        "RowPositions": (torch.tensor([0, 3, 5, 8]), ids),
+        "RowDot": (table, table.flip(0)),
+        "SparseSegmentDot": (y, table, ids, segments),
+        "Sqrt": (table.abs(),),
+        "WeightedSparseSegmentMeanWithNumSegments": (table, ids, segments, weights, 4),
+        "WeightedSparseSegmentMeanGrad": (y, ids, segments, weights, 9),
+        "WeightedSparseSegmentMeanGradRows": (y, segments, weights),
+    }
+
+
+def test_repeated_ops_of_every_kernel_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = _calls_of_every_kernel()
+    assert {CATALOG[name].kernel for name in calls} == set(cuda_ops())
+    for name, inputs in calls.items():
+        options = {"order": "blocked"} if "order" in CATALOG[name].attrs else {}
+        expected = OPS[name](*inputs, **options)
+        with on_gpu(), monkeypatch.context() as patch:
+            OPS[name](*inputs, **options)
+            patch.setattr(launch, "_cuda_run", None)
+            found = OPS[name](*inputs, **options)
+        results = [x if isinstance(x, tuple) else (x,) for x in (found, expected)]
+        assert all(map(same_bits, *results)), name
+
+
+def test_a_rejected_repeated_op_raises_the_error_of_the_op() -> None:
+    table, bad = torch.ones(4, 3), torch.tensor([1, 4])
+    with on_gpu():
+        rg.raw_ops.GatherRows(table, torch.tensor([0, 1]))
+        rg.raw_ops.GatherRows(table, bad)
+        with pytest.raises(InvalidArgumentError, match="GatherRows") as raised:
+            rgt.synchronize()
+        assert (raised.value.position, raised.value.value, raised.value.bound) == (1, 4, 4)
+        rg.raw_ops.SegmentIdsFromOffsets(torch.tensor([0, 1]), 2)
+        assert rg.raw_ops.SegmentIdsFromOffsets(torch.tensor([0, 1]), 2).tolist() == [0, 1]
+
+
+def test_a_dense_step_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    with on_gpu() as device:
+        module = rgt.nn.EmbeddingBag(ROWS, 8, mode="mean", include_last_offset=True)
+        optimizer = rgt.optim.RowWiseAdagrad(module.parameters(), lr=0.1)
+        for turn in range(2):
+            module.weight.grad = torch.ones_like(module.weight)
+            if turn:
+                monkeypatch.setattr(row_state, "prepare_all", None)  # what other steps call
+                device.launched.clear()
+            optimizer.step()
+        assert [name.split("<")[0] for name in device.launched] in (["step_rows"], ["update_rows"])
+        assert optimizer.state[module.weight]["step"] == 2
