@@ -245,3 +245,20 @@ def test_the_package_does_not_have_them() -> None:
         p for p in sources.rglob("*.py") if re.search(r"^\s*(from|import) (rowgrad\.|\.+)?bench\b", p.read_text(), re.M)
     ]
     assert named == []
+
+
+def test_gpu_steps_run_on_a_cpu_to_try_them() -> None:
+    command = [sys.executable, "bench/gpu/steps.py", "--host"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    names = [json.loads(line)["name"] for line in done.stdout.splitlines()]
+    assert names.count("step fused, RowWiseAdagrad") == 1
+    parts = (
+        "forward raw op",
+        "step rows",
+        "torch 3 tables",
+        "compiled step, fused",
+        "click model",
+        "torch click model",
+    )
+    assert all(any(name.startswith(part) for name in names) for part in parts)

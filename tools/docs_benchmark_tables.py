@@ -45,9 +45,17 @@ STEPS = {
     "GradV2": ("`SparseSegmentMeanGradV2`, 16384 bags", ""),
     "step fused, ": ("step, `fused=True`, ", "torch step sparse, "),
     "step rows, ": ('step, `grad="rows"`, ', "torch step sparse, "),
+    "26 tables fused, stacked, ": (
+        "step, 26 tables, one output, fused SGD, ids ",
+        "torch 26 tables stacked sparse SGD",
+    ),
     "26 tables fused, ": ("step, 26 tables, fused SGD, ids ", "torch 26 tables sparse SGD"),
     "26 tables grad='rows', ": ('step, 26 tables, `grad="rows"`, SGD, ids ', "torch 26 tables sparse SGD"),
     "26 tables forward, ": ("lookup in 26 tables, ids ", "torch 26 tables forward"),
+    "compiled step, fused, ": ("step, `fused=True`, RowWiseAdagrad, compiled: ", "torch compiled step, dense, "),
+    "compiled step, rows, ": ('step, `grad="rows"`, RowWiseAdagrad, compiled: ', "torch compiled step, dense, "),
+    "compiled step, dense, ": ("step, dense gradient, RowWiseAdagrad, compiled: ", "torch compiled step, dense, "),
+    "click model, ": ("step of the click model, ", "torch click model, "),
     "forward and backward, rows": ('forward and backward, `grad="rows"`, 16384 bags', ""),
 }
 JAX_CALLS = {

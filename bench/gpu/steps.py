@@ -5,6 +5,10 @@
 Every row is measured in one process. `eager` times single calls on an idle device between two events, `graph` replays a
 captured step. `host` is the time until the host has queued the call. Medians, in microseconds. `kernels` is the sum of
 the times of a call's kernels, memsets and copies in a profile, and `launches` their number.
+
+    PYTHONPATH=src python3 bench/gpu/steps.py --host
+
+runs every call once with small tables on the CPU, to try the script where no device is. It measures nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,8 +34,24 @@ import rowgrad.torch as rgt
 
 Work = Callable[[], Any]
 DEVICE = "cuda"
-ROWS, COLUMNS = 1_000_000, 64
+COLUMNS = 64
 DENSE_FEATURES = 13
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of tables and batches."""
+
+    rows: int = 1_000_000  # of a table alone
+    bags: int = 16_384  # of a step with one table
+    served: tuple[int, ...] = (1, 32, 512)  # bags of calls without a gradient
+    tables: int = 26
+    table_rows: int = 200_000  # of each of these
+    examples: int = 4096  # of a step with many tables
+
+
+SIZES = Sizes()
+SMALL = Sizes(500, 16, (1, 8), 3, 100, 8)
 
 
 def on_host(work: Work, runs: int = 200) -> float:
@@ -67,7 +88,7 @@ def bags_of(bags: int, mean: int, seed: int = 0) -> tuple[torch.Tensor, torch.Te
     draw = torch.Generator().manual_seed(seed)
     lengths = torch.randint(max(mean // 2, 1), mean + mean // 2 + 1, (bags,), generator=draw)
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
-    ids = torch.randint(0, ROWS, (int(offsets[-1]),), generator=draw)
+    ids = torch.randint(0, SIZES.rows, (int(offsets[-1]),), generator=draw)
     segments = torch.repeat_interleave(torch.arange(bags), lengths)
     return ids.to(DEVICE), offsets.to(DEVICE), segments.to(DEVICE)
 
@@ -75,10 +96,11 @@ def bags_of(bags: int, mean: int, seed: int = 0) -> tuple[torch.Tensor, torch.Te
 def forwards() -> dict[str, Work]:
     """Return forward calls of growing batches."""
     found: dict[str, Work] = {}
-    table = torch.randn(ROWS, COLUMNS, device=DEVICE)
-    ours = rgt.nn.EmbeddingBag(ROWS, COLUMNS, mode="mean", include_last_offset=True, _weight=table)
-    theirs = torch.nn.EmbeddingBag(ROWS, COLUMNS, mode="mean", include_last_offset=True, _weight=table)
-    for bags, mean in ((1, 10), (32, 10), (512, 10), (16384, 20)):
+    rows = SIZES.rows
+    table = torch.randn(rows, COLUMNS, device=DEVICE)
+    ours = rgt.nn.EmbeddingBag(rows, COLUMNS, mode="mean", include_last_offset=True, _weight=table)
+    theirs = torch.nn.EmbeddingBag(rows, COLUMNS, mode="mean", include_last_offset=True, _weight=table)
+    for bags, mean in (*((bags, 10) for bags in SIZES.served), (SIZES.bags, 20)):
         ids, offsets, segments = bags_of(bags, mean)
 
         def raw(ids: Any = ids, segments: Any = segments, bags: int = bags) -> Any:
@@ -99,29 +121,24 @@ def forwards() -> dict[str, Work]:
         found[f"torch F.embedding_bag, {bags} bags"] = function
         found[f"forward module, {bags} bags"] = lambda f=without_grad: f(ours)
         found[f"torch module, {bags} bags"] = lambda f=without_grad: f(theirs)
-        if bags == 16384:
+        if bags == SIZES.bags:
             found[f"dense backward, {bags} bags"] = lambda f=with_backward: f(ours)
             found[f"torch dense backward, {bags} bags"] = lambda f=with_backward: f(theirs)
-    ids, _, segments = bags_of(16384, 20)
-    y = torch.randn(16384, COLUMNS, device=DEVICE)
+    ids, _, segments = bags_of(SIZES.bags, 20)
+    y = torch.randn(SIZES.bags, COLUMNS, device=DEVICE)
     found["GradV2, which waits for its number of rows"] = lambda: rg.raw_ops.SparseSegmentMeanGradV2(
-        y, ids, segments, ROWS
+        y, ids, segments, rows
     )
     return found
 
 
 def one_table() -> dict[str, tuple[Work, bool]]:
     """Return training steps of one table, and whether they can be captured."""
-    ids, offsets, _ = bags_of(16384, 20)
-    y = torch.randn(16384, COLUMNS, device=DEVICE)
+    ids, offsets, _ = bags_of(SIZES.bags, 20)
+    y = torch.randn(SIZES.bags, COLUMNS, device=DEVICE)
 
     def step_of(module: Any, optimizer: Any) -> Work:
-        def step() -> None:
-            optimizer.zero_grad(set_to_none=True)
-            module(ids, offsets).backward(y)
-            optimizer.step()
-
-        return step
+        return step_with(module, optimizer, ids, offsets, y)
 
     found: dict[str, tuple[Work, bool]] = {}
 
@@ -132,24 +149,63 @@ def one_table() -> dict[str, tuple[Work, bool]]:
 
         return backward
 
-    rows = rgt.nn.EmbeddingBag(ROWS, COLUMNS, mode="mean", include_last_offset=True, grad="rows", device=DEVICE)
-    found["forward and backward, rows"] = backward_of(rows), True
+    found["forward and backward, rows"] = backward_of(bag_of(rgt.nn, grad="rows")), True
     for name, options, rule in (
         ("fused, RowWiseAdagrad", {"fused": True}, "RowWiseAdagrad"),
         ("rows, RowWiseAdagrad", {"grad": "rows"}, "RowWiseAdagrad"),
         ("fused, SGD", {"fused": True}, "SGD"),
         ("rows, SGD", {"grad": "rows"}, "SGD"),
     ):
-        module = rgt.nn.EmbeddingBag(
-            ROWS, COLUMNS, mode="mean", include_last_offset=True, device=DEVICE, **options
-        )  # fmt: skip
+        module = bag_of(rgt.nn, **options)
         optimizer = getattr(rgt.optim, rule)(module.parameters(), lr=1e-3)
         found[f"step {name}"] = step_of(module, optimizer), True
     for name, rule in (("SGD", torch.optim.SGD), ("Adagrad", torch.optim.Adagrad)):
-        theirs = torch.nn.EmbeddingBag(
-            ROWS, COLUMNS, mode="mean", include_last_offset=True, sparse=True, device=DEVICE
-        )  # fmt: skip
+        theirs = bag_of(torch.nn, sparse=True)
         found[f"torch step sparse, {name}"] = step_of(theirs, rule(theirs.parameters(), lr=1e-3)), False
+    return found
+
+
+def bag_of(library: Any, **options: Any) -> Any:
+    """Return a module with one table."""
+    return library.EmbeddingBag(SIZES.rows, COLUMNS, mode="mean", include_last_offset=True, device=DEVICE, **options)
+
+
+def step_with(module: Any, optimizer: Any, ids: Any, offsets: Any, y: Any) -> Work:
+    """Return a training step."""
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        module(ids, offsets).backward(y)
+        optimizer.step()
+
+    return step
+
+
+def compiled(module: Any, mode: str) -> Any:
+    """Return a compiled module."""
+    if DEVICE == "cpu":  # tried out: the compiler would take a minute
+        return torch.compile(module, fullgraph=True, backend="aot_eager")
+    return torch.compile(module, fullgraph=True, mode=mode)
+
+
+def compiled_table() -> dict[str, tuple[Work, bool]]:
+    """Return steps of one table whose forward and backward passes are compiled, beside those that are not."""
+    ids, offsets, _ = bags_of(SIZES.bags, 20)
+    y = torch.randn(SIZES.bags, COLUMNS, device=DEVICE)
+    found: dict[str, tuple[Work, bool]] = {}
+    for name, library, optimizers, rule, options in (
+        ("fused", rgt.nn, rgt.optim, "RowWiseAdagrad", {"fused": True}),
+        ("rows", rgt.nn, rgt.optim, "RowWiseAdagrad", {"grad": "rows"}),
+        ("dense", rgt.nn, rgt.optim, "RowWiseAdagrad", {}),
+        ("torch dense", torch.nn, torch.optim, "Adagrad", {}),
+    ):
+        for mode in ("eager", "default", "reduce-overhead"):
+            module = bag_of(library, **options)
+            optimizer = getattr(optimizers, rule)(module.parameters(), lr=1e-3)
+            run = module if mode == "eager" else compiled(module, mode)
+            prefix, kind = ("torch ", "dense") if library is torch.nn else ("", name)
+            step = step_with(run, optimizer, ids, offsets, y)
+            found[f"{prefix}compiled step, {kind}, {mode}"] = step, mode == "eager" and not prefix
     return found
 
 
@@ -164,9 +220,13 @@ def batches_of(count: int, rows: int, bags: int, mean: int, seed: int) -> list[t
     return batches
 
 
-def many_tables(count: int = 26, rows: int = 200_000, bags: int = 4096, mean: int = 8) -> dict[str, tuple[Work, bool]]:
-    """Return training steps of many tables."""
-    batches = batches_of(count, rows, bags, mean, seed=1)
+def many_tables() -> dict[str, tuple[Work, bool]]:
+    """Return training steps of many tables.
+
+    Their outputs go into `backward` one by one, which costs torch a microsecond each, or as one stacked tensor.
+    """
+    count, rows, bags = SIZES.tables, SIZES.table_rows, SIZES.examples
+    batches = batches_of(count, rows, bags, 8, seed=1)
     begins = [0]
     for ids, _ in batches[:-1]:
         begins.append(begins[-1] + len(ids))
@@ -191,6 +251,15 @@ def many_tables(count: int = 26, rows: int = 200_000, bags: int = 4096, mean: in
         with torch.no_grad():
             return module(*inputs)
 
+    stacked = rgt.nn.Embeddings(tables, fused=True, include_last_offset=True, output="stacked", device=DEVICE)
+    stacked_optimizer = rgt.optim.SGD(stacked.parameters(), lr=1e-3)
+    stacked_y = torch.randn(bags, count, COLUMNS, device=DEVICE)
+
+    def stacked_step(*inputs: Any) -> None:
+        stacked_optimizer.zero_grad(set_to_none=True)
+        stacked(*inputs).backward(stacked_y)
+        stacked_optimizer.step()
+
     by_rows = rgt.nn.Embeddings(tables, include_last_offset=True, device=DEVICE)
     rows_optimizer = rgt.optim.SGD(by_rows.parameters(), lr=1e-3)
 
@@ -210,6 +279,12 @@ def many_tables(count: int = 26, rows: int = 200_000, bags: int = 4096, mean: in
         torch.autograd.backward(outputs, [y] * len(outputs))
         their_optimizer.step()
 
+    def their_stacked_step() -> None:
+        their_optimizer.zero_grad(set_to_none=True)
+        outputs = [m(ids, offsets) for m, (ids, offsets) in zip(theirs, batches, strict=True)]
+        torch.stack(outputs, 1).backward(stacked_y)
+        their_optimizer.step()
+
     by_feature = {t.name: batch for t, batch in zip(tables, batches, strict=True)}
     return {
         f"{count} tables fused, by feature": (lambda: ours_step(by_feature), True),
@@ -217,6 +292,9 @@ def many_tables(count: int = 26, rows: int = 200_000, bags: int = 4096, mean: in
         f"{count} tables grad='rows', by feature": (lambda: ours_step(by_feature, None, by_rows, rows_optimizer), True),
         f"{count} tables forward, by feature": (lambda: forward(ours, by_feature), True),
         f"{count} tables forward, one vector": (lambda: forward(ours, vector, all_offsets), True),
+        f"{count} tables fused, stacked, by feature": (lambda: stacked_step(by_feature), True),
+        f"{count} tables fused, stacked, one vector": (lambda: stacked_step(vector, all_offsets), True),
+        f"torch {count} tables stacked sparse SGD": (their_stacked_step, False),
         f"torch {count} tables forward": (their_forward, True),
         f"torch {count} tables sparse SGD": (their_step, False),
     }
@@ -271,8 +349,9 @@ class TheirBags(torch.nn.Module):
         return [table(*feature) for table, feature in zip(self.tables, features, strict=True)]
 
 
-def click_model(count: int = 26, rows: int = 200_000, bags: int = 4096) -> dict[str, tuple[Work, bool]]:
+def click_model() -> dict[str, tuple[Work, bool]]:
     """Return training steps of a click model, eager and compiled."""
+    count, rows, bags = SIZES.tables, SIZES.table_rows, SIZES.examples
     features = batches_of(count, rows, bags, 8, seed=2)
     draw = torch.Generator().manual_seed(3)
     dense = torch.randn(bags, DENSE_FEATURES, generator=draw).to(DEVICE)
@@ -281,7 +360,7 @@ def click_model(count: int = 26, rows: int = 200_000, bags: int = 4096) -> dict[
     def step_of(tables: torch.nn.Module, optimizers: Any, mode: str | None) -> Work:
         torch.manual_seed(0)
         model = ClickModel(tables, count).to(DEVICE)
-        run = model if mode is None else torch.compile(model, mode=mode)
+        run = model if mode is None else compiled(model, mode)
         layers = [*model.bottom.parameters(), *model.top.parameters()]
         used = [optimizers.SGD(tables.parameters(), lr=1e-3), torch.optim.SGD(layers, lr=1e-3)]
 
@@ -300,16 +379,20 @@ def click_model(count: int = 26, rows: int = 200_000, bags: int = 4096) -> dict[
     def theirs() -> torch.nn.Module:
         return TheirBags(count, rows)
 
-    found: dict[str, tuple[Work, bool]] = {"click model, fused": (step_of(fused(), rgt.optim, None), True)}
-    found["click model, fused, compiled"] = step_of(fused(), rgt.optim, "default"), False
-    found["torch click model, sparse"] = step_of(theirs(), torch.optim, None), False
-    found["torch click model, sparse, compiled"] = step_of(theirs(), torch.optim, "default"), False
+    found: dict[str, tuple[Work, bool]] = {"click model, eager": (step_of(fused(), rgt.optim, None), True)}
+    found["click model, compiled"] = step_of(fused(), rgt.optim, "default"), False
+    found["torch click model, eager"] = step_of(theirs(), torch.optim, None), False
+    found["torch click model, compiled"] = step_of(theirs(), torch.optim, "default"), False
     return found
 
 
 def measured(name: str, work: Work, captures: bool) -> dict[str, Any]:
     """Return the times of a call in microseconds."""
     found: dict[str, Any] = {"name": name}
+    if DEVICE == "cpu":
+        work()
+        print(json.dumps(found), flush=True)
+        return found
     try:
         found["eager"] = round(eager(work, 60).median * 1e3, 1)
         found["host"] = round(on_host(work), 1)
@@ -333,8 +416,16 @@ def main() -> None:
     """Measure the parts, print each row, and write all to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--parts", default="forwards,one_table,many_tables,click_model")
+    parser.add_argument("--parts", default="forwards,one_table,many_tables,compiled_table,click_model")
+    parser.add_argument("--host", action="store_true", help="run every call once on the CPU, and measure nothing")
     args = parser.parse_args()
+    if args.host:
+        global DEVICE, SIZES
+        DEVICE, SIZES = "cpu", SMALL
+        for part in args.parts.split(","):
+            for name, case in getattr(sys.modules[__name__], part)().items():
+                measured(name, case[0] if isinstance(case, tuple) else case, False)
+        return
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         rows = []
