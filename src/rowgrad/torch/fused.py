@@ -324,6 +324,18 @@ def remove_pending(weights: Iterable[FusedWeight], used: Any) -> None:
             weight.rowgrad_pending = () if len(waiting) == 1 else tuple(p for p in waiting if p is not used)
 
 
+def clear_grads(params: Iterable[Any]) -> None:
+    """Remove the gradients of parameters, also pending ones, as `param.grad = None` does in twice the time."""
+    for param in params:
+        if type(param) is not FusedWeight:
+            param.grad = None
+            continue
+        if param.rowgrad_pending:
+            param.rowgrad_pending = ()
+        if stored_grad(param) is not None:
+            _GRAD.__set__(param, None)
+
+
 def consume_stored_grad(weight: FusedWeight) -> None:
     """Drop the stored gradient that a step has used, unless another optimizer needs it; pending ones stay."""
     if is_only_optimizer(weight):

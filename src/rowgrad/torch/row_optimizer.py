@@ -19,7 +19,7 @@ from . import devices, gpu_calls
 from .device_numbers import ON_HOST, DeviceStep, count_tensor, numbers_on_device
 from .devices import default_order, is_captured
 from .feature_lookup import joint_steps
-from .fused import LAYOUT, FusedWeight, consume_stored_grad, fused_step, register_optimizer
+from .fused import LAYOUT, FusedWeight, clear_grads, consume_stored_grad, fused_step, register_optimizer
 from .row_state import (
     check_param,
     check_row_ids,
@@ -205,8 +205,8 @@ class RowOptimizer(torch.optim.Optimizer):
         if not set_to_none or torch.compiler.is_compiling() or torch.autograd._profiler_enabled():
             super().zero_grad(set_to_none)  # names itself in profiles, which takes longer than the work
             return
-        for param in self._params():
-            param.grad = None
+        for group in self.param_groups:
+            clear_grads(group["params"])
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient; all gradients are validated before any parameter changes.
