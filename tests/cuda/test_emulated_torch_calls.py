@@ -21,7 +21,7 @@ from conformance.test_golden import by_op
 from golden_cases import Case
 from rowgrad._catalog.spec import CATALOG
 from rowgrad._core import cuda_ops
-from rowgrad.errors import InternalError, InvalidArgumentError
+from rowgrad.errors import InternalError, InvalidArgumentError, OpError
 from rowgrad.raw_ops import OPS
 from rowgrad.torch import gpu_calls, launch, row_state
 from rowgrad.torch.nn import Table
@@ -310,3 +310,18 @@ def test_a_dense_step_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
             optimizer.step()
         assert [name.split("<")[0] for name in device.launched] in (["step_rows"], ["update_rows"])
         assert optimizer.state[module.weight]["step"] == 2
+
+
+@pytest.mark.parametrize("options", [{"fused": True}, {"grad": "rows"}, {"grad": "dense"}], ids=str)
+def test_bad_options_of_a_step_name_the_optimizer(options: dict[str, Any]) -> None:
+    ids, offsets = batch((3, 0, 17), True, True)
+    for lr in (float("nan"), "fast", 1e300):
+        with on_gpu():
+            module = rgt.nn.EmbeddingBag(ROWS, 8, mode="mean", include_last_offset=True, **options)
+            optimizer = rgt.optim.RowWiseAdagrad(module.parameters(), lr=0.1)
+            module(ids, offsets).sum().backward()
+            optimizer.param_groups[0]["lr"] = lr
+            before = module.weight.detach().clone()
+            with pytest.raises(OpError, match=r"^RowWiseAdagrad\.step: lr must be a .*number"):
+                optimizer.step()
+            assert same_bits(module.weight.detach(), before)

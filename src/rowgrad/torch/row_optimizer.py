@@ -283,13 +283,12 @@ class RowOptimizer(torch.optim.Optimizer):
 
     def _step_on_gpu(self, index: int, group: dict[str, Any], param: Tensor) -> Any:
         """Return the validated step of a table with bags or row gradients on a GPU; None for all others."""
-        if isinstance(param, FusedWeight):
-            return gpu_calls.fused_step(self, group, param, index)
-        grad = param.grad
-        if grad is None:
-            return None
+        grad = None
         try:
-            return gpu_calls.grad_step(self, group, param, index, grad)
+            if isinstance(param, FusedWeight):
+                return gpu_calls.fused_step(self, group, param, index)
+            grad = param.grad
+            return None if grad is None else gpu_calls.grad_step(self, group, param, index, grad)
         except OpError as error:
             raise self._add_context(error, "step", param=param, grad=grad) from None
 
