@@ -8,10 +8,27 @@ namespace rowgrad::cuda {
 namespace {
 
 constexpr int kMaxDynamicShared = 8;        // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr int kSharedOfBlock = 97;          // CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 constexpr int kPlainShared = 48 * 1024;     // available to a block without opting in
 constexpr unsigned kEventWithoutTiming = 2; // CU_EVENT_DISABLE_TIMING
+constexpr std::int64_t kMostX = 0x7fffffff, kMostY = 0xffff;  // blocks of a grid
+
+std::int64_t shared_limit_of(const Driver& driver, int index) {
+  int handle = 0, limit = 0;
+  driver.check(driver.cuDeviceGet(&handle, index));
+  driver.check(driver.cuDeviceGetAttribute(&limit, kSharedOfBlock, handle));
+  return limit;
+}
 
 }  // namespace
+
+Device::Device(const Driver& driver, int index, int processors, Stream side, Loader loader)
+    : processors(processors),
+      shared_limit(shared_limit_of(driver, index)),
+      driver_(driver),
+      index_(index),
+      side_(side),
+      loader_(std::move(loader)) {}
 
 // Makes the device's primary context, which torch and XLA use, current in this thread.
 void Device::enter() {
@@ -51,6 +68,9 @@ Function& Device::function(std::string_view kernel, std::string_view variant) {
 void Device::launch(Stream stream, Function& function, Grid grid, std::int64_t shared, const void* params,
                     std::size_t size) {
   if (grid.x <= 0 || grid.y <= 0) return;
+  if (grid.x > kMostX || grid.y > kMostY)
+    throw TooLarge("a CUDA call supports at most " + std::to_string(kMostX) + " x " + std::to_string(kMostY) +
+                   " blocks, this one needs " + std::to_string(grid.x) + " x " + std::to_string(grid.y));
   enter();
   if (shared > kPlainShared) {
     const std::lock_guard guard(lock_);  // a smaller limit must not overwrite a larger one

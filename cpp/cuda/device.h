@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -15,6 +16,11 @@ namespace rowgrad::cuda {
 
 struct Grid {
   std::int64_t x = 1, y = 1;
+};
+
+// Arguments that exceed what the kernels can count, or what a grid can have.
+struct TooLarge : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 constexpr std::int64_t ceil_div(std::int64_t items, std::int64_t per_block) {
@@ -38,17 +44,17 @@ using Loader = std::function<Code(std::string_view kernel, std::string_view vari
 class Device {
  public:
   // `side`: a second stream of this device. `loader` compiles kernels, at their first use.
-  Device(const Driver& driver, int index, int processors, Stream side, Loader loader)
-      : processors(processors), driver_(driver), index_(index), side_(side), loader_(std::move(loader)) {}
+  Device(const Driver& driver, int index, int processors, Stream side, Loader loader);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
   const int processors;
+  const std::int64_t shared_limit;  // the most bytes of shared memory of a block
 
   // Returns a kernel; `variant` is its template arguments, separated by ", ".
   Function& function(std::string_view kernel, std::string_view variant);
 
-  // Queues a kernel; a grid without blocks is not launched.
+  // Queues a kernel; a grid without blocks is not launched. Throws TooLarge if CUDA does not support the grid.
   template <class Params>
   void launch(Stream stream, std::string_view variant, Grid grid, std::int64_t shared, const Params& params) {
     static_assert(sizeof(Params) % 8 == 0);

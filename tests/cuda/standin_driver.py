@@ -42,7 +42,8 @@ _TYPES: dict[str, tuple[Any, ...]] = {
 }
 _MAX_SHARED = 8  # the attribute that allows more shared memory
 _PLAIN_SHARED = 48 * 1024
-_ATTRIBUTES = {16: 3, 75: 9, 76: 0}  # multiprocessors, compute capability
+_MOST_SHARED = 99 * 1024  # of a block, on the supported devices with the least
+_ATTRIBUTES = {16: 3, 75: 9, 76: 0, 97: _MOST_SHARED}  # multiprocessors, compute capability, shared memory
 
 
 class StandinDriver:
@@ -130,6 +131,7 @@ class StandinDriver:
 
     def _cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
         assert attribute == _MAX_SHARED
+        assert value <= _MOST_SHARED, "more shared memory than a block may have"
         self._shared[function] = value
 
     def _cuLaunchKernel(
