@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "driver.h"
 
@@ -69,11 +70,11 @@ class Device {
 
   // Queues zeros.
   void zero(Stream stream, Address memory, std::int64_t bytes);
-  // Makes the side stream wait for the work queued so far, and returns it. What is queued there must be waited for:
-  // `mark_side` names it, `wait_for_mark` makes the stream wait for that.
+  // Makes the side stream wait for the work queued so far, and returns it. What is queued there must be waited for, by
+  // `join`, or `mark_side` names it and `wait_for_mark` makes the stream wait for that.
   Stream fork(Stream stream);
-  void mark_side();
-  void wait_for_mark(Stream stream);
+  void* mark_side(Stream stream);
+  void wait_for_mark(Stream stream, void* mark);
   // Queues zeros on the side stream after the work queued so far; `join` makes the stream wait for it.
   void zero_on_side_stream(Stream stream, Address memory, std::int64_t bytes);
   void join(Stream stream);
@@ -90,8 +91,15 @@ class Device {
   bool is_current();
 
  private:
+  // A side stream that was last used beside `stream` while a CUDA graph captured it.
+  struct CapturedSide {
+    Stream stream, side;
+  };
+
   void enter();
-  void* event(int which);
+  Stream side_of(Stream stream);
+  Stream new_stream() const;
+  void* new_event() const;
 
   const Driver driver_;
   const int index_;
@@ -100,6 +108,35 @@ class Device {
   std::mutex lock_;
   void* context_ = nullptr;
   std::unordered_map<std::string, Function> functions_;  // references to elements stay valid
+  // Guarded by `order_lock_`, like each pair of a record and a wait, so that threads can share events.
+  std::mutex order_lock_;
+  std::vector<CapturedSide> captured_sides_;
+  void* event_ = nullptr;
+  std::vector<void*> marks_;  // events that are not in use
+};
+
+// Work on the side stream, beside what is queued while this object lives. The end makes the stream wait for it, also after
+// an exception: memory that it uses must not be released before. Without `is_used`, the side is the stream itself.
+class SideWork {
+ public:
+  SideWork(Device& device, Stream stream, bool is_used = true)
+      : device_(device), stream_(stream), side_(is_used ? device.fork(stream) : stream), is_pending_(is_used) {}
+  SideWork(const SideWork&) = delete;
+  SideWork& operator=(const SideWork&) = delete;
+  ~SideWork() noexcept(false);
+
+  Stream side() const { return side_; }
+  // All of it is queued: `wait` waits for no later work.
+  void mark() {
+    if (is_pending_) mark_ = device_.mark_side(stream_);
+  }
+  void wait();
+
+ private:
+  Device& device_;
+  const Stream stream_, side_;
+  void* mark_ = nullptr;
+  bool is_pending_;
 };
 
 }  // namespace rowgrad::cuda

@@ -1,6 +1,5 @@
 #include "row_sums.h"
 
-#include <exception>
 #include <string>
 
 namespace rowgrad::cuda {
@@ -280,20 +279,8 @@ struct RowUnits {
 }  // namespace
 
 ZeroedOutput::ZeroedOutput(Device& device, Stream stream, Address out, std::int64_t bytes)
-    : device_(device), stream_(stream), is_large_(bytes > kSideStreamBytes) {
-  if (is_large_)
-    device.zero_on_side_stream(stream, out, bytes);
-  else
-    device.zero(stream, out, bytes);
-}
-
-ZeroedOutput::~ZeroedOutput() noexcept(false) {
-  if (!is_large_) return;
-  try {
-    device_.join(stream_);
-  } catch (const DriverError&) {
-    if (std::uncaught_exceptions() == 0) throw;
-  }
+    : beside_(device, stream, bytes > kSideStreamBytes) {
+  device.zero(beside_.side(), out, bytes);
 }
 
 Gradient::Gradient(const Device& device, const Matrix& grad, Address out, std::int64_t size, std::int64_t num_rows,

@@ -144,12 +144,9 @@ class ZeroedOutput {
   ZeroedOutput(Device& device, Stream stream, Address out, std::int64_t bytes);
   ZeroedOutput(const ZeroedOutput&) = delete;
   ZeroedOutput& operator=(const ZeroedOutput&) = delete;
-  ~ZeroedOutput() noexcept(false);
 
  private:
-  Device& device_;
-  const Stream stream_;
-  const bool is_large_;
+  SideWork beside_;
 };
 
 // A gradient of sum, mean or sqrtn bags: the workspace, and the launches. `unique`: consecutive distinct rows.
