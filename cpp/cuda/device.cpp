@@ -24,12 +24,11 @@ std::int64_t shared_limit_of(const Driver& driver, int index) {
 
 }  // namespace
 
-Device::Device(const Driver& driver, int index, int processors, Stream side, Loader loader)
+Device::Device(const Driver& driver, int index, int processors, Loader loader)
     : processors(processors),
       shared_limit(shared_limit_of(driver, index)),
       driver_(driver),
       index_(index),
-      side_(side),
       loader_(std::move(loader)) {}
 
 // Makes the device's primary context, which torch and XLA use, current in this thread.
@@ -111,12 +110,13 @@ void* Device::new_event() const {
 }
 
 // Returns the side stream for a stream. One that has joined the capture of a CUDA graph belongs to it until the capture
-// ends: work from any other stream would invalidate the capture, and fail. So each captured stream has its own.
+// ends: work from any other stream would invalidate the capture, and fail. So each captured stream has its own. All are
+// made here: torch returns each stream of its pool to several callers, one of which may capture it.
 Stream Device::side_of(Stream stream) {
   if (!is_capturing(stream)) {
-    // Made here because a capture may not allow it.
-    if (captured_sides_.empty()) captured_sides_.push_back({nullptr, new_stream()});
-    return side_;
+    if (side_) return side_;
+    captured_sides_.push_back({nullptr, new_stream()});  // a capture may not allow to make one
+    return side_ = new_stream();
   }
   CapturedSide* found = nullptr;
   for (CapturedSide& known : captured_sides_) {

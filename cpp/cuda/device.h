@@ -44,8 +44,8 @@ using Loader = std::function<Code(std::string_view kernel, std::string_view vari
 
 class Device {
  public:
-  // `side`: a second stream of this device. `loader` compiles kernels, at their first use.
-  Device(const Driver& driver, int index, int processors, Stream side, Loader loader);
+  // `loader` compiles kernels, at their first use.
+  Device(const Driver& driver, int index, int processors, Loader loader);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
@@ -103,13 +103,13 @@ class Device {
 
   const Driver driver_;
   const int index_;
-  const Stream side_;
   const Loader loader_;
   std::mutex lock_;
   void* context_ = nullptr;
   std::unordered_map<std::string, Function> functions_;  // references to elements stay valid
   // Guarded by `order_lock_`, like each pair of a record and a wait, so that threads can share events.
   std::mutex order_lock_;
+  Stream side_ = nullptr;  // of all streams that are not captured
   std::vector<CapturedSide> captured_sides_;
   void* event_ = nullptr;
   std::vector<void*> marks_;  // events that are not in use

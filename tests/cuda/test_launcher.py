@@ -16,7 +16,6 @@ from rowgrad._catalog.enums import Order, Reduction, Rounding
 from rowgrad._core import cuda_device
 from rowgrad.cuda.device import CODE
 
-SIDE = 1000
 BUSY = (1, 2, 3)  # streams of callers
 
 
@@ -27,9 +26,9 @@ class StreamDriver(StandinDriver):
         super().__init__(lambda *_: None)
         self.captures: dict[int, int] = {}  # of each captured stream
         self.events: dict[int, int | None] = {}  # the capture in which each was recorded
-        self.streams = SIDE  # the last one that was made
+        self.streams = 1000  # the last one that was made
         self.queued: list[tuple[str, int, int]] = []  # what, its stream, an event
-        self.device = cuda_device(0, 3, SIDE, HostDevice._load, self.functions())
+        self.device = cuda_device(0, 3, HostDevice._load, self.functions())
 
     def end(self, capture: int) -> None:
         """End a capture: none of its streams is captured any more."""
@@ -76,14 +75,14 @@ class StreamDriver(StandinDriver):
 
 def test_work_beside_a_captured_stream_has_a_stream_of_its_own() -> None:
     driver = StreamDriver()
-    assert driver.zero(BUSY[0]) == SIDE
+    side = driver.zero(BUSY[0])
     driver.captures[BUSY[1]] = 1
     first = driver.zero(BUSY[1])
-    assert driver.zero(BUSY[0]) == SIDE  # not captured: other work must not join the capture
-    assert SIDE not in driver.captures
+    assert driver.zero(BUSY[0]) == side  # not captured: other work must not join the capture
+    assert side not in driver.captures
     driver.captures[BUSY[2]] = 2
     second = driver.zero(BUSY[2])
-    assert len({SIDE, first, second}) == 3
+    assert len({side, first, second}) == 3
     assert driver.zero(BUSY[1]) == first
     driver.end(1)
     driver.captures[BUSY[0]] = 3
@@ -125,9 +124,9 @@ def test_memory_is_not_released_while_the_side_stream_uses_it() -> None:
             )  # fmt: skip
         except MemoryError:
             failed = True
-        own = [(what, event) for what, stream, event in driver.queued if stream == SIDE]
-        last = max((i for i, (what, s, _) in enumerate(driver.queued) if (what, s) == ("work", SIDE)), default=-1)
-        recorded = {e for what, s, e in driver.queued[last + 1 :] if (what, s) == ("record", SIDE)}
+        own = [i for i, (what, stream, _) in enumerate(driver.queued) if what == "work" and stream != BUSY[0]]
+        last = max(own, default=-1)
+        recorded = {e for what, s, e in driver.queued[last + 1 :] if what == "record" and s != BUSY[0]}
         waited = {e for what, s, e in driver.queued[last + 1 :] if (what, s) == ("wait", BUSY[0])}
         assert not own or recorded & waited, most
         if not failed:
@@ -135,6 +134,17 @@ def test_memory_is_not_released_while_the_side_stream_uses_it() -> None:
     assert not failed
     assert most > 2
     assert own
+
+
+def test_check_states_are_zeros_before_the_first_call() -> None:
+    """The first calls may use several streams, of which only one waits for the zeros."""
+    waits = []
+
+    class Waiting(HostDevice):
+        def wait(self) -> None:
+            waits.append(self)
+
+    assert waits == [Waiting()]
 
 
 def test_sorts_use_no_more_shared_memory_than_a_block_may_have() -> None:
