@@ -184,8 +184,12 @@ std::int64_t Device::wait_for_number(Stream stream, Address word) {
 }
 
 void Device::synchronize() {
+  void* callers = nullptr;
+  driver_.check(driver_.cuCtxGetCurrent(&callers));
   enter();
-  driver_.check(driver_.cuCtxSynchronize());
+  const int status = driver_.cuCtxSynchronize();
+  driver_.check(driver_.cuCtxSetCurrent(callers));
+  driver_.check(status);
 }
 
 bool Device::is_capturing(Stream stream) const {

@@ -83,7 +83,7 @@ class Device {
   // it. The word shows it while later work is still queued.
   std::int64_t wait_for_number(Stream stream, Address word);
 
-  // Waits for all work queued on this device.
+  // Waits for all work queued on this device. The thread's current device stays what it is: callers loop over devices.
   void synchronize();
 
   bool is_capturing(Stream stream) const;

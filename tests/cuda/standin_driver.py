@@ -54,6 +54,7 @@ class StandinDriver:
         self.log: list[str] = []
         self.failing: dict[str, int] = {}  # the status that a function returns
         self.capturing = False
+        self.context = 1  # the current one
         self.graph: list[Callable[[], None]] | None = None  # gets what is queued, to run it again
         self.on_wait: Callable[[], None] = lambda: None  # called when the host waits for a stream
         self._kernels: list[str] = []
@@ -89,7 +90,10 @@ class StandinDriver:
         context[0] = 1
 
     def _cuCtxGetCurrent(self, context: Any) -> None:
-        context[0] = 1
+        context[0] = self.context
+
+    def _cuCtxSetCurrent(self, context: int | None) -> None:
+        self.context = context or 0
 
     def _cuDeviceGet(self, handle: Any, index: int) -> None:
         handle[0] = index
