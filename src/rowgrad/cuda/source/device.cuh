@@ -361,9 +361,22 @@ DEVICE void report(Fault* fault, int64_t* alarm, int64_t code, int64_t position,
   report->position = position;
   report->value = value;
   report->bound = bound;
+  __threadfence_system();  // the host may read the report because of another call's alarm
   report->code = code;
   __threadfence_system();
   *static_cast<volatile int64_t*>(alarm) = 1;
+}
+
+// Called by all threads of all blocks at the end of a kernel. Returns true for one thread of the grid, which sees what all
+// other blocks and its own have written. The fences are between the barrier and the count, and after the count: so what
+// any thread wrote is ordered before what that thread reads.
+DEVICE bool is_last_of_grid(Checks* checks) {
+  __syncthreads();
+  if (threadIdx.x != 0) return false;
+  __threadfence();
+  if (atomicAdd(&checks->finished, 1u) + 1 != gridDim.x * gridDim.y) return false;
+  __threadfence();
+  return true;
 }
 
 // Called by all threads of all blocks at the end of a checking kernel. Returns true for one thread of the grid, after
@@ -371,18 +384,13 @@ DEVICE void report(Fault* fault, int64_t* alarm, int64_t code, int64_t position,
 // which is slow but only done after a fault.
 DEVICE bool must_report(Checks* checks, bool found) {
   if (found) atomicOr(&checks->raised, 1u);
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x != 0) return false;
-  return atomicAdd(&checks->finished, 1u) + 1 == gridDim.x * gridDim.y && is_raised(checks);
+  return is_last_of_grid(checks) && is_raised(checks);
 }
 
 // Does the same and resets the state to zero, for calls where no later kernel reads it.
 DEVICE bool must_report_and_reset(Checks* checks, bool found) {
   if (found) atomicOr(&checks->raised, 1u);
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x != 0 || atomicAdd(&checks->finished, 1u) + 1 != gridDim.x * gridDim.y) return false;
+  if (!is_last_of_grid(checks)) return false;
   const bool raised = is_raised(checks);
   checks->finished = 0;
   checks->raised = 0;
