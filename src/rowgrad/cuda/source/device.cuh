@@ -222,6 +222,15 @@ DEVICE double flushed(double x) {
 }
 DEVICE float flushed(float x) { return x; }
 
+// Whether a product or quotient, rounded to 53 bits, is below 2^-1022 and not zero. Its own bits do not tell: a CPU that
+// flushes rounds to 53 bits first, a device to multiples of 2^-1074, so that 2^-1022 - 2^-1075 becomes 2^-1022. Sums below
+// 2^-1022 are exact. Factors of 2^64 bring the calculation to where numbers have all bits, or to infinity.
+DEVICE bool is_product_subnormal(double a, double b) { return fabs(a * 0x1p64 * b) < 0x1p-958; }
+DEVICE bool is_quotient_subnormal(double a, double b) {
+  const double least = fabs(b) * 0x1p-958;  // subnormal, or not exact, only if the quotient is far above 2^-1022
+  return least - fabs(a) * 0x1p64 > least * 0x1p-54;
+}
+
 // Sums and products are rounded once each, never contracted. Integers wrap.
 template <class A>
 DEVICE A plus(A a, A b) {
@@ -263,7 +272,8 @@ DEVICE A times(A a, A b) {
 }
 template <>
 DEVICE double times(double a, double b) {
-  return flushed(flushed(a) * flushed(b));
+  const double x = flushed(a), y = flushed(b), product = x * y;
+  return is_product_subnormal(x, y) ? copysign(0.0, product) : product;
 }
 
 template <class A>
@@ -272,7 +282,8 @@ DEVICE A over(A a, A b) {
 }
 template <>
 DEVICE double over(double a, double b) {
-  return flushed(flushed(a) / flushed(b));
+  const double x = flushed(a), y = flushed(b), quotient = x / y;
+  return is_quotient_subnormal(x, y) ? copysign(0.0, quotient) : quotient;
 }
 
 // x/0 is 0.
