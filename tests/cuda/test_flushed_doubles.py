@@ -27,8 +27,10 @@ static void each(bool flushes, long n, const double* a, const double* b, double*
 extern "C" void device(bool divides, long n, const double* a, const double* b, double* to) {
   each(false, n, a, b, to, divides ? over<double> : times<double>);
 }
+static double product(double x, double y) { return x * y; }
+static double quotient(double x, double y) { return x / y; }
 extern "C" void cpu(bool divides, long n, const double* a, const double* b, double* to) {
-  each(true, n, a, b, to, divides ? [](double x, double y) { return x / y; } : [](double x, double y) { return x * y; });
+  each(true, n, a, b, to, divides ? quotient : product);
 }
 """
 Run = Callable[[str, bool, Doubles, Doubles], Doubles]
