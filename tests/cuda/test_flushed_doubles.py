@@ -77,3 +77,16 @@ def test_results_around_the_least_normal_number(run: Run, divides: bool) -> None
     with np.errstate(under="ignore"):
         plain = flushed(one / other if divides else one * other)
     assert (plain != expected).any()  # the cases are the hard ones
+
+
+@pytest.mark.parametrize("divides", [False, True], ids=["times", "over"])
+def test_special_values(run: Run, divides: bool) -> None:
+    largest = np.finfo(np.float64).max
+    numbers = [0.0, 5e-324, LEAST / 2, LEAST, LEAST * 1.5, 2.0**-958, 2.0**-511, 0.75, 1.0, 2.0**511, 2.0**959]
+    numbers += [largest / 2, largest, np.inf, np.nan]
+    values = np.array([sign * x for x in numbers for sign in (1, -1)])
+    one, other = (x.ravel() for x in np.meshgrid(values, values))
+    expected = run("cpu", divides, one, other)
+    got = flushed(run("device", divides, flushed(one), flushed(other)))
+    same = (got.view(np.int64) == expected.view(np.int64)) | (np.isnan(got) & np.isnan(expected))
+    assert same.all(), list(zip(one[~same], other[~same], strict=True))
