@@ -69,8 +69,8 @@ Driver cuda::python_driver(nb::object functions) {
 
 namespace {
 
-std::unique_ptr<Device> new_device(int index, int processors, std::uintptr_t side, nb::object load, nb::object functions) {
-  return std::make_unique<Device>(python_driver(std::move(functions)), index, processors, stream_of(side),
+std::unique_ptr<Device> new_device(int index, int processors, nb::object load, nb::object functions) {
+  return std::make_unique<Device>(python_driver(std::move(functions)), index, processors,
                                   python_loader(std::move(load)));
 }
 
@@ -224,7 +224,6 @@ void bind_cuda(nb::module_& m) {
   using namespace rowgrad::cuda;
   nb::register_exception_translator([](const std::exception_ptr& error, void*) {
     const auto raise = [](const char* name, const char* text) {
-      nb::module_::import_("rowgrad.errors").attr(name);
       PyErr_SetString(nb::module_::import_("rowgrad.errors").attr(name).ptr(), text);
     };
     try {
@@ -272,7 +271,7 @@ void bind_cuda(nb::module_& m) {
     for (const std::string_view name : op_names()) names.emplace_back(name);
     return names;
   });
-  m.def("cuda_device", &new_device, nb::arg("index"), nb::arg("processors"), nb::arg("side"), nb::arg("load"),
+  m.def("cuda_device", &new_device, nb::arg("index"), nb::arg("processors"), nb::arg("load"),
         nb::arg("functions").none());
   bind_cuda_torch(m);
   bind_xla_cuda(m);

@@ -74,9 +74,11 @@ class LedgerOf {
     const std::lock_guard guard(lock_);
     if (!is_raised()) return found;
     *word(0) = 0;
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // a later alarm stays raised; reports are read after the alarm
     std::vector<int> slots;
     for (int slot = 0; slot < slots_; ++slot)
       if (*word(address_of(slot)) != 0) slots.push_back(slot);
+    std::atomic_thread_fence(std::memory_order_acquire);  // what the codes belong to is read after them
     std::sort(slots.begin(), slots.end(), [&](int a, int b) { return calls_[a].order < calls_[b].order; });
     for (const int slot : slots) {
       volatile std::int64_t* const report = word(address_of(slot));

@@ -617,7 +617,7 @@ class TorchCalls {
   template <class Update, class Queue>
   bool run(const Update& update, const nb::object& caller, const Queue& queue) {
     Stream stream;
-    if (!begin(stream)) return false;
+    if (!find_stream(stream)) return false;  // what an earlier call reports meanwhile, the next call raises
     Address memory = 0;
     const nb::object workspace = update.bytes() ? empty({update.bytes()}, uint8_, memory) : nb::none();
     Report report;
@@ -726,8 +726,11 @@ class TorchCalls {
   }
 
   // Finds the stream; false if this device is not current or a fault is reported.
-  bool begin(Stream& stream) {
-    if (ledger_.is_raised() || !device_.is_current()) return false;
+  bool begin(Stream& stream) { return !ledger_.is_raised() && find_stream(stream); }
+
+  // Finds the stream; false if this device is not current.
+  bool find_stream(Stream& stream) {
+    if (!device_.is_current()) return false;
     stream = nullptr;
     if (place_.kind != Place::kCuda) return true;
     const auto found = current_stream(place_.index);

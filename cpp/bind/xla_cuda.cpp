@@ -88,7 +88,6 @@ class Devices {
     constexpr int kSlots = 1 << 14;  // more than a stream queues: when a slot is reused, its call has finished
     constexpr int kProcessors = 16, kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_…
     constexpr unsigned kPortable = 1, kMapped = 2;             // CU_MEMHOSTALLOC_…
-    constexpr unsigned kNonBlocking = 1;                       // CU_STREAM_NON_BLOCKING
     driver.check(driver.cuCtxSetCurrent(context));
     int handle = 0, count = 0, index = 0, processors = 0, major = 0, minor = 0;
     driver.check(driver.cuCtxGetDevice(&handle));
@@ -100,8 +99,6 @@ class Devices {
     driver.check(driver.cuDeviceGetAttribute(&processors, kProcessors, handle));
     driver.check(driver.cuDeviceGetAttribute(&major, kMajor, handle));
     driver.check(driver.cuDeviceGetAttribute(&minor, kMinor, handle));
-    Stream side = nullptr;
-    driver.check(driver.cuStreamCreate(&side, kNonBlocking));
     void* reports = nullptr;
     constexpr std::size_t kReportBytes = (kSlots + 1) * 32, kCheckBytes = (kSlots + 1) * 8;
     driver.check(driver.cuMemHostAlloc(&reports, kReportBytes, kPortable | kMapped));
@@ -114,7 +111,7 @@ class Devices {
     const nb::object load = nb::module_::import_("functools").attr("partial")(
         load_, "sm_" + std::to_string(major) + std::to_string(minor));
     return std::unique_ptr<DeviceState>(new DeviceState{
-        {driver, index, processors, side, python_loader(load)},
+        {driver, index, processors, python_loader(load)},
         {reinterpret_cast<Address>(reports), kSlots, checks},
     });
   }

@@ -75,11 +75,6 @@ struct Queue {
   }
 };
 
-// Arguments that exceed what the kernels can count.
-struct TooLarge : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 constexpr bool is_16bit(DType dtype) { return dtype == DType::float16 || dtype == DType::bfloat16; }
 constexpr bool is_float(DType dtype) {
   return is_16bit(dtype) || dtype == DType::float32 || dtype == DType::float64;

@@ -1,6 +1,5 @@
 #include "row_sums.h"
 
-#include <exception>
 #include <string>
 
 namespace rowgrad::cuda {
@@ -9,6 +8,12 @@ namespace {
 constexpr int kTileThreads = 512;
 constexpr std::int64_t kRowsTile = 2048, kPast = 96;  // entries that kernels read past the end
 constexpr std::int64_t kMaxIds = std::int64_t(1) << 30, kMaxRows = std::int64_t(1) << 31;
+
+// The shared memory of a block of sort_pass; see there.
+std::int64_t pass_shared_bytes(int items, int bits) {
+  const std::int64_t bins = std::int64_t(1) << bits;
+  return 34 * 8 + std::int64_t(kTileThreads) * items * 8 + bins * 8 + kTileThreads / 32 * bins * 2;
+}
 
 int digit_bits(std::int64_t rows) {
   return rows > 1 ? static_cast<int>(std::bit_width(static_cast<std::uint64_t>(rows - 1))) : 1;
@@ -51,6 +56,7 @@ IdSort::IdSort(const Device& device, std::int64_t size, std::int64_t rows, std::
       items_ = items;
       break;
     }
+  while (pass_shared_bytes(items_, bits_) > device.shared_limit && items_ > 4) items_ /= 2;
   tiles_ = ceil_div(size, kTileThreads * items_);
   doubled_ = tiles_ > 2 * device.processors;
   row_tiles_ = ceil_div(size + kPast, kRowsTile);
@@ -127,7 +133,7 @@ SortedEntries IdSort::run(Device& device, Stream stream, Address memory, const B
 
   const char* const scale_type = scale_bytes_ == 8 ? "double" : "float";
   const std::string variant = std::to_string(items_) + ", " + scale_type + ", " + (doubled_ && items_ == 16 ? "2" : "1");
-  const std::int64_t shared = 34 * 8 + std::int64_t(kTileThreads) * items_ * 8 + bins * 8 + kTileThreads / 32 * bins * 2;
+  const std::int64_t shared = pass_shared_bytes(items_, bits_);
   Address source = 0, target = at(pairs_);
   for (int number = 0; number < passes_; ++number) {
     SortPass pass;
@@ -273,20 +279,8 @@ struct RowUnits {
 }  // namespace
 
 ZeroedOutput::ZeroedOutput(Device& device, Stream stream, Address out, std::int64_t bytes)
-    : device_(device), stream_(stream), is_large_(bytes > kSideStreamBytes) {
-  if (is_large_)
-    device.zero_on_side_stream(stream, out, bytes);
-  else
-    device.zero(stream, out, bytes);
-}
-
-ZeroedOutput::~ZeroedOutput() noexcept(false) {
-  if (!is_large_) return;
-  try {
-    device_.join(stream_);
-  } catch (const DriverError&) {
-    if (std::uncaught_exceptions() == 0) throw;
-  }
+    : beside_(device, stream, bytes > kSideStreamBytes) {
+  device.zero(beside_.side(), out, bytes);
 }
 
 Gradient::Gradient(const Device& device, const Matrix& grad, Address out, std::int64_t size, std::int64_t num_rows,

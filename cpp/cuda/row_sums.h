@@ -63,13 +63,13 @@ class IdSort {
 
   // What is sorted, and where results go that other kernels read.
   struct Batch {
-    IdList ids, segments;
+    IdList ids{}, segments{};
     bool by_segment = true;  // entries have segments, or else positions
-    IdFaults faults;
+    IdFaults faults{};
     std::int64_t reduce = 0;
-    IdList rows_out;         // memory for the distinct rows
+    IdList rows_out{};       // memory for the distinct rows
     Address starts_out = 0;  // memory for their first entries
-    LookupState lookup;
+    LookupState lookup{};
     std::int64_t most_rows = kAnyRows;  // more distinct rows are a fault
     Address host_total = 0;  // host memory for the number of distinct rows, where a thread waits for it, or 0
     Address needed = 0;      // of a number that is 0 if the ids are in order, so that nothing need be done
@@ -144,12 +144,9 @@ class ZeroedOutput {
   ZeroedOutput(Device& device, Stream stream, Address out, std::int64_t bytes);
   ZeroedOutput(const ZeroedOutput&) = delete;
   ZeroedOutput& operator=(const ZeroedOutput&) = delete;
-  ~ZeroedOutput() noexcept(false);
 
  private:
-  Device& device_;
-  const Stream stream_;
-  const bool is_large_;
+  SideWork beside_;
 };
 
 // A gradient of sum, mean or sqrtn bags: the workspace, and the launches. `unique`: consecutive distinct rows.

@@ -26,7 +26,7 @@ struct RowUpdate {
   bool lazy = false;                        // rows without a gradient stay unchanged
   bool random = false;                      // stochastic rounding
   std::int64_t seed = 0, step = 0;
-  OnDevice on_device;
+  OnDevice on_device{};
   Address live = 0;  // of the numbers that `read_numbers` writes, if some are on the device
 
   // Whether rows without a gradient change too.

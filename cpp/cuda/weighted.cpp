@@ -259,18 +259,19 @@ Address weighted_gradient(const Queue& queue, const Matrix& grad, const Weighted
   const IdSort sort(device, batch.size, num_rows, grad.rows, {false, 0, joins.zeroed, joins.workspace});
   const Address memory = queue.allocate(sort.bytes());
   Address totals = 0;
+  SideWork side(device, queue.stream, has_divisor(how.reduce));
   if (has_divisor(how.reduce)) {  // beside the sort of ids, which does not need them
     const auto allocate = [&](std::int64_t size) { return queue.allocate(size); };  // a copy would share its blocks
-    const Queue beside{device, device.fork(queue.stream), queue.report, allocate};
+    const Queue beside{device, side.side(), queue.report, allocate};
     totals = divisors_of_valid(beside, grad, batch, how.reduce);
-    device.mark_side();
+    side.mark();
   }
   const SortedEntries entries = [&] {
     const ZeroedOutput zeroed(device, queue.stream, out, num_rows * grad.columns * bytes);
     const SortedEntries sorted =
         sort.run(device, queue.stream, memory, {.ids = batch.ids, .segments = batch.segments, .by_segment = false},
                  queue.report);
-    if (totals) device.wait_for_mark(queue.stream);
+    side.wait();
     return weigh(queue, sorted, grad, batch, totals);
   }();
   sum_sorted(device, queue.stream, entries, grad.data, grad.dtype, out, shape, how.mode(grad.dtype), run_shift, false);

@@ -234,7 +234,6 @@ class CudaDevice:
 def cuda_device(
     index: int,
     processors: int,
-    side: int,
     load: Callable[[str, str], tuple[bytes, str, int]],
     functions: dict[str, int] | None,
 ) -> CudaDevice:

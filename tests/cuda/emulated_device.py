@@ -99,7 +99,7 @@ class HostDevice(Device):
         self.seed = seed
         self.launched: list[str] = []  # kernels with their template arguments
         self.driver = StandinDriver(self._run)
-        launcher = cuda_device(0, 3, 0, self._load, self.driver.functions())
+        launcher = cuda_device(0, 3, self._load, self.driver.functions())
         super().__init__(launcher, 1 << 34, False, (_DLPACK_CPU, 0, self._torch_empty, torch.device("cpu")))
 
     def _run(self, file: str, name: str, *launch: Any) -> None:

@@ -42,7 +42,8 @@ _TYPES: dict[str, tuple[Any, ...]] = {
 }
 _MAX_SHARED = 8  # the attribute that allows more shared memory
 _PLAIN_SHARED = 48 * 1024
-_ATTRIBUTES = {16: 3, 75: 9, 76: 0}  # multiprocessors, compute capability
+_MOST_SHARED = 99 * 1024  # of a block, on the supported devices with the least
+_ATTRIBUTES = {16: 3, 75: 9, 76: 0, 97: _MOST_SHARED}  # multiprocessors, compute capability, shared memory
 
 
 class StandinDriver:
@@ -53,6 +54,7 @@ class StandinDriver:
         self.log: list[str] = []
         self.failing: dict[str, int] = {}  # the status that a function returns
         self.capturing = False
+        self.context = 1  # the current one
         self.graph: list[Callable[[], None]] | None = None  # gets what is queued, to run it again
         self.on_wait: Callable[[], None] = lambda: None  # called when the host waits for a stream
         self._kernels: list[str] = []
@@ -88,7 +90,10 @@ class StandinDriver:
         context[0] = 1
 
     def _cuCtxGetCurrent(self, context: Any) -> None:
-        context[0] = 1
+        context[0] = self.context
+
+    def _cuCtxSetCurrent(self, context: int | None) -> None:
+        self.context = context or 0
 
     def _cuDeviceGet(self, handle: Any, index: int) -> None:
         handle[0] = index
@@ -130,6 +135,7 @@ class StandinDriver:
 
     def _cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
         assert attribute == _MAX_SHARED
+        assert value <= _MOST_SHARED, "more shared memory than a block may have"
         self._shared[function] = value
 
     def _cuLaunchKernel(

@@ -432,6 +432,16 @@ def test_synchronize_without_a_device() -> None:
     rgj.synchronize()
 
 
+def test_synchronize_leaves_the_current_device() -> None:
+    """It waits for all devices; torch, in the same process, reads which one is current."""
+    table, ids, segments = many_ids()
+    with on_cuda() as device:
+        jax.block_until_ready(rg.raw_ops.SparseSegmentSumWithNumSegments(table, ids, segments, 5))
+        device.driver.context = 7
+        rgj.synchronize()
+        assert device.driver.context == 7
+
+
 # -- What CUDA devices need ------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -325,3 +326,29 @@ def test_bad_options_of_a_step_name_the_optimizer(options: dict[str, Any]) -> No
             with pytest.raises(OpError, match=r"^RowWiseAdagrad\.step: lr must be a .*number"):
                 optimizer.step()
             assert same_bits(module.weight.detach(), before)
+
+
+@pytest.mark.parametrize("options", [{"fused": True}, {"grad": "rows"}], ids=str)
+def test_a_fault_that_is_reported_during_a_step_does_not_stop_it(options: dict[str, Any]) -> None:
+    """Kernels of earlier calls report at any time; the step was validated, and other tables may have been updated."""
+
+    class Calls:
+        """The calls of a device, where an earlier call reports a fault after a step was prepared."""
+
+        def __init__(self, calls: Any, alarm: int) -> None:
+            self.calls, self.alarm, self.steps = calls, alarm, 0
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("run_step", "run_rows"):
+                ctypes.c_int64.from_address(self.alarm).value = 1
+                self.steps += 1
+            return getattr(self.calls, name)
+
+    ids, offsets = batch((3, 0, 17), True, True)
+    with on_gpu() as device:
+        expected = train(options, "SGD", ids, offsets, include_last_offset=True)
+    with on_gpu(mode="off") as device:
+        device.calls = calls = Calls(device.calls, device.ledger.alarm)
+        got = train(options, "SGD", ids, offsets, include_last_offset=True)
+        assert calls.steps == 3
+    assert all(map(same_bits, got, expected))

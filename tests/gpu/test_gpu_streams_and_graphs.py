@@ -184,3 +184,41 @@ def test_two_threads() -> None:
     for thread in threads:
         thread.join()
     assert not failures, failures[:5]
+
+
+def test_a_capture_while_another_thread_calls() -> None:
+    """Both zero large outputs beside the sort; the work of one must not join the capture of the other."""
+    op = "SparseSegmentSumGrad"
+    large = {**batch(op, 1), "output_dim0": 400_000}
+    inputs = on_device(op, large)
+    (on_cpu,) = call(op, large, **attrs_of(op))
+    is_over, failures = threading.Event(), []
+
+    def work() -> None:
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                while not is_over.is_set():
+                    if not same_bits(call(op, inputs, **attrs_of(op))[0].cpu(), on_cpu):
+                        failures.append("a call beside a capture returned other bits")
+        except BaseException as error:
+            failures.append(repr(error))
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            call(op, inputs, **attrs_of(op))
+    stream.synchronize()
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(20):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                (out,) = call(op, inputs, **attrs_of(op))
+            graph.replay()
+            torch.cuda.current_stream().synchronize()
+            assert same_bits(out.cpu(), on_cpu)
+    finally:
+        is_over.set()
+        thread.join()
+    assert not failures, failures[:5]

@@ -43,6 +43,7 @@ class Device:
         # The check states are allocated here, so that no CUDA graph capture owns them.
         checks = self.empty((SLOTS + 1,), torch.int64)
         checks.zero_()
+        self.wait()  # once: calls on other streams use the zeros too
         self.ledger = Ledger(checks, pinned)
         self.calls = CudaTorchCalls(launcher, self.ledger.slots, *place, torch.int32, torch.int64, torch.uint8)
 
@@ -105,10 +106,8 @@ class CudaDevice(Device):
         self.torch_device = torch.device("cuda", index)
         facts = torch.cuda.get_device_properties(index)
         self.architecture = f"sm_{facts.major}{facts.minor}"
-        self._side = torch.cuda.Stream(index)
-        side = self._side.cuda_stream
         super().__init__(
-            cuda_device(index, facts.multi_processor_count, side, self._load, None), facts.total_memory, True,
+            cuda_device(index, facts.multi_processor_count, self._load, None), facts.total_memory, True,
             (_DLPACK_CUDA, index, torch.empty, self.torch_device),
         )  # fmt: skip
 

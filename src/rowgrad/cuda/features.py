@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from .._catalog.rules import RULES
 from .kernel import FLOATS, Kernel
-from .launcher_kernels import UNITS, WIDE
+from .launcher_kernels import UNITS, WIDE, resident_sums
 
 _COLUMNS = [(t, w) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)]
 _SUMS = [(t, w, m) for t, w in _COLUMNS for m in ("1", "9")]
 Kernel("feature_bags.cuh", "put_words", 128)
 Kernel("feature_bags.cuh", "sum_feature_bags", 128, _COLUMNS, 7)
-Kernel("table_steps.cuh", "sum_feature_rows", 128, _SUMS, {(t, w, m): 4 if t == "double" else 5 for t, w, m in _SUMS})
+Kernel("table_steps.cuh", "sum_feature_rows", 128, _SUMS, resident_sums(_SUMS))
 Kernel("table_rows.cuh", "find_tables", 128)
 for _name in ("sum_table_rows", "sum_stack_rows"):
-    Kernel(
-        "table_rows.cuh", _name, 128, [(t, w, "1") for t, w in _COLUMNS],
-        {(t, w, "1"): 4 if t == "double" else 5 for t, w in _COLUMNS},
-    )  # fmt: skip
+    _variants = [(t, w, "1") for t, w in _COLUMNS]
+    Kernel("table_rows.cuh", _name, 128, _variants, resident_sums(_variants))
 Kernel("table_rows.cuh", "pad_table_gradients", 256, [(UNITS[n],) for n in (2, 4, 8, 16)])
 Kernel("table_rows.cuh", "check_table_lists", 256)
 Kernel(

@@ -36,10 +36,20 @@ _SUMS = [
       for m in ((0, 1, 3, 5, 7, 8, 9) if t in ("half", "bfloat16") else (0, 1, 3, 8, 9))),
     *((t, "1", "0") for t in (*INTEGERS, *COMPLEX)),
 ]  # fmt: skip
-_FEW = ("double", "complex<double>")  # fewer resident blocks, as for divisions: these need many registers
-Kernel(
-    "segment_grad.cuh", "sum_rows", 128, _SUMS, {(t, w, m): 4 if t in _FEW or int(m) & 6 else 5 for t, w, m in _SUMS}
-)  # fmt: skip
+
+
+def resident_sums(variants: Iterable[tuple[str, str, str]]) -> dict[tuple[str, ...], int]:
+    """Return the resident blocks of kernels like `sum_rows`: products and divisions of doubles need many registers."""
+
+    def blocks(kind: str, width: str, mode: int) -> int:
+        if kind == "double" and mode & 3:
+            return 3 if width == "2" or mode & 2 else 4
+        return 4 if kind in ("double", "complex<double>") or mode & 6 else 5
+
+    return {(t, w, m): blocks(t, w, int(m)) for t, w, m in variants}
+
+
+Kernel("segment_grad.cuh", "sum_rows", 128, _SUMS, resident_sums(_SUMS))
 Kernel(
     "segment_grad.cuh", "join_runs", 128,
     [(t, w, r) for t, wide in WIDTH_OF.items() for w in ("1", wide)

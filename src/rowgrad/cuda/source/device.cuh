@@ -222,6 +222,15 @@ DEVICE double flushed(double x) {
 }
 DEVICE float flushed(float x) { return x; }
 
+// Whether a product or quotient, rounded to 53 bits, is below 2^-1022 and not zero. Its own bits do not tell: a CPU that
+// flushes rounds to 53 bits first, a device to multiples of 2^-1074, so that 2^-1022 - 2^-1075 becomes 2^-1022. Sums below
+// 2^-1022 are exact. Factors of 2^64 bring the calculation to where numbers have all bits, or to infinity.
+DEVICE bool is_product_subnormal(double a, double b) { return fabs(a * 0x1p64 * b) < 0x1p-958; }
+DEVICE bool is_quotient_subnormal(double a, double b) {
+  const double least = fabs(b) * 0x1p-958;  // subnormal, or not exact, only if the quotient is far above 2^-1022
+  return least - fabs(a) * 0x1p64 > least * 0x1p-54;
+}
+
 // Sums and products are rounded once each, never contracted. Integers wrap.
 template <class A>
 DEVICE A plus(A a, A b) {
@@ -263,7 +272,8 @@ DEVICE A times(A a, A b) {
 }
 template <>
 DEVICE double times(double a, double b) {
-  return flushed(flushed(a) * flushed(b));
+  const double x = flushed(a), y = flushed(b), product = x * y;
+  return is_product_subnormal(x, y) ? copysign(0.0, product) : product;
 }
 
 template <class A>
@@ -272,7 +282,8 @@ DEVICE A over(A a, A b) {
 }
 template <>
 DEVICE double over(double a, double b) {
-  return flushed(flushed(a) / flushed(b));
+  const double x = flushed(a), y = flushed(b), quotient = x / y;
+  return is_quotient_subnormal(x, y) ? copysign(0.0, quotient) : quotient;
 }
 
 // x/0 is 0.
@@ -361,9 +372,22 @@ DEVICE void report(Fault* fault, int64_t* alarm, int64_t code, int64_t position,
   report->position = position;
   report->value = value;
   report->bound = bound;
+  __threadfence_system();  // the host may read the report because of another call's alarm
   report->code = code;
   __threadfence_system();
   *static_cast<volatile int64_t*>(alarm) = 1;
+}
+
+// Called by all threads of all blocks at the end of a kernel. Returns true for one thread of the grid, which sees what all
+// other blocks and its own have written. The fences are between the barrier and the count, and after the count: so what
+// any thread wrote is ordered before what that thread reads.
+DEVICE bool is_last_of_grid(Checks* checks) {
+  __syncthreads();
+  if (threadIdx.x != 0) return false;
+  __threadfence();
+  if (atomicAdd(&checks->finished, 1u) + 1 != gridDim.x * gridDim.y) return false;
+  __threadfence();
+  return true;
 }
 
 // Called by all threads of all blocks at the end of a checking kernel. Returns true for one thread of the grid, after
@@ -371,18 +395,13 @@ DEVICE void report(Fault* fault, int64_t* alarm, int64_t code, int64_t position,
 // which is slow but only done after a fault.
 DEVICE bool must_report(Checks* checks, bool found) {
   if (found) atomicOr(&checks->raised, 1u);
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x != 0) return false;
-  return atomicAdd(&checks->finished, 1u) + 1 == gridDim.x * gridDim.y && is_raised(checks);
+  return is_last_of_grid(checks) && is_raised(checks);
 }
 
 // Does the same and resets the state to zero, for calls where no later kernel reads it.
 DEVICE bool must_report_and_reset(Checks* checks, bool found) {
   if (found) atomicOr(&checks->raised, 1u);
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x != 0 || atomicAdd(&checks->finished, 1u) + 1 != gridDim.x * gridDim.y) return false;
+  if (!is_last_of_grid(checks)) return false;
   const bool raised = is_raised(checks);
   checks->finished = 0;
   checks->raised = 0;

@@ -278,8 +278,8 @@ DEVICE void join_runs(const JoinRuns& p) {
       if (is_column) put_shared_sum<A, W>(part((group << 6) << shift), sum);
       const int child = group & 63;
       group >>= 6;
+      __syncwarp(mask);  // first, so that the fence is for the sums of all lanes
       __threadfence();
-      __syncwarp(mask);
       unsigned arrived = 0;
       if (lane == 0) {
         // Seven bits count to 64, where the last group also counts for the missing ones; seven more hold the number of
@@ -294,6 +294,7 @@ DEVICE void join_runs(const JoinRuns& p) {
       arrived = __shfl_sync(mask, arrived, 0, int(lanes));
       if ((arrived & 127u) != 64u) break;
       __threadfence();
+      __syncwarp(mask);  // the lane that counted has seen the others' sums; the barrier passes this on
       children = (arrived >> 7) ? int(arrived >> 7) : 64;
       is_last = (arrived >> 7) != 0;
     }

@@ -4,7 +4,9 @@
 //   sort_pass    sorts by one digit: tiles of ids count their digits, wait for the counts of earlier tiles, and write;
 //   find_rows    scans the sorted list: which entries begin a row, and the rows before each chunk of entries.
 //
-// A tile only waits for earlier tiles, which were started before it.
+// A tile only waits for earlier tiles, which were started before it: blocks start in the order of their numbers. CUDA does
+// not document this, but its own library relies on it in the same way (CUB's scans), and a counter would cost each tile
+// an atomic operation before its first load.
 #pragma once
 #include "device.cuh"
 
@@ -459,8 +461,10 @@ DEVICE void find_rows(const FindRows& p) {
     const uint32_t rows_so_far = uint32_t(at >> 31);
     if ((word[j] >> lane & 1u) && p.rows) {
       const int64_t row = rows_so_far + __popc(word[j] & lanes_before(lane));
-      if (row < p.most_rows) rows.put(row, int64_t(id[j]));
-      if (p.starts) p.starts[row] = i;
+      if (row < p.most_rows) {
+        rows.put(row, int64_t(id[j]));
+        if (p.starts) p.starts[row] = i;
+      }
     }
     if (lane == 0 && i < p.size) {
       const bool begins = word[j] & 1u;
