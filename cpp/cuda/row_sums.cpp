@@ -412,7 +412,7 @@ TableGradients::TableGradients(const Device& device, DType dtype, std::int64_t c
     return at;
   };
   rows_at_ = part(std::min(batch.size, batch.stack_rows) * 4);
-  words_at_ = part(tables * 8 + (tables + 1) * std::int64_t(sizeof(PlaceEntry)));
+  words_at_ = part(static_cast<std::int64_t>(batch.grads.size()) * 8 + (tables + 1) * std::int64_t(sizeof(PlaceEntry)));
   shifts_at_ = part(tables * 8);
 }
 
@@ -429,7 +429,7 @@ void TableGradients::run(Device& device, Stream stream, Address memory, Address 
   }
   words.insert(words.end(), {batch_.stack_rows, place});
   put_words(device, stream, at(words_at_), words);
-  const Address places = at(words_at_ + 8 * tables);
+  const Address places = at(words_at_) + 8 * batch_.grads.size();
 
   const IdList rows{at(rows_at_), false};
   const SortedEntries sorted = sort_.run(

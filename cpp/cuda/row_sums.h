@@ -117,7 +117,7 @@ struct StackedBatch {
   IdList rows, segments;  // of the stack of tables; see FeatureGroup
   std::int64_t size, stack_rows, segment_shift;
   LookupState lookup;
-  std::vector<Address> grads;  // of each table's output, all readable
+  std::vector<Address> grads;  // of each feature's output, all readable
   std::int64_t grad_stride;    // elements between rows
 
   // The bits of all addresses, which decide their alignment.
