@@ -119,7 +119,9 @@ class _Call(NamedTuple):
         assert like is not None
         y = like
         if len(readers) > 1:
-            y = torch.stack([torch.zeros_like(like) if (y := parts[f]) is None else y for f in readers], 1).flatten(0, 1)
+            y = torch.stack([torch.zeros_like(like) if (y := parts[f]) is None else y for f in readers], 1).flatten(
+                0, 1
+            )
         weight = like.new_empty(1).expand(self.shapes[table])  # only its shape and dtype matter
         kind = COMBINERS[self.table_set.facts[table].combiner]
         sparse = self.rows or self.fused
@@ -217,8 +219,8 @@ def look_up(
             keeps = True
         caller = names.of_vectors if joined else names.of_features[has_end]
         found = device.calls.look_up_features(
-            caller, tables, table_set.features, table_set.reductions, table_set.paddings, ids, offsets, has_end, stacked,
-            keeps, rows and not module.fused,
+            caller, tables, table_set.features, table_set.reductions, table_set.paddings, ids, offsets, has_end,
+            stacked, keeps, rows and not module.fused,
         )  # fmt: skip
         if found is None:
             return None
