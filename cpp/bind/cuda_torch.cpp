@@ -590,6 +590,7 @@ class TorchCalls {
     batch.size = group.size;
     batch.stack_rows = group.rows;
     batch.segment_shift = lookup.segment_shift();
+    batch.ignored_row = group.ignored_row;
     batch.lookup = {at(group.scales_at), at(group.failed_at)};
     return batch;
   }

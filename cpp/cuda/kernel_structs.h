@@ -949,6 +949,7 @@ struct SumTableRows {
   Address grads = 0;
   std::int64_t grad_stride = 0;
   std::int64_t segment_shift = 0;
+  std::int64_t ignored_row = 0;
   Address out = 0;
   std::int64_t cols = 0;
   std::int64_t lanes = 0;
@@ -973,6 +974,7 @@ struct SumStackRows {
   Address grads = 0;
   std::int64_t grad_stride = 0;
   std::int64_t segment_shift = 0;
+  std::int64_t ignored_row = 0;
   Address out = 0;
   std::int64_t cols = 0;
   std::int64_t lanes = 0;
@@ -1055,6 +1057,7 @@ struct SumFeatureRows {
   Address grads = 0;
   std::int64_t grad_stride = 0;
   std::int64_t segment_shift = 0;
+  std::int64_t ignored_row = 0;
   Address out = 0;
   std::int64_t cols = 0;
   std::int64_t lanes = 0;

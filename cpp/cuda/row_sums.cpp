@@ -251,6 +251,7 @@ void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, con
   sum.grads = grads.grads;
   sum.grad_stride = grads.stride;
   sum.segment_shift = grads.shift;
+  sum.ignored_row = grads.ignored_row;
   launch_sums(device, stream, sum, entries, dtype, out, shape, mode, run_shift, true);
 }
 
@@ -452,6 +453,7 @@ void TableGradients::run(Device& device, Stream stream, Address memory, Address 
   sum.grads = at(words_at_);
   sum.grad_stride = batch_.grad_stride;
   sum.segment_shift = batch_.segment_shift;
+  sum.ignored_row = batch_.ignored_row;
   launch_sums(device, stream, sum, sorted, dtype_, values_, shape_, kScale, run_shift_of(order_), false);
 
   const RowUnits row(dtype_, shape_.columns, values_);
@@ -483,6 +485,7 @@ void StackGradient::run(Device& device, Stream stream, Address memory, const Rep
   sum.grads = words;
   sum.grad_stride = batch_.grad_stride;
   sum.segment_shift = batch_.segment_shift;
+  sum.ignored_row = batch_.ignored_row;
   launch_sums(device, stream, sum, sorted, dtype_, values_, shape_, kScale, run_shift_of(order_), false);
 }
 

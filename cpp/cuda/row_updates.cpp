@@ -395,7 +395,7 @@ void UpdateTables::run(Device& device, Stream stream, Address memory, const Repo
                                           .starts_out = starts,
                                           .lookup = batch_.lookup},
                                          report);
-  const FeatureGradients grads{at(words_at_), batch_.grad_stride, batch_.segment_shift};
+  const FeatureGradients grads{at(words_at_), batch_.grad_stride, batch_.segment_shift, batch_.ignored_row};
   sum_sorted(device, stream, sorted, grads, updates_[0].table.dtype, sums, shape_, kScale | kSeveral, run_shift_of(order_));
   if (is_live_) read_numbers(device, stream, updates_, at(numbers_at_), at(live_at_), sorted.checks, report);
   const Address grad_bits = batch_.grad_bits();

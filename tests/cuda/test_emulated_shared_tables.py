@@ -351,6 +351,21 @@ def test_padding_of_tables_with_one_feature() -> None:
             assert names(device) == ["put_words", "sum_feature_bags", "sum_feature_bags"]
 
 
+def test_ignored_ids_are_not_summed() -> None:
+    """They have a row of their own behind those of the tables; if it has many ids, its sum stays unwritten."""
+    tables = tables_of(8, padding=2)
+    with on_gpu() as device:
+        module = rgt.nn.Embeddings(tables, include_last_offset=True)
+        with device.capture():  # padding of gradients stays
+            sum(o.sum() for o in module(with_padding(batch(tables), 2)).values()).backward()
+            with torch._C.DisableTorchFunctionSubclass():
+                values = module.weight("c").grad._values()
+    own = values.new_empty(0).set_(values.untyped_storage())
+    unwritten = torch.full((8,), 0xA5, dtype=torch.uint8).repeat(4).view(torch.float32)
+    assert same_bits(own[-8:], unwritten)
+    assert not same_bits(own[-16:-8], unwritten)
+
+
 @pytest.mark.parametrize("padding", [None, 3])
 @pytest.mark.parametrize("ends", [None, False, True])
 def test_matrices(ends: bool | None, padding: int | None) -> None:
