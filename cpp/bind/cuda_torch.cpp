@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -78,6 +79,23 @@ bool conflicts(std::vector<Range> written, const std::vector<Range>& read) {
     if (part.is_written) written_end = std::max(written_end, part.end);
   }
   return false;
+}
+
+// The most distinct rows of each table of a group.
+std::vector<std::int64_t> capacities_of(const FeatureGroup& group) {
+  std::vector<std::int64_t> found;
+  for (std::size_t t = 0; t < group.table_sizes.size(); ++t)
+    found.push_back(std::min(group.table_sizes[t], group.table_rows[t]));
+  return found;
+}
+
+// Whether row gradients of features that share a vector may be padded to their most rows: each feature could have all ids,
+// because only the device knows where the ids of a feature end.
+bool fits_padded(const FeatureGroup& group) {
+  constexpr std::int64_t kMostTimes = 4, kMostBytes = std::int64_t(256) << 20;
+  const std::vector<std::int64_t> capacities = capacities_of(group);
+  const std::int64_t rows = std::accumulate(capacities.begin(), capacities.end(), std::int64_t(0));
+  return rows <= kMostTimes * group.size || rows * group.columns * itemsize(group.dtype) <= kMostBytes;
 }
 
 // A lookup of many features that a backward pass will need, and the memory with what it left.
@@ -376,14 +394,17 @@ class TorchCalls {
     return nb::cast(std::move(found));
   }
 
-  // Looks up the bags of many features, each in its own table. `ids` is a list of (ids, offsets), or if there are
-  // `offsets` a vector with those of all features. Returns the outputs of each group of tables of one dtype and width,
-  // one after the other or if `stacked` bag by bag; the features of each group; and what a backward pass needs.
-  nb::object look_up_features(nb::object caller, nb::list tables, const std::vector<std::int64_t>& reduce, nb::handle ids,
-                              nb::handle offsets, bool has_end, bool stacked, bool keeps) {
+  // Looks up the bags of many features. `owners` has the table of each, in ascending order; `reduce` and `paddings` those
+  // of each table. `ids` is a list of (ids, offsets) and matrices of ids with one bag per row, or if there are `offsets` a
+  // vector with the ids of all features. Returns the outputs of each group of tables of one dtype and width, one after the
+  // other or if `stacked` bag by bag; the features of each group, and its tables; and what a backward pass needs. `rows`:
+  // it will need row gradients.
+  nb::object look_up_features(nb::object caller, nb::list tables, const std::vector<int>& owners,
+                              const std::vector<std::int64_t>& reduce, const std::vector<std::int64_t>& paddings,
+                              nb::handle ids, nb::handle offsets, bool has_end, bool stacked, bool keeps, bool rows) {
     Stream stream;
     if (!begin(stream)) return nb::none();
-    const std::size_t count = tables.size();
+    const std::size_t count = owners.size(), table_count = tables.size();
     const bool joined = !offsets.is_none();
     std::vector<FeatureBags> features(count);
     std::int64_t bags = -1;
@@ -402,40 +423,44 @@ class TorchCalls {
       if (!PyList_CheckExact(ids.ptr()) || static_cast<std::size_t>(PyList_Size(ids.ptr())) != count)
         return nb::none();
       for (std::size_t f = 0; f < count; ++f) {
-        PyObject* const pair = PyList_GetItem(ids.ptr(), static_cast<Py_ssize_t>(f));
-        if (!PyTuple_CheckExact(pair) || PyTuple_Size(pair) != 2) return nb::none();
-        const auto id_view = read(PyTuple_GetItem(pair, 0)), offset_view = read(PyTuple_GetItem(pair, 1));
-        if (!id_view || !offset_view || !is_list(*id_view) || !is_list(*offset_view)) return nb::none();
-        const std::int64_t own = offset_view->size() - has_end;
+        const std::int64_t own = read_feature(PyList_GetItem(ids.ptr(), static_cast<Py_ssize_t>(f)), has_end, features[f]);
         if (own < 1 || (bags >= 0 && own != bags)) return nb::none();
         bags = own;
-        features[f].ids = list_of(*id_view);
-        features[f].offsets = list_of(*offset_view);
-        features[f].size = id_view->size();
       }
     }
-    if (bags > kMaxBags || reduce.size() != count) return nb::none();
-    for (std::size_t f = 0; f < count; ++f) {
-      const auto matrix = rows_of(read(tables[f]));
+    if (bags > kMaxBags || reduce.size() != table_count || paddings.size() != table_count) return nb::none();
+    std::vector<Matrix> matrices;
+    for (const nb::handle table : tables) {
+      const auto matrix = rows_of(read(table));
       if (!matrix || matrix->columns == 0) return nb::none();
-      features[f].table = *matrix;
-      features[f].reduce = reduce[f];
+      matrices.push_back(*matrix);
+    }
+    for (std::size_t f = 0; f < count; ++f) {
+      const auto owner = static_cast<std::size_t>(owners[f]);
+      if (owner >= table_count || (f && owners[f] < owners[f - 1])) return nb::none();
+      features[f].table_number = owners[f];
+      features[f].table = matrices[owner];
+      features[f].reduce = reduce[owner];
+      features[f].padding = paddings[owner];
+      if (paddings[owner] >= matrices[owner].rows) return nb::none();
     }
     FeatureLookup lookup(std::move(features), bags, has_end, joined, keeps);
     const auto& groups = lookup.groups();
     if (!lookup.is_supported() || (stacked && groups.size() > 1)) return nb::none();
+    if (keeps && rows && joined && !std::all_of(groups.begin(), groups.end(), fits_padded)) return nb::none();
     std::vector<Address> outs;
-    nb::list out_list, members;
+    nb::list out_list, members, group_tables;
     for (const FeatureGroup& group : groups) {
       const auto own = static_cast<std::int64_t>(group.features.size());
       if (stacked && own * group.columns * itemsize(group.dtype) >= kMaxRowBytes) return nb::none();
-      const nb::object dtype = nb::steal(PyObject_GetAttr(tables[static_cast<std::size_t>(group.features[0])].ptr(), dtype_name_.ptr()));
+      const nb::object dtype = nb::steal(PyObject_GetAttr(tables[static_cast<std::size_t>(group.tables[0])].ptr(), dtype_name_.ptr()));
       Address at = 0;
       const nb::object out = stacked ? empty({bags, own, group.columns}, dtype, at) : empty({own * bags, group.columns}, dtype, at);
       if (!out.is_valid()) return nb::none();
       outs.push_back(at);
       out_list.append(out);
       members.append(group.features);
+      group_tables.append(group.tables);
     }
     Address at = 0;
     const nb::object memory = empty({lookup.bytes()}, uint8_, at);
@@ -447,25 +472,23 @@ class TorchCalls {
     }
     nb::object recorded = nb::none();
     if (keeps) recorded = nb::cast(RecordedLookup{std::move(lookup), memory, at});
-    return nb::make_tuple(out_list, members, recorded);
+    return nb::make_tuple(out_list, members, group_tables, recorded);
   }
 
   // Validates a step of the tables of one group of a lookup. `grads`: those of its outputs, or if `stacked` of the one
-  // output. `updates`: for each table None or (table, slots, address of numbers, lazy, random, seed, step, live).
+  // output; if one feature of a table has a gradient, all must. `updates`: for each table None or (table, slots, address of numbers, lazy, random, seed, step, live).
   nb::object prepare_tables(nb::object caller, const RecordedLookup& recorded, int number, int rule, nb::list grads,
                             bool stacked, nb::list updates, int order) {
     Stream stream;
     if (!begin(stream)) return nb::none();
-    const FeatureLookup& lookup = recorded.lookup;
-    const FeatureGroup& group = lookup.groups().at(static_cast<std::size_t>(number));
-    const std::size_t count = group.features.size();
-    if (updates.size() != count) return nb::none();
+    const FeatureGroup& group = recorded.lookup.groups().at(static_cast<std::size_t>(number));
+    if (updates.size() != group.tables.size()) return nb::none();
     std::vector<Range> written, read_only;
     const auto batch = stacked_batch(recorded, group, grads, stacked, read_only);
     if (!batch) return nb::none();
     PreparedTables found{{}, group.row_firsts, *batch, Order(order), std::move(caller)};
-    for (std::size_t t = 0; t < count; ++t) {
-      RowUpdate none{Rule(rule), {0, group.dtype, 0, group.columns}};
+    const RowUpdate none{Rule(rule), {0, group.dtype, 0, group.columns}};
+    for (std::size_t t = 0; t < updates.size(); ++t) {
       const nb::handle item = updates[t];
       if (item.is_none()) {
         found.updates.push_back(none);
@@ -476,8 +499,7 @@ class TorchCalls {
                               std::int64_t, LiveTensors>>(item);
       const auto view = read(table);
       const auto rows = rows_of(view);
-      const FeatureBags& feature = lookup.feature(group.features[t]);
-      if (!rows || rows->dtype != group.dtype || rows->columns != group.columns || rows->rows != feature.table.rows)
+      if (!rows || rows->dtype != group.dtype || rows->columns != group.columns || rows->rows != group.table_rows[t])
         return nb::none();
       if (rows->rows == 0) {  // nothing to update
         if (!std::get<1>(live).is_none()) return nb::none();  // but to count
@@ -488,6 +510,7 @@ class TorchCalls {
       if (!update) return nb::none();
       found.updates.push_back(*update);
     }
+    found.updates.resize(group.row_firsts.size(), none);  // the row of ignored ids
     if (conflicts(std::move(written), read_only)) return nb::none();
     if (!UpdateTables(device_, found.updates, found.row_firsts, *batch, found.order).is_supported()) return nb::none();
     return nb::cast(std::move(found));
@@ -500,24 +523,19 @@ class TorchCalls {
                [&](Stream stream, Address memory, const Report& report) { update.run(device_, stream, memory, report); });
   }
 
-  // Returns the row-sparse gradients of the tables of one group of a lookup, whose features have ids of their own: values,
-  // ids and numbers of rows, those of all tables in one tensor each, and the most rows of each table. `grads`: as for
+  // Returns the row-sparse gradients of the tables of one group of a lookup: values, ids and numbers of rows, those of all
+  // tables in one tensor each, and the most rows of each table; if ids may be ignored, of one table more. `grads`: as for
   // `prepare_tables`.
   nb::object row_gradients(nb::object caller, const RecordedLookup& recorded, int number, nb::list grads, bool stacked,
                            int order) {
     Stream stream;
     if (!begin(stream)) return nb::none();
-    const FeatureLookup& lookup = recorded.lookup;
-    const FeatureGroup& group = lookup.groups().at(static_cast<std::size_t>(number));
+    const FeatureGroup& group = recorded.lookup.groups().at(static_cast<std::size_t>(number));
     std::vector<Range> read_only;
     const auto batch = stacked_batch(recorded, group, grads, stacked, read_only);
     if (!batch) return nb::none();
-    std::vector<std::int64_t> capacities;
-    std::int64_t rows = 0;
-    for (const int f : group.features) {
-      const FeatureBags& feature = lookup.feature(f);
-      rows += capacities.emplace_back(std::min(feature.size, feature.table.rows));
-    }
+    const std::vector<std::int64_t> capacities = capacities_of(group);
+    const std::int64_t rows = std::accumulate(capacities.begin(), capacities.end(), std::int64_t(0));
     const auto count = static_cast<std::int64_t>(capacities.size());
     const nb::handle like = *std::find_if(grads.begin(), grads.end(), [](nb::handle g) { return !g.is_none(); });
     const nb::object dtype = nb::steal(PyObject_GetAttr(like.ptr(), dtype_name_.ptr()));
@@ -627,6 +645,21 @@ class TorchCalls {
     return true;
   }
 
+  // Reads a feature's ids: a matrix with one bag per row, or a tuple (ids, offsets). Returns the number of its bags, or -1.
+  std::int64_t read_feature(PyObject* value, bool has_end, FeatureBags& feature) const {
+    const bool has_offsets = PyTuple_CheckExact(value);
+    if (has_offsets && PyTuple_Size(value) != 2) return -1;
+    const auto ids = read(has_offsets ? PyTuple_GetItem(value, 0) : value);
+    if (!ids || ids->ndim != (has_offsets ? 1 : 2) || !is_id(ids->dtype) || !ids->is_contiguous()) return -1;
+    feature.ids = list_of(*ids);
+    feature.size = ids->size();
+    if (!has_offsets) return ids->shape[0];
+    const auto offsets = read(PyTuple_GetItem(value, 1));
+    if (!offsets || !is_list(*offsets)) return -1;
+    feature.offsets = list_of(*offsets);
+    return offsets->size() - has_end;
+  }
+
   // Returns what a lookup has left of a group, with the gradients of its outputs, and adds what will be read.
   std::optional<StackedBatch> stacked_batch(const RecordedLookup& recorded, const FeatureGroup& group, nb::list grads,
                                             bool stacked, std::vector<Range>& read_only) const {
@@ -659,6 +692,7 @@ class TorchCalls {
     batch.size = group.size;
     batch.stack_rows = group.rows;
     batch.segment_shift = lookup.segment_shift();
+    batch.ignored_row = group.ignored_row;
     batch.lookup = {at(group.scales_at), at(group.failed_at)};
     return batch;
   }
@@ -785,12 +819,10 @@ void bind_cuda_torch(nb::module_& m) {
       .def_prop_ro("bags", [](const RecordedLookup& r) { return r.lookup.bags(); })
       .def_prop_ro("segment_shift", [](const RecordedLookup& r) { return r.lookup.segment_shift(); })
       // Of a group: the offsets of its rows and segments in the memory, their number, the first row of each table, and
-      // the number of ids of each feature, or in a shared vector of all.
+      // the number of ids of each table, or in a shared vector of all; if ids may be ignored, of one table more.
       .def("group", [](const RecordedLookup& r, std::size_t number) {
         const FeatureGroup& group = r.lookup.groups().at(number);
-        std::vector<std::int64_t> sizes;
-        for (const int f : group.features) sizes.push_back(r.lookup.feature(f).size);
-        return nb::make_tuple(group.rows_at, group.segments_at, group.size, group.row_firsts, sizes);
+        return nb::make_tuple(group.rows_at, group.segments_at, group.size, group.row_firsts, group.table_sizes);
       });
   nb::class_<TorchCalls>(m, "CudaTorchCalls")
       .def(nb::init<Device&, Ledger&, int, int, nb::object, nb::object, nb::object, nb::object, nb::object>(),
@@ -798,8 +830,9 @@ void bind_cuda_torch(nb::module_& m) {
       .def("sum_bags", &TorchCalls::sum_bags)
       .def("prepare_step", &TorchCalls::prepare_step)
       .def("run_step", &TorchCalls::run_step)
-      .def("look_up_features", &TorchCalls::look_up_features, nb::arg("caller"), nb::arg("tables"), nb::arg("reduce"),
-           nb::arg("ids"), nb::arg("offsets").none(), nb::arg("has_end"), nb::arg("stacked"), nb::arg("keeps"))
+      .def("look_up_features", &TorchCalls::look_up_features, nb::arg("caller"), nb::arg("tables"), nb::arg("owners"),
+           nb::arg("reduce"), nb::arg("paddings"), nb::arg("ids"), nb::arg("offsets").none(), nb::arg("has_end"),
+           nb::arg("stacked"), nb::arg("keeps"), nb::arg("rows"))
       .def("prepare_tables", &TorchCalls::prepare_tables)
       .def("run_tables", &TorchCalls::run_tables)
       .def("row_gradients", &TorchCalls::row_gradients)

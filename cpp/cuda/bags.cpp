@@ -15,13 +15,14 @@ struct BlocksOfBags {
   ColumnShape shape;
 
   template <class Params>
-  static BlocksOfBags of(Device& device, const Matrix& data, Address out, std::int64_t size, std::int64_t bags) {
+  static BlocksOfBags of(Device& device, const Matrix& data, Address out, std::int64_t size, std::int64_t bags,
+                         const char* rest = "") {
     constexpr std::int64_t kWave = 7;         // blocks per multiprocessor
     constexpr std::int64_t kListed = 4096;    // ids of a block in shared memory
     constexpr std::int64_t kMaxRounds = 16;
     const int bytes = itemsize(data.dtype);
     const ColumnShape shape(data.dtype, data.columns, {{data.data, bytes}, {out, bytes}});
-    std::string variant = std::string(type_name(data.dtype)) + ", " + std::to_string(shape.width);
+    std::string variant = std::string(type_name(data.dtype)) + ", " + std::to_string(shape.width) + rest;
     const int threads = device.threads_of<Params>(variant);
     const std::int64_t workers = threads / shape.lanes;
     // Enough bags per block for one wave of blocks, but few enough that their ids mostly fit in shared memory.
@@ -87,7 +88,7 @@ void sum_bags(Device& device, Stream stream, const Matrix& data, const OffsetBag
 namespace {
 
 constexpr std::int64_t kMaxRows = std::int64_t(1) << 31;
-constexpr std::int64_t kEntryWords = sizeof(FeatureEntry) / 8;
+constexpr std::int64_t kEntryWords = sizeof(FeatureEntry) / 8, kSelectionWords = sizeof(SelectionEntry) / 8;
 
 std::int64_t aligned(std::int64_t bytes) { return ceil_div(bytes, 256) * 256; }
 
@@ -97,20 +98,38 @@ FeatureLookup::FeatureLookup(std::vector<FeatureBags> features, std::int64_t bag
     : features_(std::move(features)), bags_(bags), has_end_(has_end), joined_(joined), keeps_(keeps) {
   const auto count = static_cast<std::int64_t>(features_.size());
   while ((std::int64_t(1) << segment_shift_) < bags_) ++segment_shift_;
-  for (int f = 0; f < count; ++f) add_group(f);
-  // Words that the launcher writes: whether each group failed, the features, and the members of groups.
-  words_ = static_cast<std::int64_t>(groups_.size()) + count * (kEntryWords + 1);
+  for (int f = 0; f < count; ++f) add_feature(f);
+  selects_ = std::any_of(groups_.begin(), groups_.end(), [&](const FeatureGroup& group) { return selects(group); });
+  // Words that the launcher writes: whether each group failed, the features, the members of groups, and selections.
+  words_ = static_cast<std::int64_t>(groups_.size()) + count * (kEntryWords + 1 + (selects_ ? kSelectionWords : 0));
   bytes_ = aligned(words_ * 8);
-  if (!keeps_) return;
-  // The ids of one group's features have unknown places in a vector that several groups share.
-  if (joined_ && groups_.size() > 1) is_supported_ = false;
   const auto part = [&](std::int64_t bytes) {
     const std::int64_t at = bytes_;
     bytes_ += aligned(bytes);
     return at;
   };
+  std::int64_t shared_at = 0;  // for ids in a vector that features share
+  for (const FeatureBags& feature : features_) {
+    std::int64_t at = 0;
+    if (feature.padding >= 0) {
+      if (feature.size >= kMaxRows) is_supported_ = false;
+      at = joined_ && shared_at ? shared_at : part(feature.size * (feature.ids.wide ? 8 : 4));
+      shared_at = at;
+    }
+    kept_at_.push_back(at);
+  }
+  if (!keeps_) return;
+  // The ids of one group's features have unknown places in a vector that several groups share.
+  if (joined_ && groups_.size() > 1) is_supported_ = false;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     FeatureGroup& group = groups_[g];
+    if (group.has_padding) {
+      group.ignored_row = group.rows;
+      group.row_firsts.push_back(group.rows);
+      group.table_sizes.push_back(1);
+      group.table_rows.push_back(1);
+      group.rows += 32;
+    }
     group.failed_at = static_cast<std::int64_t>(g) * 8;
     group.rows_at = part(group.size * 4);
     group.segments_at = part(group.size * 4);
@@ -120,7 +139,7 @@ FeatureLookup::FeatureLookup(std::vector<FeatureBags> features, std::int64_t bag
   }
 }
 
-void FeatureLookup::add_group(int number) {
+void FeatureLookup::add_feature(int number) {
   const FeatureBags& feature = features_[static_cast<std::size_t>(number)];
   if (feature.table.rows >= kMaxRows) is_supported_ = false;
   const auto found = std::find_if(groups_.begin(), groups_.end(), [&](const FeatureGroup& group) {
@@ -130,8 +149,16 @@ void FeatureLookup::add_group(int number) {
   group.dtype = feature.table.dtype;
   group.columns = feature.table.columns;
   group.features.push_back(number);
-  group.row_firsts.push_back(group.rows);
-  group.rows += ceil_div(feature.table.rows, 32) * 32;
+  if (group.tables.empty() || group.tables.back() != feature.table_number) {
+    group.tables.push_back(feature.table_number);
+    group.row_firsts.push_back(group.rows);
+    group.rows += ceil_div(feature.table.rows, 32) * 32;
+    group.table_rows.push_back(feature.table.rows);
+    group.table_sizes.push_back(0);
+  }
+  group.has_padding = group.has_padding || feature.padding >= 0;
+  std::int64_t& table_size = group.table_sizes.back();
+  table_size = joined_ ? feature.size : table_size + feature.size;
   group.size = joined_ ? feature.size : group.size + feature.size;
 }
 
@@ -139,7 +166,9 @@ void FeatureLookup::run(Device& device, Stream stream, Address memory, const std
                         const Report& report) {
   const auto count = static_cast<std::int64_t>(features_.size());
   const auto group_count = static_cast<std::int64_t>(groups_.size());
+  const auto at = [&](std::int64_t offset) { return memory + static_cast<Address>(offset); };
   std::vector<FeatureEntry> entries(features_.size());
+  std::vector<SelectionEntry> selections(features_.size());
   std::vector<std::int64_t> words(static_cast<std::size_t>(words_), 0);
   std::int64_t member = group_count + count * kEntryWords;
   std::vector<std::int64_t> first_members;
@@ -147,8 +176,8 @@ void FeatureLookup::run(Device& device, Stream stream, Address memory, const std
     const FeatureGroup& group = groups_[g];
     first_members.push_back(member);
     const std::int64_t out_columns = stacked ? group.columns : bags_ * group.columns;
-    std::int64_t entry_first = 0;
-    for (std::size_t k = 0; k < group.features.size(); ++k) {
+    std::int64_t entry_first = 0, reader = 0;
+    for (std::size_t k = 0, table = 0; k < group.features.size(); ++k, ++reader) {
       const int f = group.features[k];
       FeatureBags& feature = features_[static_cast<std::size_t>(f)];
       feature.out = outs[g] + static_cast<Address>(static_cast<std::int64_t>(k) * out_columns * itemsize(group.dtype));
@@ -162,18 +191,26 @@ void FeatureLookup::run(Device& device, Stream stream, Address memory, const std
       entry.offsets = feature.offsets.data;
       entry.offsets_wide = feature.offsets.wide;
       entry.size = feature.size;
-      if (keeps_) {
-        entry.row_first = group.row_firsts[k];
-        entry.segment_first = static_cast<std::int64_t>(k) << segment_shift_;
+      if (feature.table_number != group.tables[table]) {
+        entry_first += group.table_sizes[table++];
+        reader = 0;
       }
+      entry.row_first = group.row_firsts[table];
+      entry.segment_first = static_cast<std::int64_t>(k) << segment_shift_;
       entry.entry_first = joined_ ? 0 : entry_first;
-      entry_first += feature.size;
+      for (std::int64_t r = 0; r <= reader; ++r) selections[static_cast<std::size_t>(f - r)].readers = reader + 1;
+      SelectionEntry& selection = selections[static_cast<std::size_t>(f)];
+      selection.reader = reader;
+      selection.padding = feature.padding;
+      selection.kept = at(kept_at_[static_cast<std::size_t>(f)]);
       words[static_cast<std::size_t>(member++)] = f;
     }
   }
   std::memcpy(words.data() + group_count, entries.data(), entries.size() * sizeof(FeatureEntry));
+  const std::int64_t selections_first = group_count + count * (kEntryWords + 1);
+  if (selects_)
+    std::memcpy(words.data() + selections_first, selections.data(), selections.size() * sizeof(SelectionEntry));
   put_words(device, stream, memory, words);
-  const auto at = [&](std::int64_t offset) { return memory + static_cast<Address>(offset); };
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const FeatureGroup& group = groups_[g];
     const auto members = static_cast<std::int64_t>(group.features.size());
@@ -184,10 +221,13 @@ void FeatureLookup::run(Device& device, Stream stream, Address memory, const std
       if (!joined_) size = std::max(size, members * feature(f).size);
     }
     // A block has bags of one feature. Blocks are chosen for the largest feature, or the average one if sizes are unknown.
-    const auto blocks = BlocksOfBags::of<SumFeatureBags>(device, tables, outs[g], size, bags_ * members);
+    auto blocks = BlocksOfBags::of<SumFeatureBags>(device, tables, outs[g], size, bags_ * members,
+                                                   selects(group) ? ", SelectedBags" : ", BlockOfBags");
+    if (selects(group)) blocks.shared += 8 * blocks.block_bags;  // for the lists of SelectedBags
     const std::int64_t blocks_each = ceil_div(bags_, blocks.block_bags);
     SumFeatureBags params;
     params.features = at(group_count * 8);
+    params.selections = at(selections_first * 8);
     params.count = count;
     params.members = at(first_members[g] * 8);
     params.blocks = blocks_each;
@@ -200,6 +240,8 @@ void FeatureLookup::run(Device& device, Stream stream, Address memory, const std
     params.has_end = has_end_ || joined_;
     params.joined = joined_;
     if (keeps_) {
+      params.entries = group.size;
+      params.ignored_row = group.ignored_row;
       params.rows = at(group.rows_at);
       params.segments = at(group.segments_at);
       params.failed = at(group.failed_at);

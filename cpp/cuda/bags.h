@@ -28,28 +28,37 @@ void sum_bags(Device& device, Stream stream, const Matrix& data, const SegmentBa
 void sum_bags(Device& device, Stream stream, const Matrix& data, const OffsetBags& bags, Address out,
               std::int64_t reduce, const Report& report, Address segments = 0);
 
-// A feature of a batch: its ids and bags, the table that they look up, and its output.
+// A feature of a batch: its ids and bags, the table that they look up, and its output. Without offsets, bags have the same
+// size. Features of one table are consecutive. Ids that equal `padding` are ignored, if it is not negative.
 struct FeatureBags {
+  int table_number;
   Matrix table;
-  std::int64_t reduce;
+  std::int64_t reduce, padding;
   IdList ids, offsets;
   std::int64_t size;
   Address out = 0;
 };
 
-// Features of tables of one dtype and width. Their tables form a stack: row r of a table is row `row_firsts` + r.
+// Features of tables of one dtype and width. Their tables form a stack: row r of a table is row `row_firsts` + r. If ids
+// may be ignored, a last table that does not exist has their row.
 struct FeatureGroup {
-  std::vector<int> features;
+  std::vector<int> features, tables;
   DType dtype;
   std::int64_t columns;
-  std::int64_t size = 0;                 // ids
-  std::int64_t rows = 0;                 // of the stack
-  std::vector<std::int64_t> row_firsts;  // multiples of 32
+  std::int64_t size = 0;                  // ids
+  std::int64_t rows = 0;                  // of the stack
+  std::vector<std::int64_t> row_firsts;   // multiples of 32
+  std::vector<std::int64_t> table_sizes;  // the most ids of each table
+  std::vector<std::int64_t> table_rows;
+  bool has_padding = false;
+  std::int64_t ignored_row = -1;
   // In the memory of the lookup, if it is recorded.
   std::int64_t failed_at = 0, rows_at = 0, segments_at = 0, scales_at = 0;
+
+  bool is_shared() const { return tables.size() < features.size(); }
 };
 
-// A lookup of many features, each in its own table.
+// A lookup of many features and their tables.
 class FeatureLookup {
  public:
   // `joined`: the features share a vector of ids, and have consecutive parts of a list of offsets with its end. `keeps`: a
@@ -71,14 +80,17 @@ class FeatureLookup {
            const Report& report);
 
  private:
-  void add_group(int feature);
+  void add_feature(int number);
+  // Whether the ids of a group are listed in another order, or some are ignored.
+  bool selects(const FeatureGroup& group) const { return group.has_padding || (keeps_ && group.is_shared()); }
 
   std::vector<FeatureBags> features_;
   const std::int64_t bags_;
   const bool has_end_, joined_, keeps_;
   std::vector<FeatureGroup> groups_;
+  std::vector<std::int64_t> kept_at_;  // memory for the ids of each feature that are not ignored, if some may be
   std::int64_t segment_shift_ = 0, words_ = 0, bytes_ = 0;
-  bool is_supported_ = true;
+  bool is_supported_ = true, selects_ = false;
 };
 
 }  // namespace rowgrad::cuda

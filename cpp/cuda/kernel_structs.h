@@ -108,6 +108,13 @@ struct FeatureEntry {
   std::int64_t entry_first = 0;
 };
 
+struct SelectionEntry {
+  std::int64_t reader = 0;
+  std::int64_t readers = 0;
+  std::int64_t padding = 0;
+  Address kept = 0;
+};
+
 struct PutWords {
   static constexpr const char* kernel = "put_words";
   Address to = 0;
@@ -118,6 +125,7 @@ struct PutWords {
 struct SumFeatureBags {
   static constexpr const char* kernel = "sum_feature_bags";
   Address features = 0;
+  Address selections = 0;
   std::int64_t count = 0;
   Address members = 0;
   std::int64_t blocks = 0;
@@ -129,6 +137,8 @@ struct SumFeatureBags {
   std::int64_t capacity = 0;
   std::int64_t has_end = 0;
   std::int64_t joined = 0;
+  std::int64_t entries = 0;
+  std::int64_t ignored_row = 0;
   Address rows = 0;
   Address segments = 0;
   Address scales = 0;
@@ -940,6 +950,7 @@ struct SumTableRows {
   Address grads = 0;
   std::int64_t grad_stride = 0;
   std::int64_t segment_shift = 0;
+  std::int64_t ignored_row = 0;
   Address out = 0;
   std::int64_t cols = 0;
   std::int64_t lanes = 0;
@@ -964,6 +975,7 @@ struct SumStackRows {
   Address grads = 0;
   std::int64_t grad_stride = 0;
   std::int64_t segment_shift = 0;
+  std::int64_t ignored_row = 0;
   Address out = 0;
   std::int64_t cols = 0;
   std::int64_t lanes = 0;
@@ -1046,6 +1058,7 @@ struct SumFeatureRows {
   Address grads = 0;
   std::int64_t grad_stride = 0;
   std::int64_t segment_shift = 0;
+  std::int64_t ignored_row = 0;
   Address out = 0;
   std::int64_t cols = 0;
   std::int64_t lanes = 0;

@@ -258,6 +258,7 @@ void sum_sorted(Device& device, Stream stream, const SortedEntries& entries, con
   sum.grads = grads.grads;
   sum.grad_stride = grads.stride;
   sum.segment_shift = grads.shift;
+  sum.ignored_row = grads.ignored_row;
   launch_sums(device, stream, sum, entries, dtype, out, shape, mode, run_shift, true);
 }
 
@@ -408,7 +409,7 @@ TableGradients::TableGradients(const Device& device, DType dtype, std::int64_t c
     return at;
   };
   rows_at_ = part(std::min(batch.size, batch.stack_rows) * 4);
-  words_at_ = part(tables * 8 + (tables + 1) * std::int64_t(sizeof(PlaceEntry)));
+  words_at_ = part(static_cast<std::int64_t>(batch.grads.size()) * 8 + (tables + 1) * std::int64_t(sizeof(PlaceEntry)));
   shifts_at_ = part(tables * 8);
 }
 
@@ -425,7 +426,7 @@ void TableGradients::run(Device& device, Stream stream, Address memory, Address 
   }
   words.insert(words.end(), {batch_.stack_rows, place});
   put_words(device, stream, at(words_at_), words);
-  const Address places = at(words_at_ + 8 * tables);
+  const Address places = at(words_at_) + 8 * batch_.grads.size();
 
   const IdList rows{at(rows_at_), false};
   const SortedEntries sorted = sort_.run(
@@ -448,6 +449,7 @@ void TableGradients::run(Device& device, Stream stream, Address memory, Address 
   sum.grads = at(words_at_);
   sum.grad_stride = batch_.grad_stride;
   sum.segment_shift = batch_.segment_shift;
+  sum.ignored_row = batch_.ignored_row;
   launch_sums(device, stream, sum, sorted, dtype_, values_, shape_, kScale, run_shift_of(order_), false);
 
   const RowUnits row(dtype_, shape_.columns, values_);
@@ -479,6 +481,7 @@ void StackGradient::run(Device& device, Stream stream, Address memory, const Rep
   sum.grads = words;
   sum.grad_stride = batch_.grad_stride;
   sum.segment_shift = batch_.segment_shift;
+  sum.ignored_row = batch_.ignored_row;
   launch_sums(device, stream, sum, sorted, dtype_, values_, shape_, kScale, run_shift_of(order_), false);
 }
 

@@ -107,18 +107,19 @@ struct Joins {
 };
 
 // Gradients of the outputs of features: the address of each, whose segments are the numbers below 2^shift, and the
-// elements between rows.
+// elements between rows. The sum of `ignored_row`, the last one, is not needed; -1: there is none.
 struct FeatureGradients {
   Address grads;
-  std::int64_t stride, shift;
+  std::int64_t stride, shift, ignored_row;
 };
 
 // What a lookup of many tables has left, and the gradients of its outputs.
 struct StackedBatch {
   IdList rows, segments;  // of the stack of tables; see FeatureGroup
   std::int64_t size, stack_rows, segment_shift;
+  std::int64_t ignored_row = -1;  // of the stack, with the ids that are ignored
   LookupState lookup;
-  std::vector<Address> grads;  // of each table's output, all readable
+  std::vector<Address> grads;  // of each feature's output, all readable
   std::int64_t grad_stride;    // elements between rows
 
   // The bits of all addresses, which decide their alignment.

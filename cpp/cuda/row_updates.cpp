@@ -343,7 +343,8 @@ UpdateTables::UpdateTables(const Device& device, std::vector<RowUpdate> updates,
     add_to_group(groups_, update, t);
   }
   const auto tables = static_cast<std::int64_t>(updates_.size());
-  const std::int64_t words = tables + static_cast<std::int64_t>(groups_.size()) * tables * std::int64_t(sizeof(TableEntry) / 8);
+  const auto features = static_cast<std::int64_t>(batch.grads.size());
+  const std::int64_t words = features + static_cast<std::int64_t>(groups_.size()) * tables * std::int64_t(sizeof(TableEntry) / 8);
   bytes_ = sort_.bytes();
   const auto part = [&](std::int64_t size) {
     const std::int64_t at = bytes_;
@@ -368,7 +369,7 @@ bool UpdateTables::is_supported() const {
 
 void UpdateTables::run(Device& device, Stream stream, Address memory, const Report& report) const {
   const auto at = [&](std::int64_t offset) { return memory + static_cast<Address>(offset); };
-  const auto tables = static_cast<std::int64_t>(updates_.size());
+  const auto tables = static_cast<std::int64_t>(updates_.size()), features = static_cast<std::int64_t>(batch_.grads.size());
   std::vector<TableEntry> entries(groups_.size() * updates_.size());
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     TableEntry* const own = &entries[g * updates_.size()];
@@ -381,8 +382,8 @@ void UpdateTables::run(Device& device, Stream stream, Address memory, const Repo
     }
   }
   std::vector<std::int64_t> words(batch_.grads.begin(), batch_.grads.end());
-  words.resize(updates_.size() + entries.size() * sizeof(TableEntry) / 8);
-  std::memcpy(words.data() + tables, entries.data(), entries.size() * sizeof(TableEntry));
+  words.resize(batch_.grads.size() + entries.size() * sizeof(TableEntry) / 8);
+  std::memcpy(words.data() + features, entries.data(), entries.size() * sizeof(TableEntry));
   put_words(device, stream, at(words_at_), words);
 
   const IdList rows{at(rows_at_), false};
@@ -394,7 +395,7 @@ void UpdateTables::run(Device& device, Stream stream, Address memory, const Repo
                                           .starts_out = starts,
                                           .lookup = batch_.lookup},
                                          report);
-  const FeatureGradients grads{at(words_at_), batch_.grad_stride, batch_.segment_shift};
+  const FeatureGradients grads{at(words_at_), batch_.grad_stride, batch_.segment_shift, batch_.ignored_row};
   sum_sorted(device, stream, sorted, grads, updates_[0].table.dtype, sums, shape_, kScale | kSeveral, run_shift_of(order_));
   if (is_live_) read_numbers(device, stream, updates_, at(numbers_at_), at(live_at_), sorted.checks, report);
   const Address grad_bits = batch_.grad_bits();
@@ -402,7 +403,7 @@ void UpdateTables::run(Device& device, Stream stream, Address memory, const Repo
     RowUpdate common = groups_[g].common;
     if (is_live_) common.live = at(live_at_);
     StepTableRows params;
-    params.tables = at(words_at_ + 8 * tables) + g * updates_.size() * sizeof(TableEntry);
+    params.tables = at(words_at_ + 8 * features) + g * updates_.size() * sizeof(TableEntry);
     params.count_tables = tables;
     params.grads = grads.grads;
     params.grad_stride = grads.stride;

@@ -131,7 +131,7 @@ struct AlikeUpdates {
   std::vector<std::size_t> tables;
 };
 
-// Steps of many tables of one dtype and width, fused with the gradients of the bags of one feature each.
+// Steps of many tables of one dtype and width, fused with the gradients of the bags of their features.
 class UpdateTables {
  public:
   // `updates`: of each table of the stack, in order; those whose table has no address are not updated. `row_firsts`: the

@@ -395,16 +395,15 @@ def test_capture_keeps_slots_and_rejects_rules_that_count() -> None:
         assert device.ledger.slots.captured == 3
 
 
-def test_what_the_kernels_do_not_cover_goes_to_the_ops() -> None:
-    tables = [Table("a", 40, 8), Table("b", 40, 8, padding_idx=2), Table("c", 40, 8, features=("d", "e"))]
-    features = batch([Table(f, 40, 8) for f in ("a", "b", "d", "e")])
-    for own, inputs in ((tables[:2], ("a", "b")), ([tables[0], tables[2]], ("a", "d", "e"))):
-        given = ({f: features[f] for f in inputs},)
-        expected = by_the_ops(own, given, with_rule("SGD"), fused=True)
-        with on_gpu() as device:
-            got = train(own, given, with_rule("SGD"), fused=True)
-        assert all(map(same_bits, got, expected))
-        assert "sum_feature_bags" not in names(device)
+def test_weights_go_to_the_ops() -> None:
+    tables = tables_of(2)
+    features = batch(tables)
+    inputs = (features, None, {f: torch.linspace(-1, 1, len(ids)) for f, (ids, _) in features.items()})
+    expected = by_the_ops(tables, inputs, with_rule("SGD"), fused=True)
+    with on_gpu() as device:
+        got = train(tables, inputs, with_rule("SGD"), fused=True)
+    assert all(map(same_bits, got, expected))
+    assert "sum_feature_bags" not in names(device)
 
 
 def test_sync_mode_raises_at_once() -> None:

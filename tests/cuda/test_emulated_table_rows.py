@@ -296,8 +296,16 @@ def test_dense_gradients_of_some_tables(vector: bool) -> None:
     assert "sum_stack_rows" in names(device)
 
 
-def test_one_vector_goes_to_the_ops() -> None:
-    tables = tables_of(3)
-    expected = by_the_ops(tables, joined(batch(tables)), with_rule("SGD"), grad="rows")
-    with on_gpu():
-        assert all(map(same_bits, train(tables, joined(batch(tables)), with_rule("SGD"), grad="rows"), expected))
+@pytest.mark.parametrize("output", ["features", "stacked"])
+def test_one_vector(output: str) -> None:
+    """The host does not know how many ids a table has, so each gradient has as many places as it may need."""
+    tables = tables_of(4)
+    options = {"grad": "rows", "output": output}
+    inputs = joined(batch(tables))
+    expected = by_the_ops(tables, inputs, with_rule("Adam"), **options)
+    with on_gpu() as device, without_reads():
+        got = train(tables, inputs, with_rule("Adam"), **options)
+    assert all(map(same_bits, got, expected))
+    own = names(device)
+    assert not ALONE & set(own)
+    assert [own.count(name) for name in sorted(OF_TABLES)] == [3] * 5

@@ -9,7 +9,10 @@ from .launcher_kernels import UNITS, WIDE, resident_sums
 _COLUMNS = [(t, w) for t, wide in zip(FLOATS, WIDE, strict=True) for w in ("1", wide)]
 _SUMS = [(t, w, m) for t, w in _COLUMNS for m in ("1", "9")]
 Kernel("feature_bags.cuh", "put_words", 128)
-Kernel("feature_bags.cuh", "sum_feature_bags", 128, _COLUMNS, 7)
+Kernel(
+    "feature_bags.cuh", "sum_feature_bags", 128,
+    [(t, w, block) for block in ("BlockOfBags", "SelectedBags") for t, w in _COLUMNS], 7,
+)  # fmt: skip
 Kernel("table_steps.cuh", "sum_feature_rows", 128, _SUMS, resident_sums(_SUMS))
 Kernel("table_rows.cuh", "find_tables", 128)
 for _name in ("sum_table_rows", "sum_stack_rows"):

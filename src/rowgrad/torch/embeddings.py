@@ -260,9 +260,11 @@ class Embeddings(torch.nn.Module):
             return None
         has_end = self.include_last_offset
         if offsets is None:
-            if has_end is None or not isinstance(ids, Mapping) or len(ids) != len(self._features):
+            if not isinstance(ids, Mapping) or len(ids) != len(self._features):
                 return None
             ids = [ids.get(f) for f in self._features]
+            if has_end is None and tuple in map(type, ids):
+                return None
         elif type(ids) is not Tensor or type(offsets) is not Tensor:
             return None
         found = gpu_features.look_up(self, self._names_in_errors, self._table_set, tables, ids, offsets, bool(has_end))

@@ -62,7 +62,7 @@ class TableFacts(NamedTuple):
 class TableSet:
     """Tables that are looked up together, and the table of each feature."""
 
-    __slots__ = ("facts", "features", "has_padding", "is_shared", "kernel", "reductions")
+    __slots__ = ("facts", "features", "has_padding", "is_shared", "kernel", "paddings", "reductions")
 
     def __init__(self, facts: Sequence[TableFacts], features: Sequence[int]) -> None:
         self.facts = tuple(facts)
@@ -70,8 +70,8 @@ class TableSet:
         self.is_shared = len(set(self.features)) < len(self.features)
         self.has_padding = any(f.padding >= 0 for f in self.facts)
         self.reductions = [int(Reduction[f.combiner]) for f in self.facts]
-        paddings = [f.padding for f in self.facts]
-        self.kernel = _core.TableSet(list(zip(self.reductions, paddings, strict=True)), list(self.features))
+        self.paddings = [f.padding for f in self.facts]
+        self.kernel = _core.TableSet(list(zip(self.reductions, self.paddings, strict=True)), list(self.features))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TableSet, (self.facts, self.features)

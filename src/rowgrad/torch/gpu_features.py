@@ -83,6 +83,7 @@ class _Call(NamedTuple):
 
     table_set: TableSet
     groups: list[list[int]]  # the features of each group of tables of one dtype and width
+    group_tables: list[list[int]]  # the tables of each group
     recorded: Any  # the lookup in C++
     shapes: list[torch.Size]  # of the tables
     rows: bool
@@ -90,35 +91,63 @@ class _Call(NamedTuple):
     stacked: bool
     joined: bool  # whether the features share a vector of ids
 
-    def bags(self, feature: int) -> Bags:
-        """Return the bags of one feature, as the ops take them; waits for the device if features share a vector."""
-        number, group = next((i, g) for i, g in enumerate(self.groups) if feature in g)
-        member = group.index(feature)
+    def bags(self, table: int) -> Bags:
+        """Return the bags of a table's features, example by example, as the ops take them.
+
+        Waits for the device if features share a vector or ids may be ignored.
+        """
+        number, group = next((i, g) for i, g in enumerate(self.group_tables) if table in g)
+        member = group.index(table)
         rows_at, segments_at, size, firsts, sizes = self.recorded.group(number)
         rows, segments = (self.recorded.memory[at : at + 4 * size].view(torch.int32) for at in (rows_at, segments_at))
-        first, shift = firsts[member], self.recorded.segment_shift
-        if self.joined:
-            own = (rows >= first) & (rows < first + self.shapes[feature][0])
-            rows, segments = rows[own], segments[own]
-        else:
+        first, shift, readers = firsts[member], self.recorded.segment_shift, self.table_set.readers(table)
+        if not self.joined:
             begin = sum(sizes[:member])
             rows, segments = (x[begin : begin + sizes[member]] for x in (rows, segments))
-        return Bags(rows - first, segments - (member << shift), self.recorded.bags)
+        if self.joined or self.table_set.facts[table].padding >= 0:
+            own = (rows >= first) & (rows < first + self.shapes[table][0])
+            rows, segments = rows[own], segments[own]
+        segments = segments - (self.groups[number].index(readers[0]) << shift)
+        if len(readers) > 1:
+            segments = (segments & ((1 << shift) - 1)) * len(readers) + (segments >> shift)
+        return Bags(rows - first, segments, self.recorded.bags * len(readers))
 
-    def gradient(self, feature: int, y: Tensor) -> Tensor:
-        """Return the gradient of a feature's table, made of ops, so that it has derivatives itself."""
-        weight = y.new_empty(1).expand(self.shapes[feature])  # only its shape and dtype matter
-        kind = COMBINERS[self.table_set.facts[feature].combiner]
+    def gradient(self, table: int, parts: Sequence[Tensor | None]) -> Tensor:
+        """Return the gradient of a table, made of ops, so that it has derivatives itself."""
+        readers = self.table_set.readers(table)
+        like = next(parts[f] for f in readers if parts[f] is not None)
+        assert like is not None
+        y = like
+        if len(readers) > 1:
+            y = torch.stack([torch.zeros_like(like) if (y := parts[f]) is None else y for f in readers], 1).flatten(
+                0, 1
+            )
+        weight = like.new_empty(1).expand(self.shapes[table])  # only its shape and dtype matter
+        kind = COMBINERS[self.table_set.facts[table].combiner]
         sparse = self.rows or self.fused
-        found: Tensor = bag_gradients(frozenset({"data"}), weight, y, self.bags(feature), kind, sparse)["data"]
+        found: Tensor = bag_gradients(frozenset({"data"}), weight, y, self.bags(table), kind, sparse)["data"]
+        return found
+
+    def readable(self, ys: Sequence[Tensor | None]) -> list[Tensor | None] | None:
+        """Return the gradients of outputs as kernels read them; None if the ops have to read them."""
+        if True in [y is not None and type(y) is not Tensor for y in ys]:
+            return None
+        found = [y if y is None else y.contiguous() for y in ys]
+        if self.table_set.is_shared and not self.stacked and None in found:
+            for t in range(len(self.shapes)):
+                readers = self.table_set.readers(t)
+                like = next((found[f] for f in readers if found[f] is not None), None)
+                for f in readers if like is not None else ():
+                    if found[f] is None:
+                        found[f] = torch.zeros_like(like)
         return found
 
     def gradients(self, ys: Sequence[Tensor | None]) -> dict[int, Tensor] | None:
         """Return the gradients of all tables by number; None if the ops have to compute them."""
+        if torch.is_grad_enabled():
+            return None
         sparse = self.rows or self.fused
-        if (sparse and self.joined) or torch.is_grad_enabled():
-            return None  # of features that share a vector, the host does not know the numbers of ids
-        readable = _readable(ys)
+        readable = self.readable(ys)
         first = next((y for y in ys if y is not None), None)
         if readable is None or first is None:
             return None
@@ -127,8 +156,8 @@ class _Call(NamedTuple):
             return None
         order = int(Order[devices.default_order(first)])
         found: dict[int, Tensor] = {}
-        for number, group in enumerate(self.groups):
-            own = readable if self.stacked else [readable[t] for t in group]
+        for number, (group, tables) in enumerate(zip(self.groups, self.group_tables, strict=True)):
+            own = readable if self.stacked else [readable[f] for f in group]
             if all(y is None for y in own):
                 continue
             compute = device.calls.row_gradients if sparse else device.calls.dense_gradients
@@ -136,21 +165,22 @@ class _Call(NamedTuple):
             if made is None:
                 return None
             if not sparse:
-                found.update(zip(group, self._tables_of_stack(number, made), strict=True))
+                found.update(zip(tables, self._tables_of_stack(number, made), strict=True))
                 continue
             values, ids, counts, sizes = made
             parts = values.unsafe_split_with_sizes(sizes), ids.unsafe_split_with_sizes(sizes, 1), counts.unsafe_split(1)
-            for t, own_values, own_ids, count in zip(group, *parts, strict=True):
+            for t, own_values, own_ids, count in zip(tables, *parts, strict=False):  # perhaps the row of ignored ids
                 found[t] = new_padded_rows(own_values, own_ids, count, self.shapes[t][0])
         return found
 
     def _tables_of_stack(self, number: int, values: Tensor) -> Sequence[Tensor]:
         """Return the rows of each table of a group."""
-        firsts, sizes = self.recorded.group(number)[3], []
-        for t, first, end in zip(self.groups[number], firsts, [*firsts[1:], values.shape[0]], strict=True):
+        tables, firsts, sizes = self.group_tables[number], self.recorded.group(number)[3], []
+        for t, first, end in zip(tables, firsts, [*firsts[1:], values.shape[0]], strict=False):
             rows = self.shapes[t][0]
             sizes += [rows, end - first - rows]
-        return values.unsafe_split_with_sizes(sizes)[::2]  # not views: they may be changed in place
+        sizes.append(values.shape[0] - sum(sizes))  # perhaps the row of ignored ids
+        return values.unsafe_split_with_sizes(sizes)[:-1:2]  # not views: they may be changed in place
 
 
 def look_up(
@@ -167,45 +197,43 @@ def look_up(
     Args:
         module: The module, for its options.
         names: What errors name.
-        table_set: The set that `tables` belong to; each table has one feature.
+        table_set: The set that `tables` belong to.
         tables: The tables.
-        ids: A tuple (ids, offsets) for each feature, or a vector with the ids of all.
+        ids: A tuple (ids, offsets) or a matrix with one bag per row for each feature, or a vector with the ids of all.
         offsets: Where the bags in a vector begin, with their end.
         has_end: Whether the offsets in tuples end with the number of ids.
     """
-    if not is_eager() or table_set.is_shared or table_set.has_padding:
+    if not is_eager():
         return None
     device = devices.device_for(tables[0])
     if device is None or device.waits():
         return None
     joined, stacked = offsets is not None, module.output == "stacked"
     with DisableTorchFunctionSubclass():  # faster for fused tables, which are a subclass
-        keeps = False
+        keeps, rows = False, module.grad == "rows"
         if torch.is_grad_enabled() and True in [t.requires_grad for t in tables]:
             if is_in_ddp() or (REPLICAS and any(t in REPLICAS for t in tables)):
                 return None  # ranks may have to exchange gradients
             if module.fused and set(map(type, tables)) != {FusedWeight}:
                 return None
-            if joined and not module.fused and module.grad == "rows":
-                return None  # the host does not know how many ids of a table there are
             keeps = True
         caller = names.of_vectors if joined else names.of_features[has_end]
         found = device.calls.look_up_features(
-            caller, tables, table_set.reductions, ids, offsets, has_end, stacked, keeps
+            caller, tables, table_set.features, table_set.reductions, table_set.paddings, ids, offsets, has_end,
+            stacked, keeps, rows and not module.fused,
         )  # fmt: skip
         if found is None:
             return None
-        outs, groups, recorded = found
+        outs, groups, group_tables, recorded = found
         outputs: Any = outs if stacked else _split(outs, groups)
         if not keeps:
             return outputs  # type: ignore[no-any-return]
-        rows = module.grad == "rows"
         if rows and not module.fused:
             for weight in tables:
                 if weight.requires_grad:
                     keep_coalesced(weight)
         shapes = [t.shape for t in tables]
-        call = _Call(table_set, groups, recorded, shapes, rows, module.fused, stacked, joined)
+        call = _Call(table_set, groups, group_tables, recorded, shapes, rows, module.fused, stacked, joined)
         outputs = _Lookup.apply(call, outputs, *tables, ANCHOR if module.fused else None)
     return [outputs] if type(outputs) is Tensor else list(outputs)
 
@@ -246,26 +274,18 @@ class _Lookup(_SingleLevelFunction):
         wanted, deferred = split_tables(ctx, call, ctx.needs_input_grad[2:-1], ys)
         found: list[Any] = [None] * len(call.shapes)
         if deferred:
-            readable = _readable(ys)
+            readable = call.readable(ys)
             if readable is None:  # of other classes than torch's own
                 wanted = [*wanted, *deferred]
             else:
                 add_pending([ctx.tables[t] for t in deferred], _PendingTables(call, readable, deferred, ctx.tables))
         if wanted:
-            gradients = call.gradients(ys) if len(wanted) > 1 or call.joined else None
-            parts = by_feature(call, ys)
+            table_set = call.table_set
+            is_joint = len(wanted) > 1 or call.joined or table_set.is_shared or table_set.has_padding
+            gradients = call.gradients(ys) if is_joint else None
             for t in wanted:
-                y = parts[t]
-                assert y is not None
-                found[t] = call.gradient(t, y) if gradients is None else gradients[t]
+                found[t] = call.gradient(t, by_feature(call, ys)) if gradients is None else gradients[t]
         return None, None, *found, None
-
-
-def _readable(ys: Sequence[Tensor | None]) -> list[Tensor | None] | None:
-    """Return the gradients as kernels read them; None if the ops have to read them."""
-    if True in [y is not None and type(y) is not Tensor for y in ys]:
-        return None
-    return [y if y is None else y.contiguous() for y in ys]
 
 
 class _PendingTables(JointPending):
@@ -290,10 +310,7 @@ class _PendingTables(JointPending):
 
     def rows(self, weight: Any) -> Tensor:
         """Return the row-sparse gradient."""
-        feature = self.number_of(weight)
-        y = by_feature(self.call, self.ys)[feature]
-        assert y is not None
-        return self.call.gradient(feature, y)
+        return self.call.gradient(self.number_of(weight), by_feature(self.call, self.ys))
 
     def new_step(self) -> JointStep:
         """Return a step of some of the tables."""
@@ -318,11 +335,11 @@ class _TableStep(JointStep):
             updates[t] = update
         order = int(Order[devices.default_order(params[0])])
         self.prepared: list[Any] = []
-        for number, group in enumerate(call.groups):
-            own = [updates[t] for t in group]
+        for number, (group, tables) in enumerate(zip(call.groups, call.group_tables, strict=True)):
+            own = [updates[t] for t in tables]
             if all(update is None for update in own):
                 continue
-            ys = self.pending.ys if call.stacked else [self.pending.ys[t] for t in group]
+            ys = self.pending.ys if call.stacked else [self.pending.ys[f] for f in group]
             step = device.calls.prepare_tables(STEP, call.recorded, number, spec.number, ys, call.stacked, own, order)
             if step is None:
                 return False

@@ -92,6 +92,9 @@ struct BlockOfBags {
   uint32_t* list;
   int bags;
   bool is_listed;
+
+  DEVICE int64_t size_of(int bag) const { return starts[bag + 1] - starts[bag]; }
+  DEVICE const void* ids_of(const void* ids) const { return ids; }
 };
 
 // Finds the bags of a block and validates their segments and ids. Returns whether a segment decreases or is out of
@@ -232,8 +235,8 @@ DEVICE int64_t out_stride(const P& p) {
 
 // Each group of lanes sums one bag at a time; all groups of the block sum long bags together. `ids` are those of the
 // whole block.
-template <class T, int W, class I, class P>
-DEVICE void sum_bags_of(const P& p, int64_t first_bag, const BlockOfBags& block, const I* ids, void* memory) {
+template <class T, int W, class I, class P, class Block>
+DEVICE void sum_bags_of(const P& p, int64_t first_bag, const Block& block, const I* ids, void* memory) {
   typedef Accumulator<T> A;
   A* parts = static_cast<A*>(memory);
   const int lanes = int(p.lanes), lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = blockDim.x / lanes;
@@ -251,7 +254,7 @@ DEVICE void sum_bags_of(const P& p, int64_t first_bag, const BlockOfBags& block,
   bool any_long = false;
 #pragma unroll 1
   for (int bag = group; bag < block.bags; bag += groups) {
-    const int64_t all = block.starts[bag + 1] - block.starts[bag];
+    const int64_t all = block.size_of(bag);
     if (all > kLongBag) {
       any_long = true;
       continue;
@@ -277,7 +280,7 @@ DEVICE void sum_bags_of(const P& p, int64_t first_bag, const BlockOfBags& block,
   }
   if (!any_thread(any_long)) return;
   for (int bag = 0; bag < block.bags; ++bag) {
-    const int64_t n = block.starts[bag + 1] - block.starts[bag];
+    const int64_t n = block.size_of(bag);
     const I* own = ids_of(bag);
     if (n <= kLongBag) continue;
     A sum[W], eight[W];
@@ -300,12 +303,12 @@ DEVICE void sum_bags_of(const P& p, int64_t first_bag, const BlockOfBags& block,
 }
 
 // Finds and validates the bags of a block with `find(first, block)`, then sums them. Returns whether one is bad.
-template <class T, int W, class P, class Find>
+template <class T, int W, class Block = BlockOfBags, class P, class Find>
 DEVICE bool sum_block_of_bags(const P& p, int64_t number, const Find& find) {
   SHARED;
   // Layout: partial sums of long bags | starts | list
   unsigned char* memory = shared_memory + sizeof(Accumulator<T>) * W * blockDim.x;
-  BlockOfBags block;
+  Block block;
   block.starts = reinterpret_cast<int64_t*>(memory);
   block.list = reinterpret_cast<uint32_t*>(block.starts + p.block_bags + 2);
   const int64_t first = number * p.block_bags, rest = p.bags - first;
@@ -315,9 +318,9 @@ DEVICE bool sum_block_of_bags(const P& p, int64_t number, const Find& find) {
     if (block.is_listed)
       sum_bags_of<T, W, uint32_t>(p, first, block, block.list, shared_memory);
     else if (p.ids_wide)
-      sum_bags_of<T, W, int64_t>(p, first, block, static_cast<const int64_t*>(p.ids) + block.starts[0], shared_memory);
+      sum_bags_of<T, W>(p, first, block, static_cast<const int64_t*>(block.ids_of(p.ids)) + block.starts[0], shared_memory);
     else
-      sum_bags_of<T, W, int32_t>(p, first, block, static_cast<const int32_t*>(p.ids) + block.starts[0], shared_memory);
+      sum_bags_of<T, W>(p, first, block, static_cast<const int32_t*>(block.ids_of(p.ids)) + block.starts[0], shared_memory);
   }
   return bad;
 }

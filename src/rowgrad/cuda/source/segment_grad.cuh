@@ -90,6 +90,9 @@ struct OutputRow {
   DEVICE uint32_t operator()(uint32_t number, uint32_t id) const { return p.unique ? number : id; }
 };
 
+// Whether the row of an entry needs no sum.
+DEVICE bool is_ignored(const SumRows&, int) { return false; }
+
 // `grad[segment]` is the address of a segment's columns; `place(number, id)` is the row of `out` for the row of this id,
 // the number-th. P is the kernel's struct.
 template <class T, int W, int MODE, class P, class Grad, class Place>
@@ -109,7 +112,7 @@ DEVICE void sum_rows_of(const P& p, const Grad& grad, Place place) {
   int row_begin = int(p.begins[chunk]);
   const unsigned heads = p.heads[chunk], next_heads = p.heads[chunk + 1];
   const uint64_t beyond = uint64_t(next_heads) | uint64_t(p.heads[chunk + 2]) << 32;
-  if (is_raised(p.checks)) return;
+  if (is_raised(p.checks) || is_ignored(p, begin)) return;
   // Find the first run that begins here.
   int run = (begin - row_begin + run_length - 1) >> shift;
   int at = row_begin + (run << shift);

@@ -80,6 +80,7 @@ struct SumTableRows {
   const int64_t* grads;
   int64_t grad_stride;
   int64_t segment_shift;
+  int64_t ignored_row;
   SUM_FIELDS;
 };
 
@@ -93,6 +94,7 @@ struct SumStackRows {
   const int64_t* grads;
   int64_t grad_stride;
   int64_t segment_shift;
+  int64_t ignored_row;
   SUM_FIELDS;
 };
 

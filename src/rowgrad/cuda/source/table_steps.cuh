@@ -33,8 +33,16 @@ struct SumFeatureRows {
   const int64_t* grads;
   int64_t grad_stride;
   int64_t segment_shift;
+  int64_t ignored_row;
   SUM_FIELDS;
 };
+
+// Whether an entry is one of the last row, that of ignored ids. Its sum is not used: only a worker with entries of the row
+// before it may add some of them.
+template <class P>
+DEVICE bool is_ignored(const P& p, int entry) {
+  return p.ignored_row >= 0 && p.ids[entry] == uint32_t(p.ignored_row);
+}
 
 template <class T, int W, int MODE>
 DEVICE void sum_feature_rows(const SumFeatureRows& p) {
