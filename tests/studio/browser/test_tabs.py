@@ -122,6 +122,25 @@ def test_a_new_window_restores_the_tabs_of_a_closed_one(ui: StudioWindow) -> Non
     assert last.tabs() == []
 
 
+FILL_STORAGE = """() => {
+    for (let size = 1 << 23, k = 0; size; k++) {
+        try { sessionStorage.setItem(`filler ${k}`, "x".repeat(size)); } catch { size >>= 1; }
+    }
+}"""
+
+
+@pytest.mark.feature("restoreTabs")
+def test_tabs_are_restored_if_the_storage_of_the_window_is_full(ui: StudioWindow) -> None:
+    write_page_with(ui, "left", 1)
+    write_page_with(ui, "right", 30)
+    ui.open("left")
+    ui.window.evaluate(FILL_STORAGE)
+    ui.switch_to("right")
+    ui.reload()
+    ui.wait_until(lambda: ui.tabs() == ["left", "right"])
+    assert ui.page == "right"
+
+
 NO_STORAGE = """for (const name of ["localStorage", "sessionStorage"])
     Object.defineProperty(window, name, { get() { throw new DOMException("forbidden", "SecurityError"); } });"""
 

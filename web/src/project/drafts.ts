@@ -101,7 +101,9 @@ export function saveWindowSettings(now: StudioState, before: StudioState | null)
   if (before && (now.tabs !== before.tabs || now.active !== before.active)) saveTabs(now);
   if (before && WINDOW.every((key) => now[key] === before[key])) return;
   const settings = Object.fromEntries(WINDOW.map((key) => [key, now[key]]));
-  tryStorage(() => sessionStorage.setItem(keyOf("*window"), JSON.stringify(settings)));
+  const key = keyOf("*window");
+  // If the storage is full, the tabs of before would be restored; without them, those in the local storage are.
+  if (!tryStorage(() => (sessionStorage.setItem(key, JSON.stringify(settings)), true))) tryStorage(() => sessionStorage.removeItem(key));
 }
 
 export function loadWindowSettings(): Partial<StudioState> {
