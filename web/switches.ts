@@ -5,7 +5,7 @@
 export const FEATURE_NAMES = [
   "align", "attributes", "autosave", "commandMenu", "conflicts", "copyPaste", "costs", "drafts", "engines", "errors", "export", "flip", "frames",
   "fixes", "gallery", "gridSnap", "heatMap", "help", "hiddenWires", "history", "import", "keyboard", "layout", "listPins", "literals",
-  "makeSpace", "messages", "minimap", "multiSelect", "narrowPanels", "notes", "palette", "paletteDrag", "paletteSearch", "pause", "pinRoles", "preview", "rate", "rejections", "rename", "results",
+  "makeSpace", "messages", "minimap", "multiSelect", "narrowPanels", "notes", "palette", "paletteDrag", "paletteSearch", "pause", "pinRoles", "preview", "rate", "rejections", "rename", "restoreTabs", "results",
   "run", "search", "snapshots", "sparseEditor", "spreadsheet", "stale", "steps", "tabs", "theme", "tour", "trace", "trend", "undo",
   "upload", "wireHover", "wireShapes", "wires", "zoom",
 ] as const; // prettier-ignore

@@ -613,6 +613,7 @@ OWN_MESSAGES: dict[str, Message] = {
     "parts_which": Message("{file}: {argument} must name the tensors to read; available: {value}", (), "ShardError"),
     # graphs
     "pin_missing": Message("{argument} is missing: wire it, or enter a value"),
+    "pin_unwired": Message("{argument} is missing: wire it to {bound}"),
     "pin_unclear": Message("{argument} is a {value} with several outputs. Choose one of {bound}."),
     "pin_kind": Message("{argument} takes {bound}; got {value}"),
     "pin_of_other_graph": Message("{argument} comes from another graph: {value}"),

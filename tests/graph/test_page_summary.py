@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rowgrad._catalog.spec import catalog
+from rowgrad.errors import InvalidArgumentError
 from rowgrad.graph import Block, End, Page, check
 from rowgrad.graph.page_summary import recipes, summarize, summary
 
@@ -88,6 +90,28 @@ def test_errors_name_their_pins() -> None:
     assert sorted(summarized["waiting"]) == ["after", "r2"]
     assert summarized["sessions"] == []
     assert list(summarized["recipes"]) == [b.id for b in page.blocks]
+
+
+@pytest.mark.parametrize(
+    ("op", "values", "message"),
+    [
+        ("Add", {"x": 1.0}, "y is missing: wire it, or enter a value"),
+        ("AddN", {}, "inputs is missing: wire it, or enter a value"),
+        ("Output", {}, "output_op is missing: wire it, or enter a value"),
+        ("Assign", {}, "ref is missing: wire it to a Variable"),
+        ("ClientSession", {}, "fetch_outputs is missing: wire it to an output"),
+        ("AddSymbolicGradients", {}, "outputs is missing: wire it to an output"),
+        ("AddSymbolicGradients", {"outputs": [], "inputs": []}, "outputs is missing: wire it to an output"),
+        ("Operation", {}, "operation is missing: wire it to an operation"),
+        ("EmbeddingLookupSparse", {"params": [[1.0]]}, "ids is missing: wire it to a sparse tensor"),
+    ],
+)
+def test_a_missing_input_suggests_a_value_only_where_one_can_be_entered(
+    op: str, values: dict[str, Any], message: str
+) -> None:
+    error = check(Page("p", [Block("b", op, values)])).errors["b"]
+    assert isinstance(error, InvalidArgumentError)
+    assert error.message == message
 
 
 def test_an_error_in_an_inner_op_names_no_pin() -> None:

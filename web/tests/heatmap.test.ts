@@ -1,6 +1,14 @@
 import { describe, expect, it } from "vitest";
 import { NO_NUMBER, between, scaleOf } from "../src/heatmap/colours";
+import { axisNumbers } from "../src/ui/axis";
 import { projectionFrom, surfaceOf } from "../src/heatmap/surface";
+
+describe("numbers along an axis", () => {
+  it("are far enough apart, and missing in a panel without space", () => {
+    expect([axisNumbers(3, 40, 34), axisNumbers(12, 10, 34), axisNumbers(100, 1, 34)]).toEqual([[0, 1, 2], [0, 5, 10], [0, 50]]); // prettier-ignore
+    for (const size of [0, -3, NaN, 1e-320]) expect(axisNumbers(9, size, 34)).toEqual([]);
+  });
+});
 
 describe("colours", () => {
   const light = ([r, g, b]: readonly number[]) => 0.2126 * r! + 0.7152 * g! + 0.0722 * b!;

@@ -276,6 +276,7 @@ _RULES: dict[str, Rule] = {
     "segments_not_increasing": _sort_by_segment,
     "segment_not_in_output": _sort_by_segment,
     "pin_missing": _fill_missing,
+    "pin_unwired": _fill_missing,
     "unconnected": _zero_unconnected,
 }
 
@@ -288,7 +289,7 @@ def fixes_of(checked: Checked, block: str | None, error: BaseException, end: End
         return []
     pin = pin_of(found, error)
     arg = next((a for a in op.inputs if a.name == pin), None)
-    if arg is None or (arg.many and error.key not in ("unconnected", "pin_missing")):
+    if arg is None or (arg.many and error.key not in ("unconnected", "pin_missing", "pin_unwired")):
         return []
     return list(_RULES[error.key](_Problem(checked, found, op, arg, error, end)))
 

@@ -15,7 +15,7 @@ from .._catalog.spec import Call
 from .._runtime.arrays import as_array
 from ..errors import OpError, make_error, shape_text
 from .blocks import wire
-from .inputs import check_overflow, kind_of, many_values, one_value
+from .inputs import check_overflow, kind_of, many_values, missing_input, one_value
 from .node_builder import BlockExpansion, InnerOps, expands
 from .nodes import Node, Output
 
@@ -156,7 +156,7 @@ def _add_symbolic_gradients(p: BlockExpansion) -> dict[str, Any]:
 def _wires(p: BlockExpansion, pin: str) -> list[Output]:
     found = many_values(p.inputs[pin], pin)
     if not found:
-        raise make_error("pin_missing", argument=pin)
+        raise missing_input(next(arg for arg in p.op.inputs if arg.name == pin))
     for k, value in enumerate(found):
         if not isinstance(value, Output):
             raise make_error("pin_kind", argument=f"{pin}[{k}]", bound="a wire", value=kind_of(value))

@@ -17,7 +17,7 @@ from .._hints import did_you_mean
 from .._runtime.arrays import NUMPY_DTYPE, Array, admit, as_array, aval_of, fit, is_inexact
 from .._runtime.dispatch import describe_value
 from .._runtime.validation import infer, output_dtypes, validate_attrs
-from ..errors import make_error
+from ..errors import OpError, make_error
 from ..sparse import SparseTensor
 from .nodes import Feed, Operation, Output, Placed, Sparse, describe
 
@@ -151,6 +151,17 @@ _LARGEST = int(np.finfo(np.float64).max)  # larger integers have no float; conve
 # -- validation by the op's record -------------------------------------------------------------------------------------
 
 
+_SOURCES = {"operation": "an operation", "feed": "a feed", "sparse": "a sparse tensor"}
+
+
+def missing_input(arg: Arg) -> OpError:
+    """Return the error of an input without wires and values. It suggests a value only if Studio can enter one."""
+    source = "a Variable" if arg.ref else "an output" if arg.many and arg.type == "any" else _SOURCES.get(arg.type)
+    if source is None:
+        return make_error("pin_missing", argument=arg.name)
+    return make_error("pin_unwired", argument=arg.name, bound=source)
+
+
 class Admitted:
     """Validated inputs of a node, their dtypes and shapes, and the known values of host inputs."""
 
@@ -168,7 +179,7 @@ def admit_inputs(op: Op, arguments: Mapping[str, Any]) -> Admitted:
     typed: set[str] = set()
     for arg in op.inputs:
         if arg.name not in arguments:
-            raise make_error("pin_missing", argument=arg.name)
+            raise missing_input(arg)
         value = arguments[arg.name]
         if arg.many:
             inputs[arg.name] = tuple(many_values(value, arg.name))

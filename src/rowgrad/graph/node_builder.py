@@ -35,6 +35,7 @@ from .inputs import (
     is_wire,
     kind_of,
     known_value,
+    missing_input,
     spread_sparse,
     typed_value,
 )
@@ -248,7 +249,7 @@ def _expand(graph: Graph, op: Op, name: str, inputs: dict[str, Any], attrs: dict
     try:
         for arg in op.inputs:
             if arg.name not in inputs and not arg.optional:
-                raise make_error("pin_missing", argument=arg.name)
+                raise missing_input(arg)
         typed = {a.name: typed_value(op, a, inputs[a.name]) for a in op.inputs if a.name in inputs}
         return EXPANSIONS[op.name](BlockExpansion(graph, op, name, typed, full_attrs(op, attrs)))
     except OpError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from page_fixtures import block, const
+from page_fixtures import array, block, const
 from playwright.sync_api import expect
 from studio_window import StudioWindow
 
@@ -154,3 +154,21 @@ def test_a_missing_pin_is_named_on_the_block(ui: StudioWindow) -> None:
     ui.type_value("sum", "segment_ids", "{0}")
     expect(message).to_have_count(0)
     expect(ui.block("sum")).not_to_have_class(re.compile("faulty|needs"))
+
+
+@pytest.mark.feature("errors")
+@pytest.mark.broken(
+    "rowgrad.graph.node_builder:missing_input", "lambda arg: make_error('pin_missing', argument=arg.name)"
+)
+def test_a_missing_pin_that_takes_only_wires_asks_for_a_wire(ui: StudioWindow) -> None:
+    """Studio has no field for a value there."""
+    variable = block("v", "Variable", (0, 0), values={"initvalues": array("float32", [1.0])})
+    ui.write_page("work", variable, block("step", "Assign", (340, 0)))
+    ui.open("work")
+    message = ui.block("step").locator(".block-message")
+    expect(message).to_have_text("ref is missing: wire it to a Variable")
+    ui.select("step")
+    expect(ui.inspector.get_by_label("Value of step.value")).to_be_visible()
+    expect(ui.inspector.get_by_label("Value of step.ref")).to_have_count(0)
+    ui.wire("v.ref", "step.ref")
+    expect(message).to_have_text("value is missing: wire it, or enter a value")

@@ -55,6 +55,108 @@ def test_an_address_shows_its_page_and_a_reload_the_active_one(ui: StudioWindow)
     assert ui.page == "right"
 
 
+@pytest.mark.feature("restoreTabs")
+def test_a_reload_restores_the_open_tabs(ui: StudioWindow) -> None:
+    """In their order, with edits that the server has not received; without removed pages and closed tabs."""
+    ui.windows.allow_error("ERR_FAILED|/api/save")
+    for k, name in enumerate(["first", "second", "third", "fourth", "gone"]):
+        write_page_with(ui, name, k)
+    ui.open("second")
+    for name in ("gone", "first", "fourth", "third"):
+        ui.switch_to(name)
+    ui.window.get_by_role("button", name="Close second", exact=True).click()
+    ui.tab("fourth").click()
+    ui.window.route("**/api/save", lambda route: route.abort())
+    ui.type_value("x", "val", "{7,8}")
+    (ui.server.folder / "gone.json").unlink()
+    ui.reload()
+    ui.wait_until(lambda: ui.tabs() == ["first", "fourth", "third"])
+    assert ui.page == "fourth"
+    expect(ui.block("x")).to_contain_text("{7,8}")
+    ui.window.unroute("**/api/save")
+    assert ui.saved_block("x")["values"]["val"]["data"] == [7.0, 8.0]
+    assert ui.tabs() == ["first", "fourth", "third"]
+    ui.reload()
+    ui.wait_until(lambda: ui.tabs() == ["first", "fourth", "third"])
+    assert ui.page == "fourth"
+    assert not ui.window.locator(".toast").all_inner_texts()
+
+
+@pytest.mark.feature("restoreTabs")
+def test_a_renamed_page_is_restored_without_a_warning(ui: StudioWindow) -> None:
+    """The address still has the old name."""
+    write_page_with(ui, "left", 1)
+    write_page_with(ui, "right", 30)
+    ui.open("left")
+    ui.switch_to("right")
+    ui.tab("left").dblclick()
+    ui.window.get_by_label("Name of the page").fill("middle")
+    ui.key("Enter")
+    ui.wait_until(lambda: ui.tabs() == ["middle", "right"])
+    ui.reload()
+    ui.wait_until(lambda: ui.tabs() == ["middle", "right"])
+    assert not ui.window.locator(".toast").all_inner_texts()
+
+
+@pytest.mark.feature("restoreTabs")
+def test_a_new_window_restores_the_tabs_of_a_closed_one(ui: StudioWindow) -> None:
+    """A window beside another one of the same project starts without its tabs."""
+    write_page_with(ui, "left", 1)
+    write_page_with(ui, "right", 30)
+    ui.open("left")
+    ui.switch_to("right")
+    beside = ui.another_window(same_browser=True)
+    expect(beside.window.get_by_role("heading", name="Pages")).to_be_visible()
+    assert beside.tabs() == []
+    ui.window.close()
+    beside.window.close()
+    later = ui.another_window(same_browser=True)
+    later.wait_until(lambda: later.tabs() == ["left", "right"])
+    assert later.page == "right"
+    later.wait_saved()
+    for name in ("right", "left"):
+        later.window.get_by_role("button", name=f"Close {name}", exact=True).click()
+    later.window.close()
+    last = ui.another_window(same_browser=True)
+    expect(last.window.get_by_role("heading", name="Pages")).to_be_visible()
+    assert last.tabs() == []
+
+
+FILL_STORAGE = """() => {
+    for (let size = 1 << 23, k = 0; size; k++) {
+        try { sessionStorage.setItem(`filler ${k}`, "x".repeat(size)); } catch { size >>= 1; }
+    }
+}"""
+
+
+@pytest.mark.feature("restoreTabs")
+def test_tabs_are_restored_if_the_storage_of_the_window_is_full(ui: StudioWindow) -> None:
+    write_page_with(ui, "left", 1)
+    write_page_with(ui, "right", 30)
+    ui.open("left")
+    ui.window.evaluate(FILL_STORAGE)
+    ui.switch_to("right")
+    ui.reload()
+    ui.wait_until(lambda: ui.tabs() == ["left", "right"])
+    assert ui.page == "right"
+
+
+NO_STORAGE = """for (const name of ["localStorage", "sessionStorage"])
+    Object.defineProperty(window, name, { get() { throw new DOMException("forbidden", "SecurityError"); } });"""
+
+
+@pytest.mark.feature("tabs")
+def test_a_window_without_storage_has_tabs(ui: StudioWindow) -> None:
+    write_page_with(ui, "left", 1)
+    write_page_with(ui, "right", 30)
+    ui.window.add_init_script(NO_STORAGE)
+    ui.open("left")
+    ui.switch_to("right")
+    assert ui.tabs() == ["left", "right"]
+    ui.type_value("x", "val", "{5}")
+    assert ui.saved_block("x")["values"]["val"]["data"] == [5.0]
+
+
 # A server that runs one page at a time.
 STOP_OTHER_PAGES = """lambda self, name, *rest, **more: (
     [self.stop(other) for other in ("left", "right") if other != name], original(self, name, *rest, **more))[1]"""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 from grid_pages import array_value, block, const, page, session
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 from studio_window import StudioWindow
 from window_actions import open_page, open_panel
 
@@ -25,6 +26,10 @@ LINE_PIXELS = """(canvas, color) => {
         if (rows.length) found.push([x, rows.reduce((sum, y) => sum + y, 0) / rows.length]);
     }
     return found;
+}"""
+
+SET_SIZE = """(box, [width, height]) => {
+    Object.assign(box.style, { flex: "none", minHeight: 0, width: `${width}px`, height: `${height}px` });
 }"""
 
 
@@ -72,7 +77,7 @@ def test_the_trend_chart_is_linear_or_logarithmic_and_updates_live(ui: StudioWin
     ui.window.get_by_label("Runs per second").fill("50")
     ui.press("stop")
     ui.press("run-rate")
-    observed = set()
+    observed: set[str | None] = set()
     value = panel.locator('[data-series="pair.out[0,1]"] .value')
     while len(observed) < 4:
         observed.add(value.get_attribute("title"))
@@ -80,3 +85,80 @@ def test_the_trend_chart_is_linear_or_logarithmic_and_updates_live(ui: StudioWin
     assert ui.progress.get_attribute("data-phase") == "running"
     ui.press("stop")
     ui.wait_run("stopped")
+
+
+@pytest.mark.feature("trend")
+def test_a_logarithmic_chart_shows_values_down_to_the_smallest_number(ui: StudioWindow) -> None:
+    """A value that is halved 1,050 times goes through every magnitude between 1 and 1e-316."""
+    open_page(ui, page("p", *decaying("half", 1.0, 0.5), session("half.out")))
+    panel = open_panel(ui, "trend")
+    panel.get_by_role("button", name="Log", exact=True).click()
+    canvas = panel.locator(".chart canvas")
+    for runs in (90, 130, 1050):  # to 1e-27, 1e-39 and 1e-316
+        ui.run_steps(runs - ui.runs())
+        expect(panel.locator('[data-series="half.out"] .value')).to_have_attribute("title", f"run {runs}: {0.5**runs}")
+        ui.wait_until(lambda: len(canvas.evaluate(LINE_PIXELS, BLUE)) > 100)
+        assert deviation_from_line(canvas.evaluate(LINE_PIXELS, BLUE)) < 0.02
+
+
+LARGEST, SMALLEST = sys.float_info.max, 5e-324
+EXTREME_VALUES: list[list[float | None]] = [
+    [5.0],
+    [0.0],
+    [None],
+    [SMALLEST],
+    [LARGEST],
+    [0.0, 0.0, 0.0],
+    [None, None, -2.0],
+    [SMALLEST, LARGEST],
+    [-LARGEST, LARGEST],
+    [0.0, SMALLEST],
+    [-1.0, 0.0, 1e-30],
+    [1e17, 1e17 + 16, 1e17 + 32],
+    [1e33, 5e37, 3.4e38],
+    [1.0, 1.0 + 2e-16],
+    [3e-26, 4e-25],
+    [],
+]
+
+
+@pytest.mark.feature("trend")
+@pytest.mark.parametrize("first_run", [1, 123_456_789_012])
+def test_no_value_or_size_breaks_the_chart(ui: StudioWindow, first_run: int) -> None:
+    """An error in the chart fails the test when the window closes, and an endless loop lets the next click time out."""
+    open_page(ui, page("p", *decaying("half", 1.0, 0.5), session("half.out")))
+    ui.run_steps(2)
+    panel = open_panel(ui, "trend")
+    values: list[float | None] = []
+
+    def reply(route: Route) -> None:
+        series = {"label": "half.out", "points": [[first_run + k, value] for k, value in enumerate(values)]}
+        route.fulfill(json={"series": [series], "run": first_run + 9, "chosen": False})
+
+    ui.window.route("**/api/trend", reply)
+    canvas = panel.locator(".chart canvas")
+    title = panel.locator('[data-series="half.out"] .value')
+    for values in EXTREME_VALUES:
+        with ui.window.expect_response("**/api/trend"):
+            ui.run_once()
+        expect(title).to_have_attribute("title", re.compile(f"^run {first_run + len(values) - 1}:") if values else "")
+        for scale in ("Log", "Linear"):
+            panel.get_by_role("button", name=scale, exact=True).click()
+            for _ in range(2):
+                panel.get_by_label("Auto-scale").click()
+                drawn = canvas.evaluate(LINE_PIXELS, BLUE)
+                assert drawn or scale == "Log" or values in ([], [None]), values
+    values = [0.5**k for k in range(40)]
+    with ui.window.expect_response("**/api/trend"):
+        ui.run_once()
+    for _ in range(6):  # zoom in to less than one run
+        box = panel.locator(".chart .u-over").bounding_box()
+        assert box
+        ui.window.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 20)
+        ui.window.mouse.down()
+        ui.window.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 30)
+        ui.window.mouse.up()
+    for width, height in [(0, 0), (1, 1), (130, 60), (40, 400), (400, 40), (2000, 1000)]:
+        panel.locator(".chart").evaluate(SET_SIZE, [width, height])
+        for scale in ("Log", "Linear"):
+            panel.get_by_role("button", name=scale, exact=True).click()

@@ -1,5 +1,5 @@
-// What survives a reload: the history of each page and the window's settings. Edits that the server has not received
-// outlive the window too: closing a tab too early, or a crash of the browser, loses none of them.
+// What survives a reload: the history of each page and the window's settings. Open tabs and edits that the server has not
+// received outlive the window too: closing a tab too early, or a crash of the browser, loses none of them.
 
 import type { Doc, StudioState, Theme } from "../app/store";
 import { get } from "../app/store";
@@ -95,11 +95,15 @@ export function removeDraft(name: string): void {
 const WINDOW = ["tabs", "active", "minimap", "snapping", "paletteOpen", "inspectorOpen", "bottomOpen", "bottom", "sizes"] as const;
 const THEMES: readonly string[] = ["light", "dark", "system"];
 
-export function saveWindowSettings(now: StudioState, before: StudioState): void {
-  if (now.theme !== before.theme) tryStorage(() => localStorage.setItem("rowgrad:theme", now.theme));
-  if (WINDOW.every((key) => now[key] === before[key])) return;
+/** Store what changed since `before`; everything without it. */
+export function saveWindowSettings(now: StudioState, before: StudioState | null): void {
+  if (before && now.theme !== before.theme) tryStorage(() => localStorage.setItem("rowgrad:theme", now.theme));
+  if (before && (now.tabs !== before.tabs || now.active !== before.active)) saveTabs(now);
+  if (before && WINDOW.every((key) => now[key] === before[key])) return;
   const settings = Object.fromEntries(WINDOW.map((key) => [key, now[key]]));
-  tryStorage(() => sessionStorage.setItem(keyOf("*window"), JSON.stringify(settings)));
+  const key = keyOf("*window");
+  // If the storage is full, the tabs of before would be restored; without them, those in the local storage are.
+  if (!tryStorage(() => (sessionStorage.setItem(key, JSON.stringify(settings)), true))) tryStorage(() => sessionStorage.removeItem(key));
 }
 
 export function loadWindowSettings(): Partial<StudioState> {
@@ -110,6 +114,42 @@ export function loadWindowSettings(): Partial<StudioState> {
 export function loadTheme(): Theme {
   const found = tryStorage(() => localStorage.getItem("rowgrad:theme"));
   return found && THEMES.includes(found) ? (found as Theme) : "system";
+}
+
+// -- tabs of closed windows --------------------------------------------------------------------------------------------
+
+interface Tabs {
+  tabs: string[];
+  active: string | null;
+}
+
+/** Store the tabs for the next window. */
+export function saveTabs({ tabs, active, embedded }: StudioState): void {
+  if (!embedded) tryStorage(() => localStorage.setItem(keyOf("*tabs"), JSON.stringify({ tabs, active } satisfies Tabs)));
+}
+
+/** The tabs of the window that was closed last; null while another window shows the project, or if the browser cannot tell. */
+export async function tabsOfClosedWindow(): Promise<Tabs | null> {
+  if (get().embedded) return null;
+  try {
+    const { held = [] } = await navigator.locks.query();
+    if (held.some((lock) => lock.name === lockName())) return null;
+    const found = JSON.parse(localStorage.getItem(keyOf("*tabs")) ?? "null") as Tabs | null;
+    return Array.isArray(found?.tabs) ? found : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Hold a lock as long as this window is open, so that others know. */
+export function announceWindow(): void {
+  if (get().embedded) return;
+  const locks = navigator.locks as LockManager | undefined; // only on localhost and over HTTPS
+  void locks?.request(lockName(), { mode: "shared" }, () => new Promise(() => undefined)).catch(() => undefined);
+}
+
+function lockName(): string {
+  return `rowgrad:${folder()}`;
 }
 
 // -- opening a page ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import { applyRunState } from "../run/runs";
 import type { Hello, Opened, Page, PageInfo, RunState, StudioEvent, Transport } from "../transport/protocol";
 import { messageOf } from "../transport/protocol";
 import { exclusively, saveAfterParsing, saveAll, saveNow, scheduleSave } from "./autosave";
-import { CHANGED_ELSEWHERE, discardUnsent, loadTheme, loadWindowSettings, removeDraft, restoreHistory, saveDraft, saveWindowSettings } from "./drafts";
+import { CHANGED_ELSEWHERE, announceWindow, discardUnsent, loadTheme, loadWindowSettings, removeDraft, restoreHistory, saveDraft, saveTabs, saveWindowSettings, tabsOfClosedWindow } from "./drafts";
 
 const opening = new Map<string, Promise<boolean>>();
 const movedHere = new Set<string>(); // pages this window renames or removes itself
@@ -34,14 +34,19 @@ export async function connect(transport: Transport, first: string | null): Promi
     return leave;
   }
   began = true;
-  const { tabs = [], active = null, ...settings } = loadWindowSettings();
+  const { tabs: own, active: ownActive = null, ...settings } = loadWindowSettings();
   set(settings);
+  const saved = own ? { tabs: own, active: ownActive } : await tabsOfClosedWindow();
+  const { tabs, active } = (FEATURES.restoreTabs && saved) || { tabs: [], active: null };
+  announceWindow();
   const there = new Set(get().pages.map((page) => page.name));
   const wanted = tabs.filter((name) => there.has(name));
-  if (first && !there.has(first)) notify("warning", `There is no page ${first} in this project.`);
-  else if (first && !wanted.includes(first)) wanted.push(first);
+  // After a reload, the address may name a tab that was closed since or a page that was renamed.
+  const named = FEATURES.restoreTabs && own && isReload() && !get().embedded ? null : first;
+  if (named && !there.has(named)) notify("warning", `There is no page ${named} in this project.`);
+  else if (named && !wanted.includes(named)) wanted.push(named);
   // The address names the page to show; after a reload, the page that was active is active again.
-  const order = isReload() ? [active, first] : [first, active];
+  const order = isReload() ? [active, named] : [named, active];
   const front = order.find((name) => name !== null && wanted.includes(name)) ?? wanted[0];
   if (front !== undefined) await open(front);
   for (const name of wanted) if (name !== front && (await loadPage(name))) addTab(name, wanted);
@@ -50,12 +55,18 @@ export async function connect(transport: Transport, first: string | null): Promi
     else set({ start: true });
   }
   const forgetWindow = useStudio.subscribe(saveWindowSettings);
-  window.addEventListener("pagehide", saveAll);
+  saveWindowSettings(get(), null);
+  window.addEventListener("pagehide", onLeave);
   return () => {
     leave();
     forgetWindow();
-    window.removeEventListener("pagehide", saveAll);
+    window.removeEventListener("pagehide", onLeave);
   };
+}
+
+function onLeave(): void {
+  saveAll();
+  if (get().tabs.length) saveTabs(get()); // a window without tabs leaves those of another
 }
 
 function isReload(): boolean {

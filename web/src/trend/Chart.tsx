@@ -5,12 +5,21 @@ import { useStudio } from "../app/store";
 import { themeColours } from "../ui/themeColours";
 import { useSize } from "../ui/useSize";
 import type { Line } from "./points";
-import { columnsOf, shortNumber } from "./points";
+import { columnsOf } from "./points";
+import type { Range } from "./scale";
+import { linearRange, linearTicks, logRange, logTicks, runRange, tickText } from "./scale";
 
 import uPlot from "uplot";
 
 /** Distinguished by hue and lightness, and by dashes from the ninth on; each is visible on light and dark backgrounds. */
 const HUES = ["#3d87d6", "#d9792b", "#3f9d55", "#c94f8a", "#8b74d8", "#9a8a1c", "#1f9aa5", "#c0504d"];
+
+const LEAST = { width: 120, height: 56 }; // pixels; a smaller chart has no space beside its axes
+const X_SPACE = 44; // pixels between two ticks
+const Y_SPACE = 22;
+
+// uPlot looks for a tick distance in this list first, and draws no ticks if none is large enough. Ours ignore it.
+const NO_INCREMENTS = [Infinity];
 
 export function hueOf(k: number): string {
   return HUES[k % HUES.length]!;
@@ -27,10 +36,12 @@ export function Chart({ lines, log, auto }: { lines: Line[]; log: boolean; auto:
   const labels = JSON.stringify(lines.map((line) => line.label));
   const data = useRef<Line[]>(lines);
   data.current = lines;
+  const drawn = useRef<Line[] | null>(null);
+  const fixed = useRef<{ log: boolean; range: Range } | null>(null); // the y axis, for when auto-scale is off
 
   useEffect(() => {
     const element = box.current;
-    if (!element || size.width < 40 || size.height < 40) return;
+    if (!element || size.width < LEAST.width || size.height < LEAST.height) return;
     const colours = themeColours(element, ["text", "line", "line-soft"]);
     const axis: uPlot.Axis = {
       stroke: colours.text,
@@ -38,19 +49,26 @@ export function Chart({ lines, log, auto }: { lines: Line[]; log: boolean; auto:
       ticks: { stroke: colours.line, width: 1 },
       font: "11px system-ui, sans-serif",
     };
-    // On a logarithmic scale powers of ten are enough: more grid lines would hide the series.
-    const tens: uPlot.Axis.Filter = (_, ticks) => ticks.map((tick) => (Math.abs(Math.log10(tick) % 1) < 1e-6 ? tick : null));
-    const sparse = log ? { filter: tens } : {};
+    const own = { incrs: NO_INCREMENTS, filter: (_: uPlot, ticks: number[]) => ticks };
+    const runTicks: uPlot.Axis.Splits = (chart, _, min, max) => linearTicks([min, max], chart.bbox.width / devicePixelRatio / X_SPACE, 1);
+    const valueTicks: uPlot.Axis.Splits = (chart, _, min, max) => (log ? logTicks : linearTicks)([min, max], chart.bbox.height / devicePixelRatio / Y_SPACE);
+    const valueRange: uPlot.Scale.Range = (_, min, max) => {
+      const kept = fixed.current;
+      if (!auto && kept?.log === log) return kept.range;
+      const range = (log ? logRange : linearRange)(min, max);
+      if (min !== null) fixed.current = { log, range };
+      return range;
+    };
     const names = JSON.parse(labels) as string[];
     const made = new uPlot(
       {
         width: size.width,
         height: size.height,
         legend: { show: false },
-        scales: { x: { time: false }, y: { distr: log ? 3 : 1, auto } },
+        scales: { x: { time: false, range: (_, min, max) => runRange(min, max) }, y: { distr: log ? 3 : 1, range: valueRange } },
         axes: [
-          { ...axis, size: 30, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? String(tick) : "")) },
-          { ...axis, size: 66, space: 22, grid: { ...axis.grid, ...sparse }, ticks: { ...axis.ticks, ...sparse }, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : shortNumber(tick))) },
+          { ...axis, ...own, size: 30, splits: runTicks, values: (_, ticks) => ticks.map(String) },
+          { ...axis, ...own, size: 66, splits: valueTicks, values: (_, ticks) => ticks.map(tickText) },
         ],
         cursor: { points: { size: 6 } },
         series: [
@@ -62,6 +80,7 @@ export function Chart({ lines, log, auto }: { lines: Line[]; log: boolean; auto:
       element,
     );
     plot.current = made;
+    drawn.current = data.current;
     return () => {
       made.destroy();
       plot.current = null;
@@ -69,6 +88,8 @@ export function Chart({ lines, log, auto }: { lines: Line[]; log: boolean; auto:
   }, [labels, log, auto, theme, size.width, size.height, box]);
 
   useEffect(() => {
+    if (drawn.current === lines) return;
+    drawn.current = lines;
     // Without auto-scale, new points do not change the scale.
     plot.current?.setData(columnsOf(lines, log) as uPlot.AlignedData, auto);
     if (!auto) plot.current?.redraw();

@@ -49,7 +49,7 @@ export function TrendPanel() {
           {failure && <span className="fault" role="alert">{failure}</span>}
         </div>
         {lines.length ? (
-          <Chart lines={lines} log={log && positive} auto={auto} />
+          <Chart key={open.name} lines={lines} log={log && positive} auto={auto} />
         ) : (
           <p className="quiet">{found?.chosen ? "Nothing is recorded: add a series." : "Nothing is recorded yet. Fetched numbers are recorded from the first run; add others here."}</p>
         )}

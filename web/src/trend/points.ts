@@ -1,5 +1,7 @@
 // Series as a chart needs them: one list of runs, and a list of values for each series.
 
+import { isNumber, withinScale } from "./scale";
+
 export type Points = readonly (readonly [number, number | null])[];
 
 export interface Line {
@@ -13,8 +15,8 @@ export function columnsOf(lines: readonly Line[], log: boolean): [number[], ...(
   const place = new Map(runs.map((run, k) => [run, k]));
   const values = lines.map((line) => {
     const row: (number | null)[] = new Array<number | null>(runs.length).fill(null);
-    // A logarithmic scale cannot show 0 and below.
-    for (const [run, value] of line.points) row[place.get(run)!] = log && value !== null && value <= 0 ? null : value;
+    // A logarithmic scale cannot show 0 and below, and a linear one needs finite differences.
+    for (const [run, value] of line.points) row[place.get(run)!] = !isNumber(value) || (log && value <= 0) ? null : log ? value : withinScale(value);
     return row;
   });
   return [runs, ...values];
