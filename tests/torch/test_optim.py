@@ -860,3 +860,29 @@ def test_a_schedule_sees_the_steps() -> None:
             optimizer.step()
             schedule.step()
     assert schedule.get_last_lr() == [0.125]
+
+
+@pytest.mark.parametrize("options", [{"fused": True}, {"grad": "rows"}, {"grad": "dense"}], ids=str)
+@pytest.mark.parametrize("rule", ["SGD", "Adam"])
+def test_step_inside_of_a_compiled_function(options: dict[str, Any], rule: str) -> None:
+    """It runs between the graphs; Adam's bias correction cannot be traced."""
+
+    def trained(compiled: bool) -> Any:
+        torch.manual_seed(0)
+        module = rgt.nn.EmbeddingBag(20, 4, mode="mean", **options)
+        optimizer = getattr(optim, rule)(module.parameters(), lr=0.1)
+
+        def step(log: list[int]) -> None:
+            log.append(len(log))
+            optimizer.step()
+            log.append(len(log))
+
+        run, log = torch.compile(step, backend="eager") if compiled else step, []
+        for _ in range(3):
+            optimizer.zero_grad()
+            module(torch.tensor([1, 2, 3]), torch.tensor([0, 2])).sum().backward()
+            run(log)
+        assert log == list(range(6))
+        return module.weight.detach()
+
+    assert torch.equal(trained(True), trained(False))

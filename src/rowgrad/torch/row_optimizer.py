@@ -220,12 +220,13 @@ class RowOptimizer(torch.optim.Optimizer):
         Raises:
             InvalidArgumentError: If a gradient does not fit its parameter.
         """
+        if torch.compiler.is_compiling():  # as `optimizer.step` inside of a compiled function
+            return self._step_between_graphs(closure)
         if (
             self._optimizer_step_pre_hooks
             or self._optimizer_step_post_hooks
             or optimizer_hooks._global_optimizer_pre_hooks
             or optimizer_hooks._global_optimizer_post_hooks
-            or torch.compiler.is_compiling()
             or torch.autograd._profiler_enabled()
         ):
             return self._step_with_hooks() if closure is None else self._step_with_hooks(closure)
@@ -242,6 +243,10 @@ class RowOptimizer(torch.optim.Optimizer):
             torch._C._set_grad_enabled(with_gradients)
 
     _step_with_hooks = torch.optim.Optimizer.profile_hook_step(_step)
+
+    @torch._disable_dynamo  # torch's own, because `torch.compiler.disable` imports the compiler
+    def _step_between_graphs(self, closure: Callable[[], Any] | None) -> Any:
+        return self.step(closure)
 
     def _update(self, closure: Callable[[], Any] | None) -> Any:
         if not self.state and _is_state_requested():
