@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("torch")
 
 from rowgrad.cuda import run  # noqa: F401  (registers every kernel)
-from rowgrad.cuda.compile import compile_unit, nvrtc, unit_of
+from rowgrad.cuda.compile import compile_unit, cubin_of, nvrtc, unit_of
 from rowgrad.cuda.kernel import KERNELS
 from rowgrad.errors import UnimplementedError
 
@@ -33,6 +35,15 @@ def test_all_variants(name: str) -> None:
     for architecture in ARCHITECTURES:
         for variant in KERNELS[name].variants:
             assert compiled(name, variant, architecture).startswith(b"\x7fELF"), variant
+
+
+def test_damaged_files_of_the_cache_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROWGRAD_CACHE", str(tmp_path))
+    kernel = KERNELS["put_words"]
+    code = cubin_of(kernel, (), "sm_90")
+    (file,) = (tmp_path / "cuda").iterdir()
+    file.write_bytes(b"")
+    assert cubin_of(kernel, (), "sm_90") == code == file.read_bytes()
 
 
 def test_compiler_errors_are_raised() -> None:

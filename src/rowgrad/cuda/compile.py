@@ -16,6 +16,7 @@ from typing import Any
 from ..errors import UnimplementedError
 from .kernel import Kernel, headers
 
+_ELF = b"\x7fELF"  # how machine code begins
 # For exact results: no fused multiply-add, IEEE division and square root, float32 subnormals flushed to zero.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=true", "--prec-div=true", "--prec-sqrt=true", "-default-device")
 
@@ -36,7 +37,9 @@ def cubin_of(kernel: Kernel, variant: tuple[str, ...], architecture: str) -> byt
     parts = (unit, *headers().values(), *OPTIONS, architecture, str(version))
     path = _folder() / (hashlib.sha256("\0".join(parts).encode()).hexdigest() + ".cubin")
     with suppress(OSError):
-        return path.read_bytes()
+        code = path.read_bytes()
+        if code.startswith(_ELF):  # else the file is damaged, as after a crash of the system
+            return code
     code = compile_unit(library, unit, architecture)
     with suppress(OSError):  # the cache may not be writable
         path.parent.mkdir(parents=True, exist_ok=True)
