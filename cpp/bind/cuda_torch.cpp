@@ -211,12 +211,12 @@ class TorchCalls {
     std::vector<nb::object> memory;
     const auto allocate = [&](std::int64_t bytes) {
       Address at = 0;
-      memory.push_back(empty({std::max<std::int64_t>(bytes, 1)}, uint8_, at));
+      memory.push_back(empty({bytes}, uint8_, at));
       if (!memory.back().is_valid()) throw std::bad_alloc();
       return at;
     };
     try {
-      op.run({{device_, stream, report, allocate}, op.constants, in, out, false});
+      op.run({{device_, stream, report, Pieces(allocate)}, op.constants, in, out, false});
     } catch (const Rejected&) {  // in these cases the ops raise the error
       return nb::none();
     } catch (const TooLarge&) {
