@@ -262,3 +262,14 @@ def test_gpu_steps_run_on_a_cpu_to_try_them() -> None:
         "torch click model",
     )
     assert all(any(name.startswith(part) for name in names) for part in parts)
+
+
+def test_host_work_of_a_gpu_is_measured_without_one() -> None:
+    command = [sys.executable, "bench/gpu/host_work.py", "--runs", "2"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    launches = {row["name"]: row.get("launches") for row in map(json.loads, done.stdout.splitlines())}
+    assert launches["EmbeddingBag, no gradient"] == launches["SparseSegmentMeanWithNumSegments"] == 1
+    # the lookup; zeros, scan, one pass and the rows of the sort; sums; steps; and a digit more for 1,000 rows
+    assert launches["step, fused=True, SGD"] == 8
+    assert launches["torch: step, sparse=True, SGD"] is None

@@ -199,6 +199,17 @@ def gpu_steps() -> Iterator[str]:
     yield f"`bench/results/h200-steps.json`: {data['device']}, torch {data['torch']}, {data['date']}."
 
 
+def gpu_host_work() -> Iterator[str]:
+    """Yield the host's time of calls on a GPU whose launches do nothing."""
+    data = load("gpu_host_work")
+    yield from ("| call | host, µs | launches |", "|---|---:|---:|")
+    for row in data["rows"]:
+        name = row["name"].replace("torch: ", "torch on the CPU: ")
+        yield f"| {name} | {row['host']:.1f} | {row.get('launches', '')} |"
+    yield ""
+    yield f"`bench/results/gpu_host_work.json`: {data['machine']['processor']}, torch {data['torch']}, {data['date']}."
+
+
 def gpu_jax() -> Iterator[str]:
     """Yield the times of calls in compiled JAX programs on a GPU next to plain jnp's, and how many were lost."""
     data = load("h200-jax")
@@ -283,6 +294,7 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "losses": losses,
     "gpu": gpu,
     "gpu steps": gpu_steps,
+    "gpu host work": gpu_host_work,
     "gpu jax": gpu_jax,
     "threads": threads,
     "growth": growth,
