@@ -81,8 +81,12 @@ class FeatureLookup {
 
  private:
   void add_feature(int number);
+  // Whether a backward pass will read ids of a vector that several groups share. Each group then ignores those of others.
+  bool is_split() const { return keeps_ && joined_ && groups_.size() > 1; }
   // Whether the ids of a group are listed in another order, or some are ignored.
-  bool selects(const FeatureGroup& group) const { return group.has_padding || (keeps_ && group.is_shared()); }
+  bool selects(const FeatureGroup& group) const {
+    return group.has_padding || (keeps_ && group.is_shared()) || is_split();
+  }
 
   std::vector<FeatureBags> features_;
   const std::int64_t bags_;

@@ -304,6 +304,43 @@ def test_rows_that_would_need_much_memory_go_to_the_ops() -> None:
             assert raised.type is AttributeError
 
 
+@pytest.mark.parametrize("padding", [None, 2])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_one_vector_of_tables_of_several_widths(options: dict[str, Any], padding: int | None) -> None:
+    """The ids of the tables of one width are ignored in the sums of the others; outputs without a gradient too."""
+    shared = tables_of(16, padding)
+    tables = [
+        Table("first", 50, 3),
+        *shared,
+        Table("d", 50, 3, features=("p", "q")),
+        Table("e", 60, 5),
+        Table("f", 9, 16),
+    ]
+    features = batch(tables)
+    inputs = joined(features if padding is None else with_padding(features, padding))
+    features["f"] = features["f"][0] % 9, features["f"][1]
+    inputs[0][-len(features["f"][0]) :] %= 9
+    expected = by_the_ops(tables, inputs, with_rule("Adam"), **options)
+    with on_gpu() as device, without_reads():
+        got = train(tables, inputs, with_rule("Adam"), **options)
+    assert_same(got, expected)
+    assert names(device).count("sum_feature_bags") == names(device).count("scan_ids") == 9
+
+    def run() -> list[Tensor]:
+        torch.manual_seed(1)
+        module = rgt.nn.Embeddings(tables, include_last_offset=True, **options)
+        optimizer = rgt.optim.Adagrad(module.parameters(), lr=0.1)
+        outputs = module(*inputs)
+        (outputs["p"].square().sum() + outputs["f"].sum()).backward()
+        found = [p.grad.to_dense() for p in module.parameters() if p.grad is not None]
+        optimizer.step()
+        return [*found, *(p.detach() for p in module.parameters())]
+
+    expected = on_the_ops(run)
+    with on_gpu():
+        assert_same(run(), expected)
+
+
 # -- Padding and matrices ---------------------------------------------------------------------------------------------
 
 
@@ -437,6 +474,17 @@ def test_bad_vectors_raise_the_messages_of_a_cpu(number: int, padding: int | Non
 
 
 @pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("number", range(len(BAD_LISTS)))
+def test_bad_vectors_of_tables_of_several_widths(number: int, fused: bool) -> None:
+    """No table is updated, also of the widths whose ids are valid."""
+    tables = [*tables_of(8, 3), Table("d", 50, 3, features=("p", "q")), Table("e", 60, 3)]
+    good = joined(batch(tables))
+    ids, offsets = good[0].clone(), good[1].clone()
+    BAD_LISTS[number](ids, offsets)
+    check_error(tables, good, (ids, offsets), {"fused": True} if fused else {"grad": "rows"}, widths=2)
+
+
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("feature", ["x", "z", "v"])
 @pytest.mark.parametrize("number", range(len(BAD_LISTS)))
 def test_bad_features_raise_the_messages_of_a_cpu(number: int, feature: str, fused: bool) -> None:
@@ -467,7 +515,9 @@ def test_bad_ids_in_matrices() -> None:
     check_error(tables, (good,), (bad,), {"fused": True})
 
 
-def check_error(tables: list[Table], good: tuple[Any, ...], bad: tuple[Any, ...], options: dict[str, Any]) -> None:
+def check_error(
+    tables: list[Table], good: tuple[Any, ...], bad: tuple[Any, ...], options: dict[str, Any], widths: int = 1
+) -> None:
     torch.manual_seed(1)
     module = rgt.nn.Embeddings(tables, include_last_offset=True, **options)
     optimizer = rgt.optim.Adam(module.parameters(), lr=0.1)
@@ -476,7 +526,7 @@ def check_error(tables: list[Table], good: tuple[Any, ...], bad: tuple[Any, ...]
         module(*bad)
     with on_gpu() as device, pytest.MonkeyPatch.context() as patch:
         outputs = module(*bad)
-        assert names(device) == ["put_words", "sum_feature_bags"]
+        assert names(device) == ["put_words", *["sum_feature_bags"] * widths]
         with pytest.raises(InvalidArgumentError) as raised:
             rgt.synchronize()
         patch.setattr(device.ledger, "raise_reported", lambda own=0: None)  # as if the step were queued before

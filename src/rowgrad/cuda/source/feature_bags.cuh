@@ -48,9 +48,18 @@ struct SelectionEntry {
   void* kept;
 };
 
+// The lists of a group of tables that form a stack, and the row of ids that are ignored.
+struct ListsEntry {
+  int32_t* rows;
+  int32_t* segments;
+  int64_t ignored_row;
+};
+
 struct SumFeatureBags {
   const FeatureEntry* features;
   const SelectionEntry* selections;
+  const ListsEntry* lists;
+  int64_t count_lists;
   int64_t count;
   const int64_t* members;
   int64_t blocks;
@@ -218,6 +227,12 @@ DEVICE bool read_selected_bags(const SumFeatureBags& p, const BagsOfFeature& own
         if (at >= p.entries) return;  // offsets of another feature of the table are bad
         p.rows[at] = int32_t(id == padding ? p.ignored_row : row_first + id);
         p.segments[at] = int32_t(segment_first + bag);
+        for (int64_t k = 0; k < p.count_lists; ++k) {
+          const ListsEntry& lists = p.lists[k];
+          if (lists.rows == p.rows) continue;
+          lists.rows[at] = int32_t(lists.ignored_row);
+          lists.segments[at] = 0;
+        }
       });
   if (bad) return true;
   block.ids = own.ids;
@@ -247,7 +262,8 @@ DEVICE bool read_block(const SumFeatureBags& p, const BagsOfFeature& own, int64_
 
 // Sums the bags of the features in `members`, a number of blocks for each. If a gradient will read them, `rows` and
 // `segments` get the stacked ids, `scales` the factor of each segment's gradient, and `failed` whether an id was bad.
-// Block: how their bags are read.
+// `lists`: if features share a vector, those of all groups: ids of one group are ignored by the others. Block: how bags are
+// read.
 template <class T, int W, class Block>
 DEVICE void sum_feature_bags(const SumFeatureBags& p) {
   const int64_t f = p.members[blockIdx.x / p.blocks];
