@@ -111,15 +111,12 @@ FeatureLookup::FeatureLookup(std::vector<FeatureBags> features, std::int64_t bag
     bytes_ += aligned(bytes);
     return at;
   };
-  std::int64_t shared_at = 0;  // for ids in a vector that features share
   for (const FeatureBags& feature : features_) {
-    std::int64_t at = 0;
-    if (feature.padding >= 0) {
-      if (feature.size >= kMaxRows) is_supported_ = false;
-      at = joined_ && shared_at ? shared_at : part(feature.size * (feature.ids.wide ? 8 : 4));
-      shared_at = at;
-    }
-    kept_at_.push_back(at);
+    const bool is_first = scratch_bytes_ == 0;
+    kept_at_.push_back(joined_ ? 0 : scratch_bytes_);
+    if (feature.padding < 0) continue;
+    if (feature.size >= kMaxRows) is_supported_ = false;
+    if (is_first || !joined_) scratch_bytes_ += aligned(feature.size * (feature.ids.wide ? 8 : 4));
   }
   if (!keeps_) return;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -163,8 +160,8 @@ void FeatureLookup::add_feature(int number) {
   group.size = joined_ ? feature.size : group.size + feature.size;
 }
 
-void FeatureLookup::run(Device& device, Stream stream, Address memory, const std::vector<Address>& outs, bool stacked,
-                        const Report& report) {
+void FeatureLookup::run(Device& device, Stream stream, Address memory, Address scratch,
+                        const std::vector<Address>& outs, bool stacked, const Report& report) {
   const auto count = static_cast<std::int64_t>(features_.size());
   const auto group_count = static_cast<std::int64_t>(groups_.size());
   const auto at = [&](std::int64_t offset) { return memory + static_cast<Address>(offset); };
@@ -203,7 +200,7 @@ void FeatureLookup::run(Device& device, Stream stream, Address memory, const std
       SelectionEntry& selection = selections[static_cast<std::size_t>(f)];
       selection.reader = reader;
       selection.padding = feature.padding;
-      selection.kept = at(kept_at_[static_cast<std::size_t>(f)]);
+      selection.kept = scratch + static_cast<Address>(kept_at_[static_cast<std::size_t>(f)]);
       words[static_cast<std::size_t>(member++)] = f;
     }
   }
