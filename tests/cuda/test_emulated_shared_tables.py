@@ -116,6 +116,35 @@ def test_several_widths_of_tables_with_several_features() -> None:
     assert names(device).count("sum_feature_bags") == names(device).count("step_table_rows") == 6
 
 
+def test_more_features_than_one_launch_describes() -> None:
+    tables = [Table(f"t{i}", 9, 4, features=(f"a{i}", f"b{i}"), padding_idx=2 if i % 3 else None) for i in range(40)]
+    draw = torch.Generator().manual_seed(3)
+    features = {f: torch.randint(0, 9, (3, 2), generator=draw) for t in tables for f in t.read_by}
+    expected = by_the_ops(tables, (features,), with_rule("SGD"), turns=1, fused=True)
+    with on_gpu() as device:
+        got = train(tables, (features,), with_rule("SGD"), turns=1, fused=True)
+    assert_same(got, expected)
+    assert "step_table_rows" in names(device)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_tables_without_rows_and_vectors_without_ids(options: dict[str, Any]) -> None:
+    tables = [
+        Table("a", 0, 8, features=("x", "y")),
+        Table("b", 64, 8, features=("u", "v"), padding_idx=63),
+        Table("c", 9, 3),
+    ]
+    none = torch.empty(0, dtype=torch.int64), torch.zeros(4, dtype=torch.int64)
+    some = torch.tensor([63, 3, 63, 3, 5]), torch.tensor([0, 3, 3, 5])
+    for features in (dict.fromkeys("xyuv", none), {"x": none, "y": none, "u": some, "v": some}):
+        features["c"] = none
+        for inputs in ((features,), joined(features)):
+            expected = by_the_ops(tables, inputs, with_rule("Adam"), turns=2, **options)
+            with on_gpu():
+                got = train(tables, inputs, with_rule("Adam"), turns=2, **options)
+            assert_same(got, expected)
+
+
 def test_features_of_a_table_that_have_no_gradient() -> None:
     """Their ids are listed with a gradient of zeros, as the ops do."""
     tables = tables_of()
