@@ -104,7 +104,9 @@ FeatureLookup::FeatureLookup(std::vector<FeatureBags> features, std::int64_t bag
   // Words that the launcher writes: whether each group failed, the features, the members of groups, selections, and the
   // lists of groups.
   const auto group_count = static_cast<std::int64_t>(groups_.size());
-  words_ = group_count + count * (kEntryWords + 1 + (selects_ ? kSelectionWords : 0)) + (is_split() ? group_count * kListsWords : 0);
+  words_ = group_count + count * (kEntryWords + 1);
+  if (selects_) words_ += count * kSelectionWords;
+  if (is_split()) words_ += group_count * kListsWords;
   bytes_ = aligned(words_ * 8);
   const auto part = [&](std::int64_t bytes) {
     const std::int64_t at = bytes_;
@@ -128,7 +130,7 @@ FeatureLookup::FeatureLookup(std::vector<FeatureBags> features, std::int64_t bag
       group.table_rows.push_back(1);
       group.rows += 32;
     }
-    group.failed_at = is_split() ? 0 : static_cast<std::int64_t>(g) * 8;  // lists of all have ids of each
+    group.failed_at = is_split() ? 0 : static_cast<std::int64_t>(g) * 8;  // each list has ids of all
     group.rows_at = part(group.size * 4);
     group.segments_at = part(group.size * 4);
     const std::int64_t segments = static_cast<std::int64_t>(group.features.size()) << segment_shift_;

@@ -40,7 +40,7 @@ struct FeatureBags {
 };
 
 // Features of tables of one dtype and width. Their tables form a stack: row r of a table is row `row_firsts` + r. If ids
-// may be ignored, a last table that does not exist has their row.
+// may be ignored, their row is `ignored_row`, the only one of a last entry in the lists of tables.
 struct FeatureGroup {
   std::vector<int> features, tables;
   DType dtype;
