@@ -169,7 +169,7 @@ class _Call(NamedTuple):
                 continue
             values, ids, counts, sizes = made
             parts = values.unsafe_split_with_sizes(sizes), ids.unsafe_split_with_sizes(sizes, 1), counts.unsafe_split(1)
-            for t, own_values, own_ids, count in zip(tables, *parts, strict=False):  # the last item may be for ignored ids
+            for t, own_values, own_ids, count in zip(tables, *parts, strict=False):  # the last may be for ignored ids
                 found[t] = new_padded_rows(own_values, own_ids, count, self.shapes[t][0])
         return found
 
