@@ -462,13 +462,15 @@ class TorchCalls {
       members.append(group.features);
       group_tables.append(group.tables);
     }
-    Address at = 0;
+    Address at = 0, scratch_at = 0;
     const nb::object memory = empty({lookup.bytes()}, uint8_, at);
+    nb::object scratch = nb::none();
+    if (lookup.scratch_bytes()) scratch = empty({lookup.scratch_bytes()}, uint8_, scratch_at);
     Report report;
-    if (!memory.is_valid() || !take(std::move(caller), stream, report)) return nb::none();
+    if (!memory.is_valid() || !scratch.is_valid() || !take(std::move(caller), stream, report)) return nb::none();
     {
       const WithoutGil unlocked;
-      lookup.run(device_, stream, at, outs, stacked, report);
+      lookup.run(device_, stream, at, scratch_at, outs, stacked, report);
     }
     nb::object recorded = nb::none();
     if (keeps) recorded = nb::cast(RecordedLookup{std::move(lookup), memory, at});

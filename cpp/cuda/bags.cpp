@@ -88,7 +88,8 @@ void sum_bags(Device& device, Stream stream, const Matrix& data, const OffsetBag
 namespace {
 
 constexpr std::int64_t kMaxRows = std::int64_t(1) << 31;
-constexpr std::int64_t kEntryWords = sizeof(FeatureEntry) / 8, kSelectionWords = sizeof(SelectionEntry) / 8;
+constexpr std::int64_t kEntryWords = sizeof(FeatureEntry) / 8, kSelectionWords = sizeof(SelectionEntry) / 8,
+                       kListsWords = sizeof(ListsEntry) / 8;
 
 std::int64_t aligned(std::int64_t bytes) { return ceil_div(bytes, 256) * 256; }
 
@@ -100,37 +101,36 @@ FeatureLookup::FeatureLookup(std::vector<FeatureBags> features, std::int64_t bag
   while ((std::int64_t(1) << segment_shift_) < bags_) ++segment_shift_;
   for (int f = 0; f < count; ++f) add_feature(f);
   selects_ = std::any_of(groups_.begin(), groups_.end(), [&](const FeatureGroup& group) { return selects(group); });
-  // Words that the launcher writes: whether each group failed, the features, the members of groups, and selections.
-  words_ = static_cast<std::int64_t>(groups_.size()) + count * (kEntryWords + 1 + (selects_ ? kSelectionWords : 0));
+  // Words that the launcher writes: whether each group failed, the features, the members of groups, selections, and the
+  // lists of groups.
+  const auto group_count = static_cast<std::int64_t>(groups_.size());
+  words_ = group_count + count * (kEntryWords + 1);
+  if (selects_) words_ += count * kSelectionWords;
+  if (is_split()) words_ += group_count * kListsWords;
   bytes_ = aligned(words_ * 8);
   const auto part = [&](std::int64_t bytes) {
     const std::int64_t at = bytes_;
     bytes_ += aligned(bytes);
     return at;
   };
-  std::int64_t shared_at = 0;  // for ids in a vector that features share
   for (const FeatureBags& feature : features_) {
-    std::int64_t at = 0;
-    if (feature.padding >= 0) {
-      if (feature.size >= kMaxRows) is_supported_ = false;
-      at = joined_ && shared_at ? shared_at : part(feature.size * (feature.ids.wide ? 8 : 4));
-      shared_at = at;
-    }
-    kept_at_.push_back(at);
+    const bool is_first = scratch_bytes_ == 0;
+    kept_at_.push_back(joined_ ? 0 : scratch_bytes_);
+    if (feature.padding < 0) continue;
+    if (feature.size >= kMaxRows) is_supported_ = false;
+    if (is_first || !joined_) scratch_bytes_ += aligned(feature.size * (feature.ids.wide ? 8 : 4));
   }
   if (!keeps_) return;
-  // The ids of one group's features have unknown places in a vector that several groups share.
-  if (joined_ && groups_.size() > 1) is_supported_ = false;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     FeatureGroup& group = groups_[g];
-    if (group.has_padding) {
+    if (group.has_padding || is_split()) {
       group.ignored_row = group.rows;
       group.row_firsts.push_back(group.rows);
       group.table_sizes.push_back(1);
       group.table_rows.push_back(1);
       group.rows += 32;
     }
-    group.failed_at = static_cast<std::int64_t>(g) * 8;
+    group.failed_at = is_split() ? 0 : static_cast<std::int64_t>(g) * 8;  // each list has ids of all
     group.rows_at = part(group.size * 4);
     group.segments_at = part(group.size * 4);
     const std::int64_t segments = static_cast<std::int64_t>(group.features.size()) << segment_shift_;
@@ -162,8 +162,8 @@ void FeatureLookup::add_feature(int number) {
   group.size = joined_ ? feature.size : group.size + feature.size;
 }
 
-void FeatureLookup::run(Device& device, Stream stream, Address memory, const std::vector<Address>& outs, bool stacked,
-                        const Report& report) {
+void FeatureLookup::run(Device& device, Stream stream, Address memory, Address scratch,
+                        const std::vector<Address>& outs, bool stacked, const Report& report) {
   const auto count = static_cast<std::int64_t>(features_.size());
   const auto group_count = static_cast<std::int64_t>(groups_.size());
   const auto at = [&](std::int64_t offset) { return memory + static_cast<Address>(offset); };
@@ -202,7 +202,7 @@ void FeatureLookup::run(Device& device, Stream stream, Address memory, const std
       SelectionEntry& selection = selections[static_cast<std::size_t>(f)];
       selection.reader = reader;
       selection.padding = feature.padding;
-      selection.kept = at(kept_at_[static_cast<std::size_t>(f)]);
+      selection.kept = scratch + static_cast<Address>(kept_at_[static_cast<std::size_t>(f)]);
       words[static_cast<std::size_t>(member++)] = f;
     }
   }
@@ -210,12 +210,20 @@ void FeatureLookup::run(Device& device, Stream stream, Address memory, const std
   const std::int64_t selections_first = group_count + count * (kEntryWords + 1);
   if (selects_)
     std::memcpy(words.data() + selections_first, selections.data(), selections.size() * sizeof(SelectionEntry));
+  const std::int64_t lists_first = selections_first + count * kSelectionWords;
+  for (std::size_t g = 0; is_split() && g < groups_.size(); ++g) {
+    ListsEntry lists;
+    lists.rows = at(groups_[g].rows_at);
+    lists.segments = at(groups_[g].segments_at);
+    lists.ignored_row = groups_[g].ignored_row;
+    std::memcpy(words.data() + lists_first + static_cast<std::int64_t>(g) * kListsWords, &lists, sizeof lists);
+  }
   put_words(device, stream, memory, words);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const FeatureGroup& group = groups_[g];
     const auto members = static_cast<std::int64_t>(group.features.size());
     Matrix tables{0, group.dtype, 0, group.columns};  // with the bits of all addresses, which decide their alignment
-    std::int64_t size = joined_ ? group.size : 0;
+    std::int64_t size = joined_ ? group.size * members / count : 0;
     for (const int f : group.features) {
       tables.data |= feature(f).table.data;
       if (!joined_) size = std::max(size, members * feature(f).size);
@@ -242,6 +250,8 @@ void FeatureLookup::run(Device& device, Stream stream, Address memory, const std
     if (keeps_) {
       params.entries = group.size;
       params.ignored_row = group.ignored_row;
+      params.lists = at(lists_first * 8);
+      params.count_lists = is_split() ? group_count : 0;
       params.rows = at(group.rows_at);
       params.segments = at(group.segments_at);
       params.failed = at(group.failed_at);

@@ -40,7 +40,7 @@ struct FeatureBags {
 };
 
 // Features of tables of one dtype and width. Their tables form a stack: row r of a table is row `row_firsts` + r. If ids
-// may be ignored, a last table that does not exist has their row.
+// may be ignored, their row is `ignored_row`, the only one of a last entry in the lists of tables.
 struct FeatureGroup {
   std::vector<int> features, tables;
   DType dtype;
@@ -67,8 +67,9 @@ class FeatureLookup {
 
   // Whether all lists fit the kernels' numbers.
   bool is_supported() const { return is_supported_; }
-  // The bytes of memory: the workspace, and what a backward pass reads.
+  // The bytes of memory: the workspace, and what a backward pass reads; and of memory that only the lookup needs.
   std::int64_t bytes() const { return bytes_; }
+  std::int64_t scratch_bytes() const { return scratch_bytes_; }
   std::int64_t bags() const { return bags_; }
   const std::vector<FeatureGroup>& groups() const { return groups_; }
   const FeatureBags& feature(int f) const { return features_[static_cast<std::size_t>(f)]; }
@@ -76,20 +77,24 @@ class FeatureLookup {
 
   // Queues validation and sums. `outs`: the memory of each group's outputs, one after the other; or if `stacked`, bag by
   // bag.
-  void run(Device& device, Stream stream, Address memory, const std::vector<Address>& outs, bool stacked,
+  void run(Device& device, Stream stream, Address memory, Address scratch, const std::vector<Address>& outs, bool stacked,
            const Report& report);
 
  private:
   void add_feature(int number);
+  // Whether a backward pass will read ids of a vector that several groups share. Each group then ignores those of others.
+  bool is_split() const { return keeps_ && joined_ && groups_.size() > 1; }
   // Whether the ids of a group are listed in another order, or some are ignored.
-  bool selects(const FeatureGroup& group) const { return group.has_padding || (keeps_ && group.is_shared()); }
+  bool selects(const FeatureGroup& group) const {
+    return group.has_padding || (keeps_ && group.is_shared()) || is_split();
+  }
 
   std::vector<FeatureBags> features_;
   const std::int64_t bags_;
   const bool has_end_, joined_, keeps_;
   std::vector<FeatureGroup> groups_;
-  std::vector<std::int64_t> kept_at_;  // memory for the ids of each feature that are not ignored, if some may be
-  std::int64_t segment_shift_ = 0, words_ = 0, bytes_ = 0;
+  std::vector<std::int64_t> kept_at_;  // in the scratch memory: the ids of each feature that are not ignored
+  std::int64_t segment_shift_ = 0, words_ = 0, bytes_ = 0, scratch_bytes_ = 0;
   bool is_supported_ = true, selects_ = false;
 };
 

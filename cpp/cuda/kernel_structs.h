@@ -115,6 +115,12 @@ struct SelectionEntry {
   Address kept = 0;
 };
 
+struct ListsEntry {
+  Address rows = 0;
+  Address segments = 0;
+  std::int64_t ignored_row = 0;
+};
+
 struct PutWords {
   static constexpr const char* kernel = "put_words";
   Address to = 0;
@@ -126,6 +132,8 @@ struct SumFeatureBags {
   static constexpr const char* kernel = "sum_feature_bags";
   Address features = 0;
   Address selections = 0;
+  Address lists = 0;
+  std::int64_t count_lists = 0;
   std::int64_t count = 0;
   Address members = 0;
   std::int64_t blocks = 0;

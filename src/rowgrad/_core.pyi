@@ -477,14 +477,18 @@ class CudaTorchCalls:
         self,
         caller: Any,
         tables: list[Any],
+        owners: Sequence[int],
         reduce: list[int],
+        paddings: list[int],
         ids: Any,
         offsets: Any,
         has_end: bool,
         stacked: bool,
         keeps: bool,
-    ) -> tuple[list[Any], list[list[int]], CudaRecordedLookup | None] | None:
-        """Return the outputs of each group of tables of one dtype and width, its features, and what backward needs."""
+        rows: bool,
+    ) -> tuple[list[Any], list[list[int]], list[list[int]], CudaRecordedLookup | None] | None:
+        """Return the outputs of each group of tables of one dtype and width, its features and its tables, and what
+        backward needs; `rows`: of row gradients."""
     def prepare_tables(
         self,
         caller: Any,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from emulated_call import same_bits
+from emulated_device import HostDevice
 from test_emulated_features import BAD, COMBINERS, DTYPES, RULES, by_the_ops, joined, names, train, with_rule
 from test_emulated_row_gradients import without_reads
 from test_emulated_torch import on_cpu_as_gpu, on_gpu
@@ -114,6 +116,35 @@ def test_several_widths_of_tables_with_several_features() -> None:
     with on_gpu() as device:
         assert_same(train(tables, inputs, with_rule("Adam"), fused=True), expected)
     assert names(device).count("sum_feature_bags") == names(device).count("step_table_rows") == 6
+
+
+def test_more_features_than_one_launch_describes() -> None:
+    tables = [Table(f"t{i}", 9, 4, features=(f"a{i}", f"b{i}"), padding_idx=2 if i % 3 else None) for i in range(40)]
+    draw = torch.Generator().manual_seed(3)
+    features = {f: torch.randint(0, 9, (3, 2), generator=draw) for t in tables for f in t.read_by}
+    expected = by_the_ops(tables, (features,), with_rule("SGD"), turns=1, fused=True)
+    with on_gpu() as device:
+        got = train(tables, (features,), with_rule("SGD"), turns=1, fused=True)
+    assert_same(got, expected)
+    assert "step_table_rows" in names(device)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_tables_without_rows_and_vectors_without_ids(options: dict[str, Any]) -> None:
+    tables = [
+        Table("a", 0, 8, features=("x", "y")),
+        Table("b", 64, 8, features=("u", "v"), padding_idx=63),
+        Table("c", 9, 3),
+    ]
+    none = torch.empty(0, dtype=torch.int64), torch.zeros(4, dtype=torch.int64)
+    some = torch.tensor([63, 3, 63, 3, 5]), torch.tensor([0, 3, 3, 5])
+    for features in (dict.fromkeys("xyuv", none), {"x": none, "y": none, "u": some, "v": some}):
+        features["c"] = none
+        for inputs in ((features,), joined(features)):
+            expected = by_the_ops(tables, inputs, with_rule("Adam"), turns=2, **options)
+            with on_gpu():
+                got = train(tables, inputs, with_rule("Adam"), turns=2, **options)
+            assert_same(got, expected)
 
 
 def test_features_of_a_table_that_have_no_gradient() -> None:
@@ -279,11 +310,18 @@ def test_rows_of_one_vector_have_the_places_they_may_need() -> None:
                 assert grad._indices()[0].tolist() == [0, 1, 2, 3, 4, *[4] * (places - 5)]
 
 
-def test_rows_that_would_need_much_memory_go_to_the_ops() -> None:
-    """Each of the tables could have all ids."""
-    tables = [Table(f"t{i}", 300_000, 64, initializer=lambda t: t) for i in range(5)]
-    ids, offsets = torch.zeros(300_000, dtype=torch.int32), torch.zeros(6, dtype=torch.int64)
-    offsets[1:] = 300_000
+class UnrunDevice(HostDevice):
+    """A device that records launches and does not run them."""
+
+    def _run(self, file: str, name: str, *launch: Any) -> None:
+        self.launched.append(name)
+
+
+@pytest.mark.parametrize(("count", "columns", "is_joint"), [(4, 64, True), (5, 64, False), (5, 32, True)])
+def test_rows_that_would_need_much_memory_go_to_the_ops(count: int, columns: int, is_joint: bool) -> None:
+    """Each of the tables could have all ids: four rows per id are allowed, and 256 MiB."""
+    tables = [Table(f"t{i}", 300_000, columns, initializer=lambda t: t) for i in range(count)]
+    ids, offsets = torch.zeros(300_000, dtype=torch.int32), torch.zeros(count + 1, dtype=torch.int64)
 
     class OpsError(Exception):
         pass
@@ -291,17 +329,52 @@ def test_rows_that_would_need_much_memory_go_to_the_ops() -> None:
     def fail(*args: Any) -> None:
         raise OpsError
 
-    with on_gpu(), pytest.MonkeyPatch.context() as patch:
+    with on_gpu(UnrunDevice()) as device, pytest.MonkeyPatch.context() as patch:
         patch.setattr(embeddings, "read_groups", fail)
-        module = rgt.nn.Embeddings(tables, include_last_offset=True)
-        with pytest.raises(OpsError):
-            module(ids, offsets)
-        patch.setattr(gpu_features, "_Lookup", None)
-        for number in (1, 2, 3, 4):  # the others are empty; four times as many rows as there are ids
-            few = rgt.nn.Embeddings([*tables[:number], Table("e", 1, 64)], include_last_offset=True)
-            with pytest.raises((OpsError, AttributeError)) as raised:
-                few(ids[:1], torch.tensor([0, *[1] * (number + 1)]))
-            assert raised.type is AttributeError
+        with nullcontext() if is_joint else pytest.raises(OpsError):
+            rgt.nn.Embeddings(tables, include_last_offset=True)(ids, offsets)
+        assert ("sum_feature_bags" in names(device)) == is_joint
+        device.launched.clear()
+        for options in OPTIONS[::2]:
+            rgt.nn.Embeddings(tables, include_last_offset=True, **options)(ids, offsets)
+            assert "sum_feature_bags" in names(device)
+
+
+@pytest.mark.parametrize("padding", [None, 2])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_one_vector_of_tables_of_several_widths(options: dict[str, Any], padding: int | None) -> None:
+    """The ids of the tables of one width are ignored in the sums of the others; outputs without a gradient too."""
+    shared = tables_of(16, padding)
+    tables = [
+        Table("first", 50, 3),
+        *shared,
+        Table("d", 50, 3, features=("p", "q")),
+        Table("e", 60, 5),
+        Table("f", 9, 16),
+    ]
+    features = batch(tables)
+    inputs = joined(features if padding is None else with_padding(features, padding))
+    features["f"] = features["f"][0] % 9, features["f"][1]
+    inputs[0][-len(features["f"][0]) :] %= 9
+    expected = by_the_ops(tables, inputs, with_rule("Adam"), **options)
+    with on_gpu() as device, without_reads():
+        got = train(tables, inputs, with_rule("Adam"), **options)
+    assert_same(got, expected)
+    assert names(device).count("sum_feature_bags") == names(device).count("scan_ids") == 9
+
+    def run() -> list[Tensor]:
+        torch.manual_seed(1)
+        module = rgt.nn.Embeddings(tables, include_last_offset=True, **options)
+        optimizer = rgt.optim.Adagrad(module.parameters(), lr=0.1)
+        outputs = module(*inputs)
+        (outputs["p"].square().sum() + outputs["f"].sum()).backward()
+        found = [p.grad.to_dense() for p in module.parameters() if p.grad is not None]
+        optimizer.step()
+        return [*found, *(p.detach() for p in module.parameters())]
+
+    expected = on_the_ops(run)
+    with on_gpu():
+        assert_same(run(), expected)
 
 
 # -- Padding and matrices ---------------------------------------------------------------------------------------------
@@ -437,6 +510,17 @@ def test_bad_vectors_raise_the_messages_of_a_cpu(number: int, padding: int | Non
 
 
 @pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("number", range(len(BAD_LISTS)))
+def test_bad_vectors_of_tables_of_several_widths(number: int, fused: bool) -> None:
+    """No table is updated, also of the widths whose ids are valid."""
+    tables = [*tables_of(8, 3), Table("d", 50, 3, features=("p", "q")), Table("e", 60, 3)]
+    good = joined(batch(tables))
+    ids, offsets = good[0].clone(), good[1].clone()
+    BAD_LISTS[number](ids, offsets)
+    check_error(tables, good, (ids, offsets), {"fused": True} if fused else {"grad": "rows"}, widths=2)
+
+
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("feature", ["x", "z", "v"])
 @pytest.mark.parametrize("number", range(len(BAD_LISTS)))
 def test_bad_features_raise_the_messages_of_a_cpu(number: int, feature: str, fused: bool) -> None:
@@ -467,7 +551,9 @@ def test_bad_ids_in_matrices() -> None:
     check_error(tables, (good,), (bad,), {"fused": True})
 
 
-def check_error(tables: list[Table], good: tuple[Any, ...], bad: tuple[Any, ...], options: dict[str, Any]) -> None:
+def check_error(
+    tables: list[Table], good: tuple[Any, ...], bad: tuple[Any, ...], options: dict[str, Any], widths: int = 1
+) -> None:
     torch.manual_seed(1)
     module = rgt.nn.Embeddings(tables, include_last_offset=True, **options)
     optimizer = rgt.optim.Adam(module.parameters(), lr=0.1)
@@ -476,7 +562,7 @@ def check_error(tables: list[Table], good: tuple[Any, ...], bad: tuple[Any, ...]
         module(*bad)
     with on_gpu() as device, pytest.MonkeyPatch.context() as patch:
         outputs = module(*bad)
-        assert names(device) == ["put_words", "sum_feature_bags"]
+        assert names(device) == ["put_words", *["sum_feature_bags"] * widths]
         with pytest.raises(InvalidArgumentError) as raised:
             rgt.synchronize()
         patch.setattr(device.ledger, "raise_reported", lambda own=0: None)  # as if the step were queued before

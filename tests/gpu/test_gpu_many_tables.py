@@ -38,29 +38,49 @@ def in_blocked_order() -> Iterator[None]:
 
 
 def tables_of(draw: random.Random, dtype: torch.dtype) -> list[Any]:
-    """Return tables of one or two widths, some of few rows."""
+    """Return tables of one or two widths, some of few rows, some with several features or padding."""
     widths = [draw.choice((1, 4, 7, 16, 64, 130)) for _ in range(draw.choice((1, 1, 2)))]
-    return [
-        rgt.nn.Table(
-            f"t{i}", draw.choice((1, 3, 50, 4000)), draw.choice(widths), dtype=dtype,
-            combiner=draw.choice(("sum", "mean", "sqrtn")),
-        )
-        for i in range(draw.choice((1, 2, 5, 30)))
-    ]  # fmt: skip
+    has_padding, is_shared = draw.random() < 0.3, draw.random() < 0.5
+    found = []
+    for i in range(draw.choice((1, 2, 5, 30))):
+        rows, features = draw.choice((1, 3, 50, 4000)), draw.choice((1, 2, 3)) if is_shared else 1
+        padding = draw.randrange(rows) if has_padding and draw.random() < 0.5 else None
+        found.append(
+            rgt.nn.Table(
+                f"t{i}", rows, draw.choice(widths), dtype=dtype, combiner=draw.choice(("sum", "mean", "sqrtn")),
+                features=tuple(f"t{i}_{k}" for k in range(features)), padding_idx=padding,
+            )
+        )  # fmt: skip
+    return found
 
 
 def batch_of(draw: random.Random, tables: list[Any], bags: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return ids and offsets by feature, a few ids of which are in most bags."""
+    """Return ids and offsets by feature, a few ids of which are in most bags; for some tables many ids are padding."""
     seeded = torch.Generator().manual_seed(draw.randrange(1 << 30))
     most = draw.choice((0, 1, 4, 30))
     found = {}
     for table in tables:
-        lengths = torch.randint(0, most + 1, (bags,), generator=seeded)
-        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
-        skewed = torch.rand((int(offsets[-1]),), generator=seeded) ** draw.choice((1, 4)) * table.num_embeddings
-        ids = skewed.long().clamp_(max=table.num_embeddings - 1)
-        found[table.name] = ids.to(draw.choice((torch.int32, torch.int64))), offsets
+        for feature in table.read_by:
+            lengths = torch.randint(0, most + 1, (bags,), generator=seeded)
+            if most and draw.random() < 0.1:
+                lengths[draw.randrange(bags)] = 5000  # more than a block lists
+            offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+            skewed = torch.rand((int(offsets[-1]),), generator=seeded) ** draw.choice((1, 4)) * table.num_embeddings
+            ids = skewed.long().clamp_(max=table.num_embeddings - 1)
+            if table.padding_idx is not None:
+                ids[torch.rand(ids.shape, generator=seeded) < draw.choice((0.1, 0.9))] = table.padding_idx
+            found[feature] = ids.to(draw.choice((torch.int32, torch.int64))), offsets
     return found
+
+
+def matrices_of(draw: random.Random, tables: list[Any], bags: int) -> dict[str, Tensor]:
+    """Return a matrix of ids for each feature, one bag per row."""
+    seeded = torch.Generator().manual_seed(draw.randrange(1 << 30))
+    return {
+        feature: torch.randint(0, table.num_embeddings, (bags, draw.choice((0, 1, 5, 40))), generator=seeded)
+        for table in tables
+        for feature in table.read_by
+    }
 
 
 def joined(features: dict[str, tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -73,6 +93,8 @@ def joined(features: dict[str, tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def placed(inputs: Any, device: str) -> Any:
+    if isinstance(inputs, Tensor):
+        return inputs.to(device)
     if isinstance(inputs, dict):
         return {k: placed(v, device) for k, v in inputs.items()}
     return tuple(v.to(device) for v in inputs)
@@ -112,8 +134,11 @@ def test_steps_have_the_bits_of_the_cpu() -> None:
         for number in range(CASES):
             rule, dtype = RULES[number % len(RULES)], FLOATS[number % len(FLOATS)]
             tables = tables_of(draw, dtype)
-            features = batch_of(draw, tables, draw.choice((1, 40, 700)))
-            inputs: Any = joined(features) if draw.random() < 0.5 else features
+            bags, kind = draw.choice((1, 40, 700)), draw.random()
+            features = batch_of(draw, tables, bags)
+            inputs: Any = (
+                joined(features) if kind < 0.5 else features if kind < 0.9 else matrices_of(draw, tables, bags)
+            )
             options = draw.choice(({"fused": True}, {"fused": True}, {"grad": "rows"}, {"grad": "dense"}))
             with in_blocked_order():
                 reference = Training(tables, inputs, rule, "cpu", **options)
@@ -129,7 +154,8 @@ def test_steps_have_the_bits_of_the_cpu() -> None:
 
 def test_fifty_steps_repeat_to_the_bit() -> None:
     draw = random.Random(6)
-    tables = [rgt.nn.Table(f"t{i}", 5000, 32, combiner="mean") for i in range(26)]
+    tables = [rgt.nn.Table(f"t{i}", 5000, 32, combiner="mean") for i in range(24)]
+    tables.append(rgt.nn.Table("item", 5000, 32, features=("viewed", "bought", "rated"), padding_idx=0))
     features = batch_of(draw, tables, 3000)
     states = []
     for _ in range(2):
@@ -157,14 +183,15 @@ def captured(training: Training) -> Any:
 
 
 def test_replays_have_the_bits_of_eager_steps() -> None:
-    tables = [rgt.nn.Table(f"t{i}", 500, 16, combiner="mean") for i in range(26)]
+    tables = [rgt.nn.Table(f"t{i}", 500, 16, combiner="mean") for i in range(24)]
+    tables.append(rgt.nn.Table("item", 500, 16, features=("viewed", "bought"), padding_idx=0))
     first, second = (batch_of(random.Random(8), tables, 300) for _ in range(2))
     for name, (ids, _) in second.items():  # other ids, the same sizes
         second[name] = (ids.flip(0), second[name][1])
     for vector in (True, False):
         one, two = (joined(x) if vector else x for x in (first, second))
         for rule in ("SGD", "RowWiseAdagrad"):
-            options = {"grad": "rows"} if not vector and rule == "SGD" else {"fused": True}
+            options = {"grad": "rows"} if rule == "SGD" else {"fused": True}
             eager, replayed = (Training(tables, one, rule, DEVICE, **options) for _ in range(2))
             graph = captured(replayed)
             for _ in range(3):
@@ -203,12 +230,12 @@ def test_replays_follow_a_schedule_and_count_their_steps() -> None:
 
 
 def test_steps_do_not_wait_for_the_device() -> None:
-    tables = [rgt.nn.Table(f"t{i}", 500, 16, combiner="mean") for i in range(8)]
+    tables = [rgt.nn.Table(f"t{i}", 500, (16, 8)[i % 2], combiner="mean") for i in range(8)]
+    tables.append(rgt.nn.Table("item", 500, 16, features=("viewed", "bought"), padding_idx=0))
     features = batch_of(random.Random(11), tables, 300)
+    matrices = matrices_of(random.Random(12), tables, 300)
     for options in ({"fused": True}, {"grad": "rows"}, {"grad": "dense"}):
-        for inputs in (features, joined(features)):
-            if "grad" in options and not isinstance(inputs, dict) and options["grad"] == "rows":
-                continue  # goes to the ops, table by table
+        for inputs in (features, joined(features), matrices):
             lr = torch.tensor(0.1, device=DEVICE)
             training = Training(tables, inputs, "Adam", DEVICE, {"lr": lr, "capturable": True}, **options)
             for _ in range(3):
@@ -255,7 +282,7 @@ def refill(buffers: Any, contents: Any) -> None:
 
 def test_bad_ids_raise_and_change_nothing() -> None:
     draw = random.Random(9)
-    tables = [rgt.nn.Table(f"t{i}", 500, 16, combiner="mean") for i in range(5)]
+    tables = [rgt.nn.Table(f"t{i}", 500, 16, combiner="mean", features=(f"x{i}", f"y{i}")) for i in range(5)]
     ids, offsets = joined(batch_of(draw, tables, 300))
     ids = torch.cat([ids, ids[:5]])
     offsets[-1] += 5

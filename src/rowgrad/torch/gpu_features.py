@@ -169,7 +169,7 @@ class _Call(NamedTuple):
                 continue
             values, ids, counts, sizes = made
             parts = values.unsafe_split_with_sizes(sizes), ids.unsafe_split_with_sizes(sizes, 1), counts.unsafe_split(1)
-            for t, own_values, own_ids, count in zip(tables, *parts, strict=False):  # perhaps the row of ignored ids
+            for t, own_values, own_ids, count in zip(tables, *parts, strict=False):  # the last may be for ignored ids
                 found[t] = new_padded_rows(own_values, own_ids, count, self.shapes[t][0])
         return found
 
@@ -179,7 +179,7 @@ class _Call(NamedTuple):
         for t, first, end in zip(tables, firsts, [*firsts[1:], values.shape[0]], strict=False):
             rows = self.shapes[t][0]
             sizes += [rows, end - first - rows]
-        sizes.append(values.shape[0] - sum(sizes))  # perhaps the row of ignored ids
+        sizes.append(values.shape[0] - sum(sizes))  # for ignored ids, or nothing
         return values.unsafe_split_with_sizes(sizes)[:-1:2]  # not views: they may be changed in place
 
 

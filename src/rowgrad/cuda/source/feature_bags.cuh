@@ -21,9 +21,7 @@ DEVICE void put_words(const PutWords& p) {
 }
 
 // A feature of a batch: its table, its output, its ids and where its bags begin; `offsets` is null if all bags have the
-// same size. It is feature `reader` of the `readers` of its table, which are consecutive. Their ids begin at
-// `entry_first` of the list of all, unless they share a vector. Ids that equal `padding` are ignored; `kept` is memory for
-// the others.
+// same size. The ids of its table begin at `entry_first` of the list of all; 0 if all features share a vector.
 struct FeatureEntry {
   const void* data;
   int64_t rows;
@@ -48,9 +46,18 @@ struct SelectionEntry {
   void* kept;
 };
 
+// The lists of a group of tables that form a stack, and the row of ids that are ignored.
+struct ListsEntry {
+  int32_t* rows;
+  int32_t* segments;
+  int64_t ignored_row;
+};
+
 struct SumFeatureBags {
   const FeatureEntry* features;
   const SelectionEntry* selections;
+  const ListsEntry* lists;
+  int64_t count_lists;
   int64_t count;
   const int64_t* members;
   int64_t blocks;
@@ -180,8 +187,8 @@ struct SelectedBags : BlockOfBags {
   DEVICE const void* ids_of(const void*) const { return ids; }
 };
 
-// Moves the ids of each bag that are not ignored to the place where the bag begins, and counts them. A warp takes a bag;
-// `first_of(bag)` is the place of its first id in both lists, which may be the same.
+// Copies the ids of each bag that are not ignored, and counts them. A warp takes a bag; `first_of(bag)` is the place of its
+// first id in both lists, which may be the same list.
 template <class I, class First>
 DEVICE void select_ids(const SelectedBags& block, const I* from, I* to, I padding, const First& first_of) {
   const unsigned lane = lane_of_thread();
@@ -218,6 +225,12 @@ DEVICE bool read_selected_bags(const SumFeatureBags& p, const BagsOfFeature& own
         if (at >= p.entries) return;  // offsets of another feature of the table are bad
         p.rows[at] = int32_t(id == padding ? p.ignored_row : row_first + id);
         p.segments[at] = int32_t(segment_first + bag);
+        for (int64_t k = 0; k < p.count_lists; ++k) {
+          const ListsEntry& lists = p.lists[k];
+          if (lists.rows == p.rows) continue;
+          lists.rows[at] = int32_t(lists.ignored_row);
+          lists.segments[at] = 0;
+        }
       });
   if (bad) return true;
   block.ids = own.ids;
@@ -247,7 +260,8 @@ DEVICE bool read_block(const SumFeatureBags& p, const BagsOfFeature& own, int64_
 
 // Sums the bags of the features in `members`, a number of blocks for each. If a gradient will read them, `rows` and
 // `segments` get the stacked ids, `scales` the factor of each segment's gradient, and `failed` whether an id was bad.
-// Block: how their bags are read.
+// `lists`: those of all groups of tables, if they share a vector; each group ignores the ids of the others. Block: how bags
+// are read.
 template <class T, int W, class Block>
 DEVICE void sum_feature_bags(const SumFeatureBags& p) {
   const int64_t f = p.members[blockIdx.x / p.blocks];
