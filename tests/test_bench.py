@@ -270,6 +270,6 @@ def test_host_work_of_a_gpu_is_measured_without_one() -> None:
     assert done.returncode == 0, done.stderr
     launches = {row["name"]: row.get("launches") for row in map(json.loads, done.stdout.splitlines())}
     assert launches["EmbeddingBag, no gradient"] == launches["SparseSegmentMeanWithNumSegments"] == 1
-    # the lookup; zeros, scan, one pass and the rows of the sort; sums; steps; and a digit more for 1,000 rows
+    # the lookup; zeros, a scan, a pass and the rows of the sort; sums and their joins; the steps
     assert launches["step, fused=True, SGD"] == 8
     assert launches["torch: step, sparse=True, SGD"] is None
