@@ -575,3 +575,29 @@ def check_error(
     with on_gpu():  # the check state was reset
         got = [o.detach() for o in module(*good).values()]
     assert_same(got, [o.detach() for o in module(*good).values()])
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_last_row_of_a_full_stack_is_not_the_one_of_ignored_ids(options: dict[str, Any]) -> None:
+    """Without rows between the last table and the row of ignored ids, these are neighbours in the sorted list."""
+    tables = [Table("a", 32, 8, features=("a",), padding_idx=0), Table("b", 64, 8, features=("u", "v"), padding_idx=1)]
+    draw, features = torch.Generator().manual_seed(2), {}
+    for name, rows in (("a", 32), ("u", 64), ("v", 64)):
+        ids = torch.randint(rows - 2, rows, (300,), generator=draw)
+        ids[::3] = 0 if name == "a" else 1
+        features[name] = ids, torch.arange(0, 301, 10)
+
+    def run() -> list[Tensor]:
+        torch.manual_seed(1)
+        module = rgt.nn.Embeddings(tables, include_last_offset=True, **options)
+        optimizer = rgt.optim.Adagrad(module.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            sum(o.square().sum() for o in module(features).values()).backward()
+            optimizer.step()
+        return [p.detach() for p in module.parameters()]
+
+    expected = on_the_ops(run)
+    with on_gpu() as device:
+        assert_same(run(), expected)
+    assert "sum_feature_bags" in names(device)
