@@ -902,6 +902,33 @@ struct ReadNumbers {
   std::int64_t only[8] = {};
 };
 
+struct BagsEntry {
+  Address ids = 0;
+  std::int64_t ids_wide = 0;
+  Address segments = 0;
+  std::int64_t segments_wide = 0;
+  std::int64_t size = 0;
+  std::int64_t rows = 0;
+  std::int64_t bags = 0;
+  std::int64_t number = 0;
+  std::int64_t row_first = 0;
+  std::int64_t segment_first = 0;
+  std::int64_t entry_first = 0;
+};
+
+struct StackTableBags {
+  static constexpr const char* kernel = "stack_table_bags";
+  Address tables = 0;
+  std::int64_t count_tables = 0;
+  std::int64_t id_code = 0;
+  std::int64_t segment_code = 0;
+  Address rows = 0;
+  Address segments = 0;
+  Address checks = 0;
+  Address fault = 0;
+  Address alarm = 0;
+};
+
 struct PlaceEntry {
   std::int64_t row_first = 0;
   std::int64_t place_first = 0;
@@ -915,7 +942,9 @@ struct ListEntry {
   std::int64_t rows = 0;
   Address grad = 0;
   Address ids = 0;
+  std::int64_t wide = 0;
   Address count = 0;
+  Address found = 0;
   std::int64_t size = 0;
   std::int64_t first = 0;
 };

@@ -112,13 +112,14 @@ struct FeatureGradients {
   std::int64_t stride, shift;
 };
 
-// What a lookup of many tables has left, and the gradients of its outputs.
+// Bags of many tables, as a lookup or a kernel has left them, and the gradients of their sums.
 struct StackedBatch {
   IdList rows, segments;  // of the stack of tables; see FeatureGroup
   std::int64_t size, stack_rows, segment_shift;
-  LookupState lookup;
+  LookupState lookup;     // if it has no scales, they are those of `reduce`
   std::vector<Address> grads;  // of each table's output, all readable
   std::int64_t grad_stride;    // elements between rows
+  std::int64_t reduce = 0;
 
   // The bits of all addresses, which decide their alignment.
   Address grad_bits() const;

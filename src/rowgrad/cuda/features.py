@@ -11,6 +11,7 @@ _SUMS = [(t, w, m) for t, w in _COLUMNS for m in ("1", "9")]
 Kernel("feature_bags.cuh", "put_words", 128)
 Kernel("feature_bags.cuh", "sum_feature_bags", 128, _COLUMNS, 7)
 Kernel("table_steps.cuh", "sum_feature_rows", 128, _SUMS, {(t, w, m): 4 if t == "double" else 5 for t, w, m in _SUMS})
+Kernel("table_bags.cuh", "stack_table_bags", 256)
 Kernel("table_rows.cuh", "find_tables", 128)
 for _name in ("sum_table_rows", "sum_stack_rows"):
     Kernel(

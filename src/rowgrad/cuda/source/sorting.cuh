@@ -43,24 +43,27 @@ struct ScanIds {
   int64_t* alarm;
 };
 
-// Reports the first fault as a single thread would find it. `order`: 0 id and segment in turn; 1 the last segment
-// first, as in TensorFlow's gradients; 2 then all segments, as in its dense Mean and SqrtN gradients; 3 segment and id
-// in turn.
-DEVICE void report_bad_id(const ScanIds& p) {
+// Reports the first fault as a single thread would find it, and returns whether there is one. `order`: 0 id and segment
+// in turn; 1 the last segment first, as in TensorFlow's gradients; 2 then all segments, as in its dense Mean and SqrtN
+// gradients; 3 segment and id in turn. `first` is added to its position.
+DEVICE bool report_bad_id(const ScanIds& p, int64_t first) {
   const Ids ids{p.ids, p.ids_wide != 0}, segments{p.segments, p.segments_wide != 0};
   const bool has_segments = p.segments != nullptr;
   const bool is_gradient = p.order == 1 || p.order == 2;
+  const auto found = [&](int64_t code, int64_t i, int64_t value, int64_t bound) {
+    report(p.fault, p.alarm, code, first + i, value, bound);
+    return true;
+  };
   if (is_gradient && segments[p.size - 1] >= p.sources)
-    return report(p.fault, p.alarm, fault_segment_count, p.size - 1, segments[p.size - 1], p.sources);
+    return found(fault_segment_count, p.size - 1, segments[p.size - 1], p.sources);
   for (int64_t i = 0; p.order == 2 && i < p.size; ++i)
-    if (!is_below(segments[i], p.sources)) return report(p.fault, p.alarm, p.segment_code, i, segments[i], p.sources);
+    if (!is_below(segments[i], p.sources)) return found(p.segment_code, i, segments[i], p.sources);
   for (int64_t i = 0; i < p.size; ++i) {
-    if (p.order == 3 && !is_below(segments[i], p.sources))
-      return report(p.fault, p.alarm, p.segment_code, i, segments[i], p.sources);
-    if (!is_below(ids[i], p.rows)) return report(p.fault, p.alarm, p.id_code, i, ids[i], p.rows);
-    if (has_segments && !is_below(segments[i], p.sources))
-      return report(p.fault, p.alarm, p.segment_code, i, segments[i], p.sources);
+    if (p.order == 3 && !is_below(segments[i], p.sources)) return found(p.segment_code, i, segments[i], p.sources);
+    if (!is_below(ids[i], p.rows)) return found(p.id_code, i, ids[i], p.rows);
+    if (has_segments && !is_below(segments[i], p.sources)) return found(p.segment_code, i, segments[i], p.sources);
   }
+  return false;
 }
 
 // Validates and counts the ids of a block; returns whether one was bad. I and S are the types of ids and segments.
@@ -130,7 +133,7 @@ DEVICE void scan_ids(const ScanIds& p) {
     for (int k = 0; k < kCopies; ++k) sum += found[i * kCopies + k];
     if (sum) atomicAdd(&p.histograms[i], sum);
   }
-  if (must_report(p.checks, bad)) report_bad_id(p);
+  if (must_report(p.checks, bad)) report_bad_id(p, 0);
 }
 
 // Returns the factor of a gradient row whose segment has `count` ids: 1/n or 1/√n, in double, rounded once.
