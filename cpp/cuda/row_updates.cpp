@@ -627,10 +627,15 @@ void update_from_segments(const Queue& queue, const std::vector<UpdateFromSegmen
     const UpdateTables step(device, updates, row_firsts, batch, order);
     if (step.is_supported()) return step.run(device, queue.stream, queue.allocate(step.bytes()), queue.report);
   }
-  for (const UpdateFromSegments& own : tables) {
-    if (own.size == 0 || own.update.table.rows == 0) continue;
-    const UpdateFromBags step(device, own.update, own.grad, own.size, own.ids.wide, reduce, order);
-    step.run(device, queue.stream, queue.allocate(step.bytes()), own.ids, own.segments, queue.report, batch.lookup.failed);
+  std::vector<UpdateFromBags> steps;  // all, before any is queued: one table may be too large
+  for (const BagsEntry& entry : entries) {
+    const UpdateFromSegments& own = tables[static_cast<std::size_t>(entry.number)];
+    steps.emplace_back(device, own.update, own.grad, own.size, own.ids.wide, reduce, order);
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const UpdateFromSegments& own = tables[static_cast<std::size_t>(entries[i].number)];
+    steps[i].run(device, queue.stream, queue.allocate(steps[i].bytes()), own.ids, own.segments, queue.report,
+                 batch.lookup.failed);
   }
 }
 

@@ -354,6 +354,40 @@ def test_bad_ids_of_one_of_many_tables() -> None:
         assert not any(map(same_bits, arrays(*after), arrays(*before)))
 
 
+def test_a_bad_learning_rate_of_many_tables() -> None:
+    optimizer = optimizer_of("sgd", lambda step: jnp.float32(np.nan))
+    with on_cuda():
+        params = [Table(drawn((ROWS, 4), np.float32)) for _ in range(2)]
+        before = params, optimizer.init(params)
+        after = jax.jit(optimizer.step)(*before, [padded(np.ones((1, 4), np.float32), [3], 2)] * 2)
+        assert all(map(same_bits, arrays(*after), arrays(*before)))
+        with pytest.raises(InvalidArgumentError, match=r"lr must be .*; got nan") as raised:
+            rgj.synchronize()
+        assert not hasattr(raised.value, "__notes__")  # the number is that of all tables: none is named
+
+
+@pytest.mark.parametrize("columns", [0, 4])
+def test_transforms_of_many_tables(columns: int) -> None:
+    """vmap steps one element after the other; tables without columns have nothing to step."""
+    optimizer, values = optimizer_of("adagrad", 0.1), drawn((3, columns), np.float32)
+    ids, tables = np.array([0, 7, 49]), drawn((2, 3, ROWS, columns), np.float32)
+
+    def step(tables: Any) -> Any:
+        params = [Table(t) for t in tables]
+        grads = [Table.holding(rg.IndexedRows(jnp.asarray(values), jnp.asarray(ids), ROWS, is_unique=True))] * 3
+        return [t.array for t in optimizer.step(params, optimizer.init(params), grads)[0]]
+
+    with on_cuda() as device:
+        for found in (jax.vmap(step)(jnp.asarray(tables)), jax.jit(jax.vmap(step))(jnp.asarray(tables))):
+            for k, of_table in enumerate(found):
+                for element, table in zip(of_table, tables[:, k], strict=True):
+                    expected = table.copy()
+                    slots, known = state_of("adagrad", expected), updates.Step(lr=0.1, eps=1e-7)
+                    updates.apply_rows("adagrad", expected, slots, values, ids, known)
+                    assert same_bits(np.asarray(element), expected)
+        assert any("check_table_lists" in name for name in device.launched) == (columns > 0)  # XLA removes empty arrays
+
+
 @pytest.mark.parametrize("columns", [4, 300])
 @pytest.mark.parametrize(
     ("ids", "segments", "message", "position"),

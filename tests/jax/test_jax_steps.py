@@ -298,6 +298,31 @@ def test_a_bad_id_names_its_table() -> None:
     assert "got row_ids[1] = 1" in str(raised.value)
 
 
+def test_derivatives_and_vmap_of_many_tables() -> None:
+    """As those of `update` and `apply_updates`."""
+    optimizer, ids = optim.adagrad(lr=0.1, initial_accumulator_value=0.25), jnp.array([1, 4])
+    tables, values = drawn((2, 3, 6, 2), np.float64), drawn((3, 2, 2), np.float64)
+
+    def after(tables: Any, values: Any, by_step: bool) -> Any:
+        params = [Table(t) for t in tables]
+        grads = [Table.holding(rg.IndexedRows(v, ids, 6, is_unique=True)) for v in values]
+        state = optimizer.init(params)
+        if by_step:
+            params, state = optimizer.step(params, state, grads)
+        else:
+            changes, state = optimizer.update(grads, state, params)
+            params = optim.apply_updates(params, changes)
+        return jnp.stack([t.array for t in params])
+
+    mapped = [jax.vmap(lambda t, by=by: after(t, values, by))(jnp.asarray(tables)) for by in (True, False)]
+    np.testing.assert_allclose(*mapped, rtol=1e-9)
+    slopes = [
+        jax.grad(lambda v, by=by: (after(tables[0], v, by) ** 2).sum())(jnp.asarray(values)) for by in (True, False)
+    ]
+    np.testing.assert_allclose(*slopes, rtol=1e-9)
+    assert np.abs(slopes[0]).min() > 0
+
+
 def test_many_tables_in_a_mesh_keep_what_they_share() -> None:
     """Inside shard_map, a table that all devices share is not in the call of one that differs between them."""
     if not hasattr(jax, "typeof"):

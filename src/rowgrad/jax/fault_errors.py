@@ -56,7 +56,7 @@ def error_of(text: str, got: str, fault: str, position: int, value: int, bound: 
     """Return the error of a fault in a call with this text, and the name and the arguments of what the user called."""
     name, _, shape = text.partition(" ")
     if fault == Fault.number_unfit.name:
-        return number_error(position, value, bound), name, got
+        return number_error(position, value, bound), name, "" if TABLE_END in got else got
     if name in STEP_ARGUMENTS:
         got = got.split(TABLE_END)[max(position, 0) >> _TABLE_BIT]
         position = position & ((1 << _TABLE_BIT) - 1) if position > 0 else position
