@@ -211,17 +211,18 @@ def test_unsorted_segments_of_several_tiles_and_passes(kind: str, bags: int) -> 
     )  # fmt: skip
 
 
-def test_a_bad_id_of_an_unsorted_batch() -> None:
-    """Indices are searched first, as on the CPU; a later call finds the state of the checks as before."""
+@pytest.mark.parametrize("bags", [40, 1500, (1 << 20) + 7])
+def test_a_bad_id_of_an_unsorted_batch(bags: int) -> None:
+    """Indices are searched first, as on the CPU. No block waits for passes of the sort, which are not done."""
     draw = torch.Generator().manual_seed(13)
-    segments = torch.randint(0, 40, (5000,), generator=draw)
+    segments = torch.randint(0, bags, (5000,), generator=draw)
     indices = torch.randint(0, 50, (5000,), generator=draw)
     data, weights = numbers(draw, (50, 3), torch.float32), numbers(draw, (5000,), torch.float32)
-    for changes in ({}, {"segment_ids": 40}, {"indices": 50, "segment_ids": -1}, {"indices": -1}, {}):
+    for changes in ({"segment_ids": bags}, {"indices": 50, "segment_ids": -1}, {"indices": -1}):
         ids = {"indices": indices.clone(), "segment_ids": segments.clone()}
         for name, value in changes.items():
             ids[name][4321] = value
-        agree("WeightedSparseSegmentMeanWithNumSegments", data=data, **ids, weights=weights, num_segments=40)
+        agree("WeightedSparseSegmentMeanWithNumSegments", data=data, **ids, weights=weights, num_segments=bags)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -238,7 +238,9 @@ DEVICE bool sort_segments(const RestOfWeightedBags& p) {
     __syncthreads();
     if (ticket >= all) break;
     const int phase = ticket < blocks ? 0 : ticket < 2 * blocks ? 1 : int(2 + (ticket - 2 * blocks) / tiles);
-    if (phase > 0) wait_for_phase(p.rest, phase - 1, phase <= 2 ? blocks : tiles);
+    if (phase > 0) wait_for_phase(p.rest, phase == 1 ? 0 : 1, blocks);
+    if (phase > 1 && is_bad()) return false;  // before waiting for a pass, which nobody completes then
+    if (phase > 2) wait_for_phase(p.rest, phase - 1, tiles);
     if (phase == 0) {
       for (int64_t i = ticket * blockDim.x + threadIdx.x; i < p.zeroed; i += blocks * blockDim.x) p.histograms[i] = 0;
     } else if (phase == 1) {
@@ -256,7 +258,6 @@ DEVICE bool sort_segments(const RestOfWeightedBags& p) {
         bad |= !is_below(ids[i], p.rows);
       if (bad) atomicOr(&p.rest->bad, 1u);
     } else {
-      if (is_bad()) return false;
       const int number = phase - 2;
       SortPass pass{};
       pass.ids = p.segments;
