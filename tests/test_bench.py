@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -247,6 +248,9 @@ def test_the_package_does_not_have_them() -> None:
     assert named == []
 
 
+# -- Scripts for a GPU -------------------------------------------------------------------------------------------------
+
+
 def test_gpu_steps_run_on_a_cpu_to_try_them() -> None:
     command = [sys.executable, "bench/gpu/steps.py", "--host"]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
@@ -273,3 +277,52 @@ def test_host_work_of_a_gpu_is_measured_without_one() -> None:
     # the lookup; zeros, a scan, a pass and the rows of the sort; sums and their joins; the steps
     assert launches["step, fused=True, SGD"] == 8
     assert launches["torch: step, sparse=True, SGD"] is None
+
+
+def loaded(path: str) -> Any:
+    """Return a script as a module."""
+    file = Path(__file__).resolve().parents[1] / path
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_jax_steps_at_small_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything runs, on any platform, and performance.md can show it; now it has no steps."""
+    pytest.importorskip("jax", reason="the extra `jax` is not installed")
+    script, tables = loaded("bench/gpu/jax_steps.py"), loaded("tools/docs_benchmark_tables.py")
+    assert "row-wise Adagrad" not in "".join(tables.gpu_jax())
+    script.main(["--small", "--out", str(tmp_path / "h200-jax.json")])
+    rows = json.loads((tmp_path / "h200-jax.json").read_text())["rows"]
+    assert [r for r in rows if "error" in r] == []
+    ways = ("rowgrad", "jnp dense", "jnp rows")
+    assert {(r["name"], r["tables"], r["way"]) for r in rows if "way" in r} == {
+        (name, count, way) for name in ("step sgd", "step row_wise_adagrad") for count in (1, 3) for way in ways
+    }
+    assert all(r["device"] > 0 and r["call"] > 0 and r["host"] > 0 for r in rows if "way" in r)
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    lines = list(tables.gpu_jax())
+    assert sum(line.startswith("| row-wise Adagrad") for line in lines) == 2
+    assert any(line.startswith("| SGD, 3 tables | 4 |") for line in lines)
+    assert any(line.startswith("| `table[ids]` |") for line in lines)
+
+
+@pytest.mark.parametrize("rule", ["sgd", "row_wise_adagrad"])
+def test_jax_steps_of_all_ways_are_equal(rule: str) -> None:
+    """What is compared computes the same tables, up to rounding."""
+    jax = pytest.importorskip("jax", reason="the extra `jax` is not installed")
+    script = loaded("bench/gpu/jax_steps.py")
+    batch, found = script.batch_of(2, 30, 4, 9, 3), {}
+    for way, training in script.trainings(rule, 2, 30, 4).items():
+        state = training.init()
+        for _ in range(3):
+            state, loss = jax.jit(training.step)(state, batch)
+        found[way] = [*(np.asarray(x) for x in jax.tree.leaves(state[0])), np.asarray(loss)]
+    start = [np.asarray(x) for x in jax.tree.leaves(script.trainings(rule, 2, 30, 4)["rowgrad"].init()[0])]
+    assert all(np.abs(x - y).max() > 0.01 for x, y in zip(found["rowgrad"], start, strict=False))
+    for way in ("jnp dense", "jnp rows"):
+        for x, y in zip(found["rowgrad"], found[way], strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)

@@ -59,12 +59,14 @@ STEPS = {
     "forward and backward, rows": ('forward and backward, `grad="rows"`, 16384 bags', ""),
 }
 JAX_CALLS = {
+    "gather": "`table[ids]`",
     "forward": "`SparseSegmentMeanWithNumSegments`",
     "dense": "`SparseSegmentMeanGrad`, a dense table",
     "rows": "`SparseSegmentMeanGradV2`, `size=` the number of ids",
     "weighted": "`WeightedSparseSegmentMeanWithNumSegments`",
     "weighted dense": "`WeightedSparseSegmentMeanGrad`, a dense table",
 }
+JAX_STEPS = {"step sgd": "SGD", "step row_wise_adagrad": "row-wise Adagrad"}
 COMPARISONS = ("six_cases", "shapes", "dtypes", "tiny", "torch_steps", "jax_jit")
 Ratios = dict[tuple[str, str], dict[str, float]]  # (kind, peer) -> case -> how many times faster
 
@@ -229,7 +231,35 @@ def gpu_jax() -> Iterator[str]:
         yield f"| {JAX_CALLS[name]} | {bags:,} | " + " | ".join(cells) + " |"
     yield ""
     yield f"{sum(t < 1 for t in times)} of {len(times)} comparisons were lost (bold)."
+    yield from jax_steps([r for r in data["rows"] if r["name"] in JAX_STEPS])
     yield f"`bench/results/h200-jax.json`: {data['device']}, JAX {data['jax']}, {data['date']}."
+
+
+def jax_steps(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the times of training steps next to plain jnp's with dense gradients and with rows, if there are any."""
+    if not rows:
+        return
+    yield from (
+        "",
+        "Training steps with donated tables and state; plain jnp with a dense gradient, and with scattered rows:",
+        "",
+        "| step | bags | rowgrad, µs | jnp, dense | jnp, rows | times the faster | host, µs |",
+        "|---|" + "---:|" * 6,
+    )
+    found = {(r["name"], r["tables"], r["bags"], r["way"]): r for r in rows}
+    times = []
+    for (name, tables, bags, way), row in found.items():
+        if way != "rowgrad":
+            continue
+        theirs = [found[name, tables, bags, peer].get("device") for peer in ("jnp dense", "jnp rows")]
+        ours, known = row.get("device"), [t for t in theirs if t]
+        times += [min(known) / ours] if ours and known else []
+        cells = [f"{t:,.1f}" if t else "" for t in (ours, *theirs)]
+        cells += [shown(times[-1]) if ours and known else "", f"{row['host']:,.0f}" if "host" in row else ""]
+        label = f"{JAX_STEPS[name]}, {tables} tables" if tables > 1 else JAX_STEPS[name]
+        yield f"| {label} | {bags:,} | " + " | ".join(cells) + " |"
+    yield ""
+    yield f"{sum(t < 1 for t in times)} of {len(times)} steps were slower (bold)."
 
 
 def threads() -> Iterator[str]:

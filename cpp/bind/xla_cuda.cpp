@@ -243,38 +243,56 @@ IdList list_of(const Array& ids) { return {reinterpret_cast<Address>(ids.data), 
 
 Matrix matrix_of(const Array& a) { return {reinterpret_cast<Address>(a.data), a.dtype, a.rows(), a.row_size()}; }
 
-// A step of a table. If ids are bad, nothing is updated.
-void run_step(const XLA_FFI_CallFrame* frame) {
-  const StepCall call(frame);
+RowUpdate update_of(const StepCall& call, const TableStep& own) {
   RowUpdate update;
   update.rule = call.rule();
-  update.table = matrix_of(call.state[0]);
-  for (std::size_t i = 1; i < call.state.size(); ++i)
-    update.slots[i - 1] = reinterpret_cast<Address>(call.state[i].data);
+  update.table = matrix_of(own.table());
+  for (std::size_t i = 1; i < own.state.size(); ++i) update.slots[i - 1] = reinterpret_cast<Address>(own.state[i].data);
   update.numbers = call.numbers;
   update.lazy = true;
   update.random = call.is_random();
-  update.seed = call.seed();
+  update.seed = own.seed;
   if (call.lr.data) {
     update.on_device.lr = reinterpret_cast<Address>(call.lr.data);
     update.on_device.lr_wide = call.lr.dtype == DType::float64;
   }
   if (update.on_device.lr || update.random || fades(update.rule))
     update.on_device.number = reinterpret_cast<Address>(call.step.data);
-  const std::int64_t size = call.ids.rows();
-  queue_on_device(frame, [&](const Queue& queue) {
-    if (call.is_from_bags()) {
-      if (size == 0 || update.table.rows == 0) return;  // as for a gradient: nothing is validated
-      const UpdateFromBags step(queue.device, update, matrix_of(call.grad), size, list_of(call.ids).wide,
-                                call.reduction(), Order(call.order()));
-      step.run(queue.device, queue.stream, queue.allocate(step.bytes()), list_of(call.ids), list_of(call.segments),
-               queue.report);
-    } else {
-      const UpdateFromRows step(update, true);
-      step.run(queue.device, queue.stream, queue.allocate(step.bytes()), matrix_of(call.grad).data, list_of(call.ids),
-               size, 0, queue.report);
-    }
-  });
+  return update;
+}
+
+void queue_bags(const Queue& queue, const StepCall& call) {
+  std::vector<UpdateFromSegments> tables;
+  for (const TableStep& own : call.tables)
+    tables.push_back({update_of(call, own), matrix_of(own.grad), list_of(own.ids), list_of(own.segments), own.ids.rows()});
+  if (tables.size() > 1) return update_from_segments(queue, tables, call.reduction(), Order(call.order()));
+  const UpdateFromSegments& own = tables[0];
+  if (own.size == 0 || own.update.table.rows == 0) return;  // as for a gradient: nothing is validated
+  const UpdateFromBags step(queue.device, own.update, own.grad, own.size, own.ids.wide, call.reduction(),
+                            Order(call.order()));
+  step.run(queue.device, queue.stream, queue.allocate(step.bytes()), own.ids, own.segments, queue.report);
+}
+
+void queue_rows(const Queue& queue, const StepCall& call) {
+  std::vector<UpdateFromList> lists;
+  for (const TableStep& own : call.tables) {
+    const IdList ids = list_of(own.ids);
+    lists.push_back({update_of(call, own), matrix_of(own.grad).data, ids.data, 0, own.ids.rows(), ids.wide, true});
+  }
+  if (lists.size() > 1) {
+    const UpdateLists step(std::move(lists));
+    return step.run(queue.device, queue.stream, queue.allocate(step.bytes()), queue.report);
+  }
+  const UpdateFromList& own = lists[0];
+  const UpdateFromRows step(own.update, true);
+  step.run(queue.device, queue.stream, queue.allocate(step.bytes()), own.grad, {own.ids, own.wide}, own.size, 0,
+           queue.report);
+}
+
+// A step of tables. If the ids of one are bad, none is updated.
+void run_step(const XLA_FFI_CallFrame* frame) {
+  const StepCall call(frame);
+  queue_on_device(frame, [&](const Queue& queue) { call.is_from_bags() ? queue_bags(queue, call) : queue_rows(queue, call); });
 }
 
 XLA_FFI_Error* handle_step(XLA_FFI_CallFrame* frame) noexcept { return answer(frame, run_step); }

@@ -72,40 +72,51 @@ StepCall::StepCall(const XLA_FFI_CallFrame* frame) : StepCall(frame, Script(fram
 StepCall::StepCall(const XLA_FFI_CallFrame* frame, Script script) : kernel(kernel_of(script.next())) {
   const std::int64_t count = script.next();
   const std::int64_t* const given = script.take(count);
-  attr.assign(given, given + count);
-  if (const std::string error = kernel.parameter_error(attr); !error.empty()) fail("rowgrad: " + error);
+  common_.assign(given, given + count);
   const bool from_bags = std::string_view(kernel.name) == "apply_bags";
-  if (attr[2] != 1 || (from_bags && attr[7] != 0)) fail("rowgrad: XLA's steps are lazy and have no weights");
+  const std::int64_t size = script.next();
+  if (size < 1) fail("rowgrad: a step has no table");
+  const std::int64_t* const seeds = script.take(size);
+  tables.resize(static_cast<std::size_t>(size));
+  for (std::size_t t = 0; t < tables.size(); ++t) tables[t].seed = seeds[t];
   const bool has_lr = script.next() != 0;
   for (double& number : numbers) number = std::bit_cast<double>(script.next());
   if (!script.all().empty()) fail("rowgrad: the attribute call is too long");
+  if (const std::string error = kernel.parameter_error(common_); !error.empty()) fail("rowgrad: " + error);
+  if (common_[2] != 1 || (from_bags && common_[7] != 0)) fail("rowgrad: XLA's steps are lazy and have no weights");
 
   Buffers buffers(frame);
   const auto slots = static_cast<std::size_t>(slots_of(rule()));
-  require(buffers.results() == std::int64_t(slots) + 1, "the number of results");
-  for (std::size_t i = 0; i <= slots; ++i) {
-    const Array array = buffers.next(), result = buffers.result(i);
-    require(array.dtype == result.dtype && std::ranges::equal(array.shape, result.shape), "a result is not its operand");
-    require(array.data == result.data || array.size() == 0, "a result is not in the memory of its operand");
-    state.push_back(array);
-  }
-  const Array& table = state[0];
-  require(is_float(table.dtype) && !table.shape.empty() && table.rows() == attr[1], "the table");
-  for (std::size_t i = 1; i < state.size(); ++i) {
-    const auto shape = is_per_row(rule()) ? table.shape.first(1) : table.shape;
-    require(state[i].dtype == arithmetic_of(table.dtype) && std::ranges::equal(state[i].shape, shape), "a slot");
-  }
-  grad = buffers.next();
-  require(grad.dtype == table.dtype && grad.shape.size() == table.shape.size() &&
-              std::ranges::equal(grad.shape.subspan(1), table.shape.subspan(1)),
-          "the gradient");
-  ids = buffers.next();
-  require(is_id_list(ids), "the ids");
-  if (from_bags) {
-    segments = buffers.next();
-    require(is_id_list(segments) && segments.rows() == ids.rows(), "the segment ids");
-  } else {
-    require(grad.rows() == ids.rows(), "a gradient row for each id");
+  require(buffers.results() == std::int64_t(tables.size() * (slots + 1)), "the number of results");
+  std::size_t number = 0;
+  for (TableStep& own : tables)
+    for (std::size_t i = 0; i <= slots; ++i) {
+      const Array array = buffers.next(), result = buffers.result(number++);
+      require(array.dtype == result.dtype && std::ranges::equal(array.shape, result.shape), "a result is not its operand");
+      require(array.data == result.data || array.size() == 0, "a result is not in the memory of its operand");
+      own.state.push_back(array);
+    }
+  for (TableStep& own : tables) {
+    const Array& table = own.table();
+    require(is_float(table.dtype) && table.dtype == dtype() && !table.shape.empty() &&
+                table.row_size() == tables[0].table().row_size(),
+            "the table");
+    for (std::size_t i = 1; i < own.state.size(); ++i) {
+      const auto shape = is_per_row(rule()) ? table.shape.first(1) : table.shape;
+      require(own.state[i].dtype == arithmetic_of(table.dtype) && std::ranges::equal(own.state[i].shape, shape), "a slot");
+    }
+    own.grad = buffers.next();
+    require(own.grad.dtype == table.dtype && own.grad.shape.size() == table.shape.size() &&
+                std::ranges::equal(own.grad.shape.subspan(1), table.shape.subspan(1)),
+            "the gradient");
+    own.ids = buffers.next();
+    require(is_id_list(own.ids), "the ids");
+    if (from_bags) {
+      own.segments = buffers.next();
+      require(is_id_list(own.segments) && own.segments.rows() == own.ids.rows(), "the segment ids");
+    } else {
+      require(own.grad.rows() == own.ids.rows(), "a gradient row for each id");
+    }
   }
   step = buffers.next();
   require(step.dtype == DType::int32 && step.shape.empty(), "the number of the step");
@@ -114,6 +125,14 @@ StepCall::StepCall(const XLA_FFI_CallFrame* frame, Script script) : kernel(kerne
     require((lr.dtype == DType::float32 || lr.dtype == DType::float64) && lr.shape.empty(), "the learning rate");
   }
   require(buffers.is_end(), "an operand too many");
+}
+
+std::vector<std::int64_t> StepCall::attributes(const TableStep& table, std::int64_t number) const {
+  std::vector<std::int64_t> found = common_;
+  found[1] = table.table().rows();
+  found[4] = table.seed;
+  found[5] = number;
+  return found;
 }
 
 namespace {
@@ -147,7 +166,7 @@ double power(double base, std::uint32_t exponent) {
 
 // Throws the error of a number that the rule does not support, as source/step_numbers.cuh reports it.
 void check_number(const XLA_FFI_CallFrame* frame, const StepCall& call, std::int64_t which, double x) {
-  const bool is_wide = call.state[0].dtype == DType::float64;
+  const bool is_wide = call.dtype() == DType::float64;
   const double most = is_wide ? std::numeric_limits<double>::infinity() : 0x1p128 - 0x1p103;
   std::int64_t kind = 0;  // not finite
   if (std::isfinite(x)) {
@@ -158,22 +177,22 @@ void check_number(const XLA_FFI_CallFrame* frame, const StepCall& call, std::int
     else
       kind = 1;
   }
-  report(frame, {Fault::number_unfit, which, std::bit_cast<std::int64_t>(x), call.attr[0] * 4 + kind});
+  report(frame, {Fault::number_unfit, which, std::bit_cast<std::int64_t>(x), static_cast<std::int64_t>(call.rule()) * 4 + kind});
 }
 
-// Replaces the numbers that are operands, and computes Adam's rate.
-void read_numbers(const XLA_FFI_CallFrame* frame, StepCall& call) {
+// Replaces the numbers that are operands, and computes Adam's rate. Returns the number of the step.
+std::int32_t read_numbers(const XLA_FFI_CallFrame* frame, StepCall& call) {
   if (call.lr.data)
     call.numbers[0] =
         call.lr.dtype == DType::float64 ? *call.lr.as<const double>() : double(*call.lr.as<const float>());
   const std::int32_t step = *call.step.as<const std::int32_t>();
   if (step < 1) throw CallError{"rowgrad: the number of a step must be at least 1", XLA_FFI_Error_Code_INVALID_ARGUMENT};
-  call.attr[5] = step;
   const double lr = call.numbers[0], b1 = call.numbers[3], b2 = call.numbers[4];
   const auto t = static_cast<std::uint32_t>(step);
   if (fades(call.rule())) call.numbers[5] = lr * std::sqrt(1.0 - power(b2, t)) / (1.0 - power(b1, t));
   check_number(frame, call, 0, lr);
   check_number(frame, call, 1, call.numbers[5]);
+  return step;
 }
 
 // The number of ids before the padding, which is the number of rows of the table.
@@ -188,16 +207,19 @@ std::int64_t without_padding(const Array& ids, std::int64_t rows) {
 
 void run(const XLA_FFI_CallFrame* frame) {
   StepCall call(frame);
-  read_numbers(frame, call);
+  if (call.tables.size() > 1) fail("rowgrad: a step on CPUs has one table");
+  const TableStep& own = call.tables[0];
+  const std::int32_t number = read_numbers(frame, call);
   const auto kernel = call.kernel.make();
-  kernel->attr = call.attr;
+  const std::vector<std::int64_t> attr = call.attributes(own, number);
+  kernel->attr = attr;
   const std::int64_t count = static_cast<std::int64_t>(call.numbers.size());
-  std::vector<std::int64_t> grad_shape(call.grad.shape.begin(), call.grad.shape.end()), ids_shape(1, call.ids.rows());
-  std::vector<Array> in{call.grad, call.ids};
+  std::vector<std::int64_t> grad_shape(own.grad.shape.begin(), own.grad.shape.end()), ids_shape(1, own.ids.rows());
+  std::vector<Array> in{own.grad, own.ids};
   if (call.is_from_bags()) {
-    in.push_back(call.segments);
+    in.push_back(own.segments);
   } else {
-    grad_shape[0] = ids_shape[0] = without_padding(call.ids, call.state[0].rows());
+    grad_shape[0] = ids_shape[0] = without_padding(own.ids, own.table().rows());
     in[0].shape = grad_shape;
     in[1].shape = ids_shape;
   }
@@ -206,7 +228,7 @@ void run(const XLA_FFI_CallFrame* frame) {
   const FlushSubnormals flush;
   if (const Status s = kernel->measure()) report(frame, s);
   if (const Status s = kernel->check()) report(frame, s);
-  kernel->compute(call.state);
+  kernel->compute(own.state);
 }
 
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) noexcept { return answer(frame, run); }

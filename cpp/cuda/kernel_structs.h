@@ -921,6 +921,33 @@ struct ReadNumbers {
   std::int64_t only[8] = {};
 };
 
+struct BagsEntry {
+  Address ids = 0;
+  std::int64_t ids_wide = 0;
+  Address segments = 0;
+  std::int64_t segments_wide = 0;
+  std::int64_t size = 0;
+  std::int64_t rows = 0;
+  std::int64_t bags = 0;
+  std::int64_t number = 0;
+  std::int64_t row_first = 0;
+  std::int64_t segment_first = 0;
+  std::int64_t entry_first = 0;
+};
+
+struct StackTableBags {
+  static constexpr const char* kernel = "stack_table_bags";
+  Address tables = 0;
+  std::int64_t count_tables = 0;
+  std::int64_t id_code = 0;
+  std::int64_t segment_code = 0;
+  Address rows = 0;
+  Address segments = 0;
+  Address checks = 0;
+  Address fault = 0;
+  Address alarm = 0;
+};
+
 struct PlaceEntry {
   std::int64_t row_first = 0;
   std::int64_t place_first = 0;
@@ -934,7 +961,9 @@ struct ListEntry {
   std::int64_t rows = 0;
   Address grad = 0;
   Address ids = 0;
+  std::int64_t wide = 0;
   Address count = 0;
+  Address found = 0;
   std::int64_t size = 0;
   std::int64_t first = 0;
 };
@@ -1209,6 +1238,60 @@ struct FadeRows {
   Address checks = 0;
 };
 
+struct WeightedBags {
+  static constexpr const char* kernel = "weighted_bags";
+  Address data = 0;
+  Address out = 0;
+  std::int64_t columns = 0;
+  std::int64_t lanes = 0;
+  Address ids = 0;
+  std::int64_t ids_wide = 0;
+  Address segments = 0;
+  std::int64_t segments_wide = 0;
+  Address weights = 0;
+  std::int64_t size = 0;
+  std::int64_t rows = 0;
+  std::int64_t bags = 0;
+  std::int64_t block_bags = 0;
+  std::int64_t capacity = 0;
+  std::int64_t has_divisor = 0;
+  std::int64_t is_squared = 0;
+  Address rest = 0;
+  Address checks = 0;
+};
+
+struct RestOfWeightedBags {
+  static constexpr const char* kernel = "rest_of_weighted_bags";
+  Address data = 0;
+  Address out = 0;
+  std::int64_t columns = 0;
+  std::int64_t log_lanes = 0;
+  Address ids = 0;
+  std::int64_t ids_wide = 0;
+  Address segments = 0;
+  std::int64_t segments_wide = 0;
+  Address weights = 0;
+  std::int64_t size = 0;
+  std::int64_t rows = 0;
+  std::int64_t bags = 0;
+  std::int64_t has_divisor = 0;
+  std::int64_t is_squared = 0;
+  std::int64_t poison = 0;
+  std::int64_t poisons = 0;
+  std::int64_t passes = 0;
+  std::int64_t bits = 0;
+  Address histograms = 0;
+  Address states = 0;
+  std::int64_t zeroed = 0;
+  Address pairs = 0;
+  Address other_pairs = 0;
+  Address sorted = 0;
+  Address positions = 0;
+  Address rest = 0;
+  Address fault = 0;
+  Address alarm = 0;
+};
+
 struct WeighEntries {
   static constexpr const char* kernel = "weigh_entries";
   Address values = 0;
@@ -1257,49 +1340,6 @@ struct TotalWeights {
   std::int64_t rows = 0;
   std::int64_t is_squared = 0;
   Address totals = 0;
-  Address checks = 0;
-};
-
-struct WeightedBags {
-  static constexpr const char* kernel = "weighted_bags";
-  Address data = 0;
-  std::int64_t cols = 0;
-  Address indices = 0;
-  std::int64_t wide = 0;
-  Address weights = 0;
-  Address bounds = 0;
-  Address sorted = 0;
-  Address positions = 0;
-  Address falls = 0;
-  std::int64_t size = 0;
-  std::int64_t rows = 0;
-  std::int64_t has_divisor = 0;
-  std::int64_t is_squared = 0;
-  std::int64_t longest = 0;
-  Address found = 0;
-  std::int64_t log_lanes = 0;
-  Address out = 0;
-  std::int64_t poison = 0;
-  std::int64_t poisons = 0;
-  Address checks = 0;
-};
-
-struct WeightedLongBags {
-  static constexpr const char* kernel = "weighted_long_bags";
-  Address data = 0;
-  std::int64_t cols = 0;
-  Address indices = 0;
-  std::int64_t wide = 0;
-  Address weights = 0;
-  Address bounds = 0;
-  Address sorted = 0;
-  Address positions = 0;
-  Address falls = 0;
-  std::int64_t size = 0;
-  std::int64_t has_divisor = 0;
-  std::int64_t is_squared = 0;
-  Address found = 0;
-  Address out = 0;
   Address checks = 0;
 };
 

@@ -384,10 +384,11 @@ Address StackedBatch::grad_bits() const {
 IdSort StackedBatch::sort(const Device& device, const ColumnShape& shape, DType dtype, Order order) const {
   const Joins joins(size, shape, dtype, run_shift_of(order));
   return IdSort(device, size, stack_rows, static_cast<std::int64_t>(grads.size()) << segment_shift,
-                {.scale_bytes = itemsize(accumulator_of(dtype)),
+                {.counted = !lookup.scales,
+                 .scale_bytes = itemsize(accumulator_of(dtype)),
                  .zeroed = joins.zeroed,
                  .workspace = joins.workspace,
-                 .scaled = true});
+                 .scaled = lookup.scales != 0});
 }
 
 TableGradients::TableGradients(const Device& device, DType dtype, std::int64_t columns,

@@ -113,14 +113,15 @@ struct FeatureGradients {
   std::int64_t stride, shift, ignored_row;
 };
 
-// What a lookup of many tables has left, and the gradients of its outputs.
+// Bags of many tables, as a lookup or a kernel has left them, and the gradients of their sums.
 struct StackedBatch {
   IdList rows, segments;  // of the stack of tables; see FeatureGroup
   std::int64_t size, stack_rows, segment_shift;
   std::int64_t ignored_row = -1;  // of the stack, with the ids that are ignored
-  LookupState lookup;
-  std::vector<Address> grads;  // of each feature's output, all readable
+  LookupState lookup;             // if it has no scales, they are those of `reduce`
+  std::vector<Address> grads;     // of each feature's or table's output, all readable
   std::int64_t grad_stride;    // elements between rows
+  std::int64_t reduce = 0;
 
   // The bits of all addresses, which decide their alignment.
   Address grad_bits() const;

@@ -293,12 +293,18 @@ UpdateFromBags::UpdateFromBags(const Device& device, const RowUpdate& update, co
 }
 
 void UpdateFromBags::run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
-                         const Report& report) const {
+                         const Report& report, Address earlier) const {
   const IdList rows{memory + static_cast<Address>(rows_at_), wide_ids_};
   const Address starts = memory + static_cast<Address>(starts_at_);
   const SortedEntries entries = sort_.run(
       device, stream, memory,
-      {.ids = ids, .segments = segments, .reduce = reduce_, .rows_out = rows, .starts_out = starts}, report);
+      {.ids = ids,
+       .segments = segments,
+       .reduce = reduce_,
+       .rows_out = rows,
+       .starts_out = starts,
+       .lookup = {0, earlier}},
+      report);
   rest_.run(device, stream, memory + static_cast<Address>(rest_at_), entries, rows, starts, entries.total, report);
 }
 
@@ -391,6 +397,7 @@ void UpdateTables::run(Device& device, Stream stream, Address memory, const Repo
   const SortedEntries sorted = sort_.run(device, stream, memory,
                                          {.ids = batch_.rows,
                                           .segments = batch_.segments,
+                                          .reduce = batch_.reduce,
                                           .rows_out = rows,
                                           .starts_out = starts,
                                           .lookup = batch_.lookup},
@@ -443,13 +450,14 @@ UpdateLists::UpdateLists(std::vector<UpdateFromList> lists) : lists_(std::move(l
     fades_others = fades_others || update.fades_others();
     marks = std::max(marks, update.mark_bytes());
   }
-  bytes_ = 256;
+  bytes_ = 256;  // the state of the checks
   const auto part = [&](std::int64_t size) {
     const std::int64_t at = bytes_;
     bytes_ += aligned(size);
     return at;
   };
   const auto count = static_cast<std::int64_t>(lists_.size());
+  founds_at_ = part(count * 8);
   entries_at_ = part(count * std::int64_t(sizeof(ListEntry)));
   numbers_at_ = part(is_live_ ? numbers_bytes(count) : 0);
   live_at_ = part(is_live_ ? live_bytes(count) : 0);
@@ -465,6 +473,7 @@ bool UpdateLists::is_supported() const {
 void UpdateLists::run(Device& device, Stream stream, Address memory, const Report& report) const {
   const auto at = [&](std::int64_t offset) { return memory + static_cast<Address>(offset); };
   const Address checks = memory;
+  const auto found_of = [&](std::size_t table) { return at(founds_at_ + std::int64_t(table) * 8); };
   // The entries of a group's tables are consecutive.
   std::vector<ListEntry> entries;
   std::vector<std::size_t> tables;
@@ -481,7 +490,9 @@ void UpdateLists::run(Device& device, Stream stream, Address memory, const Repor
       entry.rows = list.update.table.rows;
       entry.grad = list.grad;
       entry.ids = list.ids;
+      entry.wide = list.wide;
       entry.count = list.count;
+      entry.found = list.padded ? found_of(t) : 0;
       entry.size = list.size;
       entry.first = first;
       first += ceil_div(list.size, kRowsAtOnce) * kRowsAtOnce;
@@ -496,7 +507,7 @@ void UpdateLists::run(Device& device, Stream stream, Address memory, const Repor
   const auto count = static_cast<std::int64_t>(lists_.size());
   std::int64_t most = 0;
   for (const UpdateFromList& list : lists_) most = std::max(most, list.size);
-  device.zero(stream, checks, 8);
+  device.zero(stream, checks, founds_at_ + count * 8);
   CheckTableLists check;
   check.tables = at(entries_at_);
   check.count_tables = count;
@@ -518,19 +529,114 @@ void UpdateLists::run(Device& device, Stream stream, Address memory, const Repor
     const auto own = static_cast<std::int64_t>(groups_[g].tables.size());
     RowUpdate common = groups_[g].common;
     if (is_live_) common.live = at(live_at_ + live_bytes(position));
-    StepTableLists params;
-    params.tables = at(entries_at_ + position * std::int64_t(sizeof(ListEntry)));
-    params.count_tables = own;
-    params.size = sizes[g];
-    params.checks = checks;
-    launch_steps(device, stream, params, common, step_shape(common, grad_bits_[g], 0));
+    const ColumnShape shape = step_shape(common, grad_bits_[g], 0);
+    const bool is_joint = !is_too_wide(common, shape);
+    if (is_joint) {
+      StepTableLists params;
+      params.tables = at(entries_at_ + position * std::int64_t(sizeof(ListEntry)));
+      params.count_tables = own;
+      params.size = sizes[g];
+      params.checks = checks;
+      launch_steps(device, stream, params, common, shape);
+    }
     for (std::int64_t k = 0; k < own; ++k) {
-      const UpdateFromList& list = lists_[tables[static_cast<std::size_t>(position + k)]];
+      const std::size_t t = tables[static_cast<std::size_t>(position + k)];
+      const UpdateFromList& list = lists_[t];
+      const Address listed = list.padded ? found_of(t) : list.count;
       RowUpdate update = list.update;
       if (is_live_) update.live = at(live_at_ + live_bytes(position + k));
-      fade_other_rows(device, stream, update, at(marks_at_), {list.ids, true}, list.size, checks, list.count);
+      if (!is_joint) step_rows(device, stream, update, list.grad, {list.ids, list.wide}, list.size, checks, listed);
+      fade_other_rows(device, stream, update, at(marks_at_), {list.ids, list.wide}, list.size, checks, listed);
     }
     position += own;
+  }
+}
+
+namespace {
+
+// Whether the entries of these tables fit the numbers of one sort.
+bool fit_one_sort(std::int64_t size, std::int64_t rows, std::int64_t segments) {
+  try {
+    check_limits(size, rows, segments);
+    return true;
+  } catch (const TooLarge&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+void update_from_segments(const Queue& queue, const std::vector<UpdateFromSegments>& tables, std::int64_t reduce,
+                          Order order) {
+  std::vector<BagsEntry> entries;
+  std::vector<RowUpdate> updates;
+  std::vector<std::int64_t> row_firsts;
+  StackedBatch batch{};
+  std::int64_t bags = 1, most = 0;
+  for (const UpdateFromSegments& own : tables) bags = std::max(bags, own.grad.rows);
+  while ((std::int64_t(1) << batch.segment_shift) < bags) ++batch.segment_shift;
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    const UpdateFromSegments& own = tables[t];
+    if (own.size == 0 || own.update.table.rows == 0) continue;  // as for a gradient: nothing is validated
+    BagsEntry& entry = entries.emplace_back();
+    entry.ids = own.ids.data;
+    entry.ids_wide = own.ids.wide;
+    entry.segments = own.segments.data;
+    entry.segments_wide = own.segments.wide;
+    entry.size = own.size;
+    entry.rows = own.update.table.rows;
+    entry.bags = own.grad.rows;
+    entry.number = static_cast<std::int64_t>(t);
+    entry.row_first = batch.stack_rows;
+    entry.segment_first = static_cast<std::int64_t>(updates.size()) << batch.segment_shift;
+    entry.entry_first = batch.size;
+    row_firsts.push_back(batch.stack_rows);
+    updates.push_back(own.update);
+    batch.grads.push_back(own.grad.data);
+    batch.stack_rows += ceil_div(entry.rows, 32) * 32;
+    batch.size += own.size;
+    most = std::max(most, own.size);
+  }
+  if (updates.empty()) return;
+  Device& device = queue.device;
+  const auto count = static_cast<std::int64_t>(updates.size());
+  batch.grad_stride = tables[0].grad.columns;
+  batch.reduce = reduce;
+  const bool is_stack = fit_one_sort(batch.size, batch.stack_rows, count << batch.segment_shift);
+
+  const Address memory = queue.allocate(aligned(count * std::int64_t(sizeof(BagsEntry))));
+  std::vector<std::int64_t> words(entries.size() * sizeof(BagsEntry) / 8);
+  std::memcpy(words.data(), entries.data(), entries.size() * sizeof(BagsEntry));
+  put_words(device, queue.stream, memory, words);
+  batch.rows = {queue.allocate(batch.size * 4), false};
+  batch.segments = {queue.allocate(batch.size * 4), false};
+  batch.lookup.failed = queue.zeros(8);
+  StackTableBags stack;
+  stack.tables = memory;
+  stack.count_tables = count;
+  stack.id_code = static_cast<std::int64_t>(IdFaults().id);
+  stack.segment_code = static_cast<std::int64_t>(IdFaults().segment);
+  stack.rows = batch.rows.data;
+  stack.segments = batch.segments.data;
+  stack.checks = batch.lookup.failed;
+  stack.fault = queue.report.fault;
+  stack.alarm = queue.report.alarm;
+  const std::int64_t blocks = ceil_div(most, kThreads);
+  device.launch(queue.stream, "", {std::clamp<std::int64_t>(device.processors * 8 / count, 1, blocks), count}, 0, stack);
+
+  if (is_stack) {
+    const UpdateTables step(device, updates, row_firsts, batch, order);
+    if (step.is_supported()) return step.run(device, queue.stream, queue.allocate(step.bytes()), queue.report);
+  }
+  std::vector<UpdateFromBags> steps;  // all, before any is queued: one table may be too large
+  for (const BagsEntry& entry : entries) {
+    const UpdateFromSegments& own = tables[static_cast<std::size_t>(entry.number)];
+    steps.emplace_back(device, own.update, own.grad, own.size, own.ids.wide, reduce, order);
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const UpdateFromSegments& own = tables[static_cast<std::size_t>(entries[i].number)];
+    steps[i].run(device, queue.stream, queue.allocate(steps[i].bytes()), own.ids, own.segments, queue.report,
+                 batch.lookup.failed);
   }
 }
 

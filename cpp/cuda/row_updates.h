@@ -112,8 +112,9 @@ class UpdateFromBags {
   UpdateFromBags(const Device& device, const RowUpdate& update, const Matrix& grad, std::int64_t size, bool wide_ids,
                  std::int64_t reduce, Order order);
   std::int64_t bytes() const { return bytes_; }
+  // `earlier`: the state of checks that have to pass first, or 0.
   void run(Device& device, Stream stream, Address memory, const IdList& ids, const IdList& segments,
-           const Report& report) const;
+           const Report& report, Address earlier = 0) const;
 
  private:
   const std::int64_t reduce_;
@@ -156,12 +157,27 @@ class UpdateTables {
   std::int64_t listed_, rows_at_, starts_at_, sums_at_, words_at_, numbers_at_, live_at_, marks_at_, bytes_;
 };
 
-// A table and its row gradient: int64 ids that ascend strictly, and a row for each. `count`: the address of their number,
-// at most `size`, or 0 for `size`.
+// A table and the gradient of its bags; `segments` has the bag of each id, a row of `grad`.
+struct UpdateFromSegments {
+  RowUpdate update;
+  Matrix grad;
+  IdList ids, segments;
+  std::int64_t size;
+};
+
+// Queues the steps of many tables of one dtype and width, fused with the gradients of sum, mean or sqrtn bags. If the ids
+// of one are bad, none is updated; the position of the fault has the number of the table above bit 40. Nothing is
+// validated or updated for tables without rows or ids.
+void update_from_segments(const Queue& queue, const std::vector<UpdateFromSegments>& tables, std::int64_t reduce,
+                          Order order);
+
+// A table and its row gradient: ids that ascend strictly, and a row for each. `count`: the address of their number, at
+// most `size`, or 0 for `size`. `padded`: as for UpdateFromRows.
 struct UpdateFromList {
   RowUpdate update;
   Address grad, ids, count;
   std::int64_t size;
+  bool wide = true, padded = false;
 };
 
 // Steps of many tables with their row gradients. If the ids of one are bad, none is updated; the position of the fault has
@@ -170,7 +186,7 @@ class UpdateLists {
  public:
   explicit UpdateLists(std::vector<UpdateFromList> lists);
 
-  // Whether the kernels support rows of these widths.
+  // Whether one kernel updates all tables that are alike; else each has launches of its own.
   bool is_supported() const;
   std::int64_t bytes() const { return bytes_; }
   void run(Device& device, Stream stream, Address memory, const Report& report) const;
@@ -180,7 +196,7 @@ class UpdateLists {
   std::vector<AlikeUpdates> groups_;
   std::vector<Address> grad_bits_;  // of each group
   bool is_live_ = false;
-  std::int64_t entries_at_, numbers_at_, live_at_, marks_at_, bytes_;
+  std::int64_t founds_at_, entries_at_, numbers_at_, live_at_, marks_at_, bytes_;
 };
 
 }  // namespace rowgrad::cuda

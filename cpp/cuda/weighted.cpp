@@ -8,7 +8,6 @@ namespace rowgrad::cuda {
 namespace {
 
 constexpr std::int64_t kThreads = 256;
-constexpr std::int64_t kLongest = 256;                      // longer segments are summed by a second kernel
 constexpr std::int64_t kLongShared = 32 * 1024 + 4 * 64 * 16;  // the layout in sum_long_segment
 
 Grid loop(const Queue& queue, std::int64_t items, std::int64_t waves = 8) {
@@ -61,19 +60,17 @@ Report discarded_report(const Queue& queue) {
 // ascend; if they do, the sort does nothing.
 class Groups {
  public:
-  // Queues validation, and the sort. `zeros`: further bytes of zeros.
-  Groups(const Queue& queue, const WeightedIds& batch, std::int64_t data_rows, std::int64_t rows, const Report& report,
-         std::int64_t zeros = 0)
+  // Queues validation, and the sort.
+  Groups(const Queue& queue, const WeightedIds& batch, std::int64_t data_rows, std::int64_t rows, const Report& report)
       : size_(batch.size) {
     IdSort::Options options;
-    options.zeroed = 16 + 2 * rows * 8 + zeros;
+    options.zeroed = 16 + 2 * rows * 8;
     options.cleared = true;
     options.finds_rows = false;
     const IdSort sort(queue.device, size_, rows, 1, options);
     const Address memory = queue.allocate(sort.bytes());
     state_ = sort.entries(memory).zeroed;
     bounds_ = state_ + 16;
-    zeros_ = bounds_ + static_cast<Address>(2 * rows * 8);
     sort.clear(queue.device, queue.stream, memory);
     check(queue, batch, data_rows, rows, report, state_, bounds_);
     const SortedEntries entries =
@@ -84,7 +81,6 @@ class Groups {
   }
 
   Address checks() const { return state_; }
-  Address zeros() const { return zeros_; }
 
   template <class Params>
   void fill(Params& params) const {
@@ -98,7 +94,7 @@ class Groups {
 
  private:
   const std::int64_t size_;
-  Address state_, bounds_, zeros_, sorted_, positions_;
+  Address state_, bounds_, sorted_, positions_;
 };
 
 // Returns the weights in the dtype of sums.
@@ -128,20 +124,45 @@ Address divisors(const Queue& queue, const Groups& groups, const Weights& weight
   return params.totals;
 }
 
+// The memory of a sort of segments, in case they do not ascend.
+struct SegmentSort {
+  static constexpr std::int64_t kThreads = 512, kTile = kThreads * 8;  // as in sort_segments
+
+  std::int64_t passes, bits, bins, tiles, size, zeroed;
+
+  SegmentSort(std::int64_t size, std::int64_t bags) : size(size) {
+    check_limits(size, bags, 1);
+    const int digits = bags > 1 ? std::bit_width(static_cast<std::uint64_t>(bags - 1)) : 1;
+    passes = ceil_div(digits, 10);
+    bits = ceil_div(digits, passes);
+    bins = std::int64_t(1) << bits;
+    tiles = ceil_div(size, kTile);
+    zeroed = passes * bins * (1 + tiles);
+  }
+  // The layouts in scan_block and sort_tile.
+  std::int64_t shared() const {
+    return std::max(passes * bins * 16, 34 * 8 + kTile * 8 + bins * 8 + kThreads / 32 * bins * 2);
+  }
+};
+
 // Fills the fields that both kernels of bags have.
 template <class Params>
-void name_bags(Params& params, const Groups& groups, const Matrix& data, const IdList& ids, Address weights,
-               std::int64_t reduce, Address found, Address out) {
-  groups.fill(params);
+void name_bags(Params& params, const Matrix& data, const WeightedIds& batch, std::int64_t bags, std::int64_t reduce,
+               Address out, Address rest) {
   params.data = data.data;
-  params.cols = data.columns;
-  params.indices = ids.data;
-  params.wide = ids.wide;
-  params.weights = weights;
+  params.out = out;
+  params.columns = data.columns;
+  params.ids = batch.ids.data;
+  params.ids_wide = batch.ids.wide;
+  params.segments = batch.segments.data;
+  params.segments_wide = batch.segments.wide;
+  params.weights = batch.weights.data;
+  params.size = batch.size;
+  params.rows = data.rows;
+  params.bags = bags;
   params.has_divisor = has_divisor(reduce);
   params.is_squared = Reduction(reduce) == Reduction::sqrtn;
-  params.found = found;
-  params.out = out;
+  params.rest = rest;
 }
 
 }  // namespace
@@ -152,25 +173,46 @@ void sum_weighted_bags(const Queue& queue, const Matrix& data, const WeightedIds
     check(queue, batch, data.rows, bags, queue.report, queue.zeros(16), 0);
     return;
   }
-  const std::int64_t most_long = batch.size / (kLongest + 1);
-  const Groups groups(queue, batch, data.rows, bags, queue.report, (1 + most_long) * 8);
-  const Address weights = convert(queue, batch, accumulator_of(data.dtype), groups.checks());
-  const RowThreads threads(data, out, bags);
-  WeightedBags params;
-  name_bags(params, groups, data, batch.ids, weights, reduce, groups.zeros(), out);
-  params.rows = bags;
-  params.longest = kLongest;
-  params.log_lanes = threads.log_lanes;
-  params.poison = static_cast<std::int64_t>(poison_of(data.dtype));
-  params.poisons = poisons;
-  queue.device.launch(queue.stream, threads.variant,
-                      {std::min<std::int64_t>(threads.blocks, queue.device.processors * 64)}, 0, params);
-  if (most_long == 0) return;
-  WeightedLongBags rest;
-  name_bags(rest, groups, data, batch.ids, weights, reduce, groups.zeros(), out);
-  const std::int64_t most = most_long * ceil_div(data.columns, 64);
-  queue.device.launch(queue.stream, type_name(data.dtype), {std::min<std::int64_t>(most, queue.device.processors * 4)},
-                      kLongShared, rest);
+  const SegmentSort sort(batch.size, bags);
+  const int bytes = itemsize(data.dtype);
+  const ColumnShape shape(data.dtype, data.columns, {{data.data, bytes}, {out, bytes}});
+  const std::string variant =
+      std::string(type_name(data.dtype)) + ", " + std::to_string(shape.width) + ", " + type_name(batch.weights.dtype);
+  constexpr std::int64_t kRestState = 64;  // at least the size of RestState
+  const Address rest_state = queue.allocate(kRestState);
+
+  // Enough bags per block for one wave of blocks, but few enough that their ids mostly fit in shared memory.
+  constexpr std::int64_t kWave = 6, kListed = 4096, kMaxRounds = 16;
+  const std::int64_t workers = queue.device.threads_of<WeightedBags>(variant) / shape.lanes;
+  const std::int64_t rounds = std::min(ceil_div(bags, workers * kWave * queue.device.processors),
+                                       3 * kListed * bags / (4 * workers * (batch.size + 1)));
+  WeightedBags sums;
+  name_bags(sums, data, batch, bags, reduce, out, rest_state);
+  sums.lanes = shape.lanes;
+  sums.block_bags = workers * std::clamp<std::int64_t>(rounds, 1, kMaxRounds);
+  sums.capacity = std::min(kListed, 3 * sums.block_bags * (batch.size / (bags + 1) + 8) / 2);
+  sums.checks = queue.report.checks;
+  queue.device.launch(queue.stream, variant,
+                      {std::max<std::int64_t>(ceil_div(bags, sums.block_bags), 1), std::max<std::int64_t>(shape.tiles, 1)},
+                      8 * (sums.block_bags + 2) + 4 * (sums.capacity + sums.block_bags), sums);
+
+  RestOfWeightedBags rest;
+  name_bags(rest, data, batch, bags, reduce, out, rest_state);
+  rest.log_lanes = std::bit_width(static_cast<std::uint64_t>(shape.lanes)) - 1;
+  rest.poison = poison_of(data.dtype);
+  rest.poisons = poisons;
+  rest.passes = sort.passes;
+  rest.bits = sort.bits;
+  rest.zeroed = sort.zeroed;
+  rest.histograms = queue.allocate(sort.zeroed * 4);
+  rest.states = rest.histograms + static_cast<Address>(sort.passes * sort.bins * 4);
+  if (sort.passes > 1) rest.pairs = queue.allocate(batch.size * 8);
+  if (sort.passes > 2) rest.other_pairs = queue.allocate(batch.size * 8);
+  rest.sorted = queue.allocate(batch.size * 4);
+  rest.positions = queue.allocate(batch.size * 4);
+  rest.fault = queue.report.fault;
+  rest.alarm = queue.report.alarm;
+  queue.device.launch(queue.stream, variant, {queue.device.processors * 2}, std::max(sort.shared(), kLongShared), rest);
 }
 
 namespace {

@@ -101,7 +101,7 @@ class EmulatedXla:
         _ONE_THREAD.submit(run_kernel, file, name, *launch, self.seed).result()
 
     def load(self, architecture: str, name: str, variant: str) -> tuple[bytes, str, int]:
-        from rowgrad.cuda import launcher_kernels  # noqa: F401
+        from rowgrad.cuda import features, launcher_kernels  # noqa: F401
 
         assert architecture == "sm_90"
         kernel = KERNELS[name]

@@ -211,6 +211,219 @@ def test_shapes(shape: tuple[int, ...]) -> None:
             assert all(map(same_bits, arrays(*found), (expected, *slots)))
 
 
+# -- Many tables in one call -------------------------------------------------------------------------------------------
+
+COUNTS = (ROWS, 7, 0, 900, 33)  # rows of tables, of which one has none
+
+
+def drawn_gradients(columns: int, dtype: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the gradient of each table; one has no rows."""
+    found = []
+    for rows, most in zip(COUNTS, (20, 7, 0, 30, 0), strict=True):
+        count = min(rows, most)
+        found.append((drawn((count, columns), dtype), np.sort(random.choice(rows, count, replace=False))))
+    return found
+
+
+def held(values: np.ndarray, ids: Any, size: int, num_rows: int, dtype: Any) -> Table:
+    """Return a gradient with padding, for a table of any number of rows."""
+    rest = size - len(ids)
+    values = np.concatenate([values, np.full((rest, *values.shape[1:]), np.nan, values.dtype)])
+    ids = np.append(ids, [num_rows] * rest).astype(dtype)
+    return Table.holding(rg.IndexedRows(jnp.asarray(values), jnp.asarray(ids), num_rows, is_unique=True))
+
+
+@pytest.mark.parametrize("rule", OPTIONS)
+@pytest.mark.parametrize("columns", [8, 300])
+def test_rows_of_many_tables(rule: str, columns: int) -> None:
+    """One check and one step for all tables; a rule with one slot per row steps wide rows table by table."""
+    falling = lambda step: jnp.float32(0.1) / (1 + jnp.float32(step))  # noqa: E731
+    for dtype, lr in ((np.float32, 0.1), (ml_dtypes.bfloat16, falling)):
+        tables, optimizer = [drawn((rows, columns), dtype) for rows in COUNTS], optimizer_of(rule, lr)
+        expected = [(table.copy(), state_of(rule, table)) for table in tables]
+        with on_cuda() as device:
+            params = [Table(table) for table in tables]
+            state = optimizer.init(params)
+            step = jax.jit(optimizer.step)
+            for number in range(2):
+                gradients = drawn_gradients(columns, dtype)
+                grads = [
+                    held(*g, 35 if rows else 0, rows, (np.int32, np.int64)[k % 2])
+                    for k, (g, rows) in enumerate(zip(gradients, COUNTS, strict=True))
+                ]
+                params, state = step(params, state, grads)
+                known = updates.Step(lr=float(lr(number)) if callable(lr) else lr, step=number + 1, **OPTIONS[rule])
+                for (table, slots), gradient in zip(expected, gradients, strict=True):
+                    updates.apply_rows(rule, table, slots, *gradient, known)
+            names = [name.split("<")[0] for name in device.launched]
+        for k, (table, slots) in enumerate(expected):
+            found = [params[k].array, *(state.slots[name][k].held for name in state.slots)]
+            assert all(map(same_bits, map(np.asarray, found), (table, *slots))), (dtype, k)
+        assert names.count("check_table_lists") == 2
+        assert "check_row_ids" not in names
+        is_wide = updates.RULES[rule].per_row and columns == 300
+        assert names.count("step_table_lists") == (0 if is_wide else 2)
+        assert names.count("update_rows") == (2 * 4 if is_wide else 0)  # tables with rows
+
+
+@pytest.mark.parametrize("combiner", updates.COMBINERS)
+@pytest.mark.parametrize("columns", [12, 300])
+def test_bags_of_many_tables(combiner: str, columns: int) -> None:
+    """One sort, sums and step for all tables, with the bits of each alone; ids and bags of different numbers."""
+    for dtype, rule in ((np.float32, "row_wise_adagrad"), (np.float16, "adam")):
+        rows, optimizer = (ROWS, 3, 900, 70), optimizer_of(rule, 0.1)
+        tables = [drawn((r, columns), dtype) for r in rows]
+        sizes, bags = (600, 100, 33, 0), (9, 17, 1, 4)
+        ids = [
+            random.integers(0, r, n).astype(t) for r, n, t in zip(rows, sizes, (np.int32, np.int64) * 2, strict=True)
+        ]
+        segments = [np.sort(random.integers(0, b, n)).astype(np.int32) for b, n in zip(bags, sizes, strict=True)]
+        upstreams = [drawn((b, columns), dtype) for b in bags]
+
+        def step(params: Any, state: Any, ids: Any, segments: Any, upstreams: Any, optimizer: Any) -> Any:
+            def loss(params: Any) -> Any:
+                return sum(
+                    (t.bags(i, s, num_bags=u.shape[0], combiner=combiner) * u).sum().astype(np.float32)
+                    for t, i, s, u in zip(params, ids, segments, upstreams, strict=True)
+                )
+
+            return optimizer.step(params, state, value_and_rows(loss)(params)[1])
+
+        with on_cuda() as device:
+            params = [Table(t) for t in tables]
+            call = jax.jit(step, static_argnums=5)
+            params, state = call(params, optimizer.init(params), ids, segments, upstreams, optimizer)
+            jax.block_until_ready(params)
+            names = [name.split("<")[0] for name in device.launched]
+        for k, table in enumerate(tables):
+            expected, slots = table.copy(), state_of(rule, table)
+            known = updates.Step(lr=0.1, **OPTIONS[rule])
+            updates.apply_bags(
+                rule, expected, slots, upstreams[k], ids[k], segments[k], known, combiner=combiner, order="blocked"
+            )
+            found = [params[k].array, *(state.slots[name][k].held for name in state.slots)]
+            assert all(map(same_bits, map(np.asarray, found), (expected, *slots))), (dtype, k)
+        assert names.count("stack_table_bags") == 1
+        is_wide = updates.RULES[rule].per_row and columns == 300
+        assert names.count("step_table_rows") == (0 if is_wide else 1)
+        assert names.count("find_rows") == (3 if is_wide else 1)  # sorts
+
+
+def test_many_tables_need_few_launches() -> None:
+    """Twenty tables are stepped by as many launches and memsets as two, but for the passes of a longer sort."""
+    optimizer = optimizer_of("row_wise_adagrad", 0.1)
+    bags = np.repeat(np.arange(4), 3).astype(np.int32)
+
+    def step(params: Any, state: Any, ids: Any) -> Any:
+        grads = value_and_rows(lambda params: sum((t.bags(ids, bags, 4) ** 2).sum() for t in params))(params)[1]
+        return optimizer.step(params, state, grads)
+
+    queued = []
+    for count in (2, 20):
+        params = [Table(drawn((40, 4), np.float32)) for _ in range(count)]
+        with on_cuda() as device:
+            jax.block_until_ready(jax.jit(step)(params, optimizer.init(params), jnp.arange(12)))
+            lookups = sum(name.startswith("sum_bags") for name in device.launched)
+            queued.append((len(device.launched) - lookups, device.driver.log.count("memset")))
+        assert lookups == count
+    # Twice put_words, stack_table_bags, scan_ids, sort_pass, find_rows, sum_feature_rows, step_table_rows; then another
+    # pass, because there are more than 1,024 rows, and join_runs.
+    assert queued == [(8, 3), (10, 3)]
+
+
+def test_bad_ids_of_one_of_many_tables() -> None:
+    """No table is updated, and the error names the table."""
+    optimizer = optimizer_of("adagrad", 0.1)
+    tables = {name: drawn((ROWS, 4), np.float32) for name in ("a", "b", "c")}
+    good = {name: padded(np.ones((2, 4), np.float32), [3, 9], 3) for name in tables}
+    bad = Table.holding(rg.IndexedRows(jnp.ones((3, 4)), jnp.array([7, 2, 50]), ROWS, is_unique=True))
+    step = jax.jit(optimizer.step)
+    with on_cuda():
+        params = {name: Table(table) for name, table in tables.items()}
+        before = params, optimizer.init(params)
+        after = step(*before, {**good, "b": bad})
+        assert all(map(same_bits, arrays(*after), arrays(*before)))
+        with pytest.raises(InvalidArgumentError, match=r"strictly increasing .* got row_ids\[1\] = 2") as raised:
+            rgj.synchronize()
+        assert (raised.value.argument, raised.value.position) == ("row_ids", 1)
+        assert "in apply_rows(table['b']=float32[50,4], grad=float32[3,4]" in raised.value.__notes__[0]
+        after = step(*before, {**good, "c": lowest(3)})  # a rejected gradient: reported when it was rejected
+        rgj.synchronize()
+        assert all(map(same_bits, arrays(*after), arrays(*before)))
+        after = step(*before, good)
+        assert not any(map(same_bits, arrays(*after), arrays(*before)))
+
+
+def test_a_bad_learning_rate_of_many_tables() -> None:
+    optimizer = optimizer_of("sgd", lambda step: jnp.float32(np.nan))
+    with on_cuda():
+        params = [Table(drawn((ROWS, 4), np.float32)) for _ in range(2)]
+        before = params, optimizer.init(params)
+        after = jax.jit(optimizer.step)(*before, [padded(np.ones((1, 4), np.float32), [3], 2)] * 2)
+        assert all(map(same_bits, arrays(*after), arrays(*before)))
+        with pytest.raises(InvalidArgumentError, match=r"lr must be .*; got nan") as raised:
+            rgj.synchronize()
+        assert not hasattr(raised.value, "__notes__")  # the number is that of all tables: none is named
+
+
+@pytest.mark.parametrize("columns", [0, 4])
+def test_transforms_of_many_tables(columns: int) -> None:
+    """vmap steps one element after the other; tables without columns have nothing to step."""
+    optimizer, values = optimizer_of("adagrad", 0.1), drawn((3, columns), np.float32)
+    ids, tables = np.array([0, 7, 49]), drawn((2, 3, ROWS, columns), np.float32)
+
+    def step(tables: Any) -> Any:
+        params = [Table(t) for t in tables]
+        grads = [Table.holding(rg.IndexedRows(jnp.asarray(values), jnp.asarray(ids), ROWS, is_unique=True))] * 3
+        return [t.array for t in optimizer.step(params, optimizer.init(params), grads)[0]]
+
+    with on_cuda() as device:
+        for found in (jax.vmap(step)(jnp.asarray(tables)), jax.jit(jax.vmap(step))(jnp.asarray(tables))):
+            for k, of_table in enumerate(found):
+                for element, table in zip(of_table, tables[:, k], strict=True):
+                    expected = table.copy()
+                    slots, known = state_of("adagrad", expected), updates.Step(lr=0.1, eps=1e-7)
+                    updates.apply_rows("adagrad", expected, slots, values, ids, known)
+                    assert same_bits(np.asarray(element), expected)
+        assert any("check_table_lists" in name for name in device.launched) == (columns > 0)  # XLA removes empty arrays
+
+
+@pytest.mark.parametrize("columns", [4, 300])
+@pytest.mark.parametrize(
+    ("ids", "segments", "message", "position"),
+    [
+        ([1, 50, 2], [0, 0, 1], r"50 out of range \[0, 50\)", 1),
+        ([1, 5, 2], [0, 7, 1], r"7 out of range \[0, 2\)", 1),
+        ([1, 5, 2], [0, 1, 2], r"segment_ids", None),
+    ],
+)
+def test_bad_bags_of_one_of_many_tables(
+    ids: list[int], segments: list[int], message: str, position: int | None, columns: int
+) -> None:
+    optimizer, upstream = optimizer_of("row_wise_adagrad", 0.1), jnp.ones((2, columns), np.float32)
+
+    @jax.jit
+    def step(params: Any, state: Any, ids: Any, segments: Any) -> Any:
+        grads = {}
+        for name in params:
+            rows = rg.IndexedRows(jnp.zeros((3, columns), np.float32), jnp.arange(3), ROWS, is_unique=True)
+            own = (ids, segments) if name == "b" else (jnp.arange(3), jnp.array([0, 0, 1]))
+            object.__setattr__(rows, "_bags", Bags("Mean", upstream, *own))  # without the lookup, which rejects them
+            grads[name] = Table.holding(rows)
+        return optimizer.step(params, state, grads)
+
+    with on_cuda():
+        params = {name: Table(drawn((ROWS, columns), np.float32)) for name in ("a", "b", "c")}
+        before = params, optimizer.init(params)
+        after = step(*before, jnp.array(ids), jnp.array(segments))
+        assert all(map(same_bits, arrays(*after), arrays(*before)))
+        with pytest.raises(InvalidArgumentError, match=message) as raised:
+            rgj.synchronize()
+        if position is not None:
+            assert raised.value.position == position
+        assert f"in apply_bags(table['b']=float32[50,{columns}]" in raised.value.__notes__[0]
+
+
 # -- Faults ------------------------------------------------------------------------------------------------------------
 
 

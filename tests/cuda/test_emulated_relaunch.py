@@ -16,10 +16,11 @@ SIZE, ROWS = 300, 40
 
 
 @pytest.fixture(autouse=True)
-def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def device(monkeypatch: pytest.MonkeyPatch) -> HostDevice:
     """Make all calls of a test use the same device."""
     device = HostDevice()
     monkeypatch.setattr(emulated_call, "HostDevice", lambda seed: device)
+    return device
 
 
 def check(op: str, **arguments: Any) -> None:
@@ -80,3 +81,16 @@ def test_repeated_plans_of_one_shape(op: str, order: str) -> None:
         if turn == 2:
             segments[1500] = 9
         agree(op, grad=torch.randn((9, 3), generator=draw), **plan, attrs={"order": order})
+
+
+@pytest.mark.parametrize("op", ["SparseSegmentMeanWithNumSegments", "WeightedSparseSegmentMeanWithNumSegments"])
+def test_kernels_reset_the_state_of_their_checks(op: str, device: HostDevice) -> None:
+    """After each call, also one with bad ids, long bags or unsorted segments, the next one finds zeros."""
+    draw = torch.Generator().manual_seed(3)
+    ids, segments = torch.randint(0, ROWS, (900,), generator=draw), torch.arange(900) // 30
+    data = torch.randn((ROWS, 4), generator=draw)
+    weights = {"weights": torch.rand(900, generator=draw)} if op.startswith("Weighted") else {}
+    for changed in (segments, segments.flip(0), segments // 20, segments + 1, segments - 1, segments):
+        agree(op, data=data, indices=ids, segment_ids=changed, **weights, num_segments=30)
+        assert device.launched
+        assert not device.ledger._checks.any()

@@ -194,3 +194,41 @@ def test_many_unsorted_segments() -> None:
     indices = torch.randint(0, 50, (3000,), generator=draw)
     agree("WeightedSparseSegmentMeanWithNumSegments", data=data, indices=indices, **inputs, num_segments=2000)
     agree("WeightedSparseSegmentSqrtNGradRows", grad=numbers(draw, (2000, 3), torch.float32), **inputs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bags", [900, 5000, (1 << 20) + 7])
+def test_unsorted_segments_of_several_tiles_and_passes(kind: str, bags: int) -> None:
+    """One, two and three passes of the sort, tiles that wait for one another, and a long bag, as of masked ids."""
+    draw = torch.Generator().manual_seed(11)
+    size = 9000
+    segments = torch.randint(0, bags, (size,), generator=draw)
+    segments[torch.rand(size, generator=draw) < 0.2] = bags - 1
+    inputs = {"segment_ids": segments, "weights": numbers(draw, (size,), torch.float32)}
+    data, indices = numbers(draw, (50, 2), torch.float32), torch.randint(0, 50, (size,), generator=draw)
+    agree(
+        f"WeightedSparseSegment{kind}WithNumSegments", data=data, indices=indices, **inputs, num_segments=bags
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("bags", [40, 1500, (1 << 20) + 7])
+def test_a_bad_id_of_an_unsorted_batch(bags: int) -> None:
+    """Indices are searched first, as on the CPU. No block waits for passes of the sort, which are not done."""
+    draw = torch.Generator().manual_seed(13)
+    segments = torch.randint(0, bags, (5000,), generator=draw)
+    indices = torch.randint(0, 50, (5000,), generator=draw)
+    data, weights = numbers(draw, (50, 3), torch.float32), numbers(draw, (5000,), torch.float32)
+    for changes in ({"segment_ids": bags}, {"indices": 50, "segment_ids": -1}, {"indices": -1}):
+        ids = {"indices": indices.clone(), "segment_ids": segments.clone()}
+        for name, value in changes.items():
+            ids[name][4321] = value
+        agree("WeightedSparseSegmentMeanWithNumSegments", data=data, **ids, weights=weights, num_segments=bags)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_long_bags_at_all_places(dtype: torch.dtype) -> None:
+    """Bags of just more than the longest short one, which begin at any distance from a multiple of its size."""
+    draw = torch.Generator().manual_seed(14)
+    for counts in ([257] * 4, [1, 257, 257], [256, 257, 1, 258, 300, 257], [0, 3, 771, 0, 257]):
+        ids = batch(draw, 40, counts, torch.float32)
+        agree("WeightedSparseSegmentMean", data=numbers(draw, (40, 3), dtype), **ids)

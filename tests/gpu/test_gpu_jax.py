@@ -250,6 +250,81 @@ def test_row_gradients_of_a_model() -> None:
     assert np.asarray(rows.indices)[: count + 1].tolist() == [*expected[1].tolist(), 40]
 
 
+# -- Weighted bags and steps of many tables ----------------------------------------------------------------------------
+
+WEIGHTED_IDS = (5_000, 300_000, 2_000_000)
+
+
+def test_weighted_bags_in_any_order_of_segments() -> None:
+    """Segments that ascend, and that are sorted within one launch, whose blocks wait for one another; long bags."""
+    draw, failures, tried = np.random.default_rng(6), [], 0
+    table = draw.standard_normal((1000, 20)).astype(np.float32)
+    for size in WEIGHTED_IDS:
+        for bags in (1, 700, 16_384, 1_100_000):
+            segments = draw.integers(0, bags, size).astype(np.int32)
+            segments[draw.random(size) < 0.1] = bags - 1
+            ids, weights = draw.integers(0, 1000, size).astype(np.int32), draw.random(size).astype(np.float32)
+            for order in (segments, np.sort(segments)):
+                call = jax.jit(
+                    lambda *x, bags=bags: rg.raw_ops.WeightedSparseSegmentMeanWithNumSegments(*x, num_segments=bags)
+                )
+                expected = rg.raw_ops.WeightedSparseSegmentMeanWithNumSegments(table, ids, order, weights, bags)
+                arguments = [jnp.asarray(x) for x in (table, ids, order, weights)]
+                for number in range(5):
+                    tried += 1
+                    if not same_bits(np.asarray(call(*arguments)), expected):
+                        failures.append(f"{size} ids, {bags} bags, sorted={order is not segments}, run {number}")
+                bad = order.copy()
+                bad[size // 2] = bags
+                assert np.isnan(np.asarray(call(*arguments[:2], jnp.asarray(bad), arguments[3]))).all()
+                assert isinstance(raised_by(rgj.synchronize), InvalidArgumentError)
+    fail_if_any(failures, tried)
+
+
+def test_steps_of_many_tables() -> None:
+    """One call for all tables, with gradients of bags and of rows: the bits of rowgrad.optim."""
+    from rowgrad import optim as updates
+    from rowgrad.jax import Table, optim
+
+    draw, failures, steps = np.random.default_rng(7), [], 3
+    rows = [int(x) for x in draw.integers(1, 50_000, 26)]
+    for columns, size in ((64, None), (64, 9000), (20, None), (300, None)):
+        tables = [draw.standard_normal((r, columns)).astype(np.float32) for r in rows]
+        bags = [int(x) for x in draw.integers(1, 1000, len(rows))]
+        upstreams = [draw.standard_normal((b, columns)).astype(np.float32) for b in bags]
+        segments = [np.sort(draw.integers(0, b, 8 * b)).astype(np.int32) for b in bags]
+        ids = [(draw.random(8 * b) ** 3 * r).astype(np.int32) for b, r in zip(bags, rows, strict=True)]
+        for rule in ("sgd", "row_wise_adagrad", "adam"):
+            optimizer = getattr(optim, rule)(lr=0.1)
+
+            def step(params: Any, state: Any, each: Any, optimizer: Any = optimizer, size: Any = size) -> Any:
+                def loss(params: Any) -> Any:
+                    found = (
+                        (table.bags(i, s, num_bags=u.shape[0]) * u).sum()
+                        for table, i, s, u in zip(params, *each, strict=True)
+                    )
+                    return sum(found, jnp.float32(0))
+
+                return optimizer.step(params, state, rgj.value_and_rows(loss, size=size)(params)[1])
+
+            params = [Table(t) for t in tables]
+            state, call = optimizer.init(params), jax.jit(step, donate_argnums=(0, 1))
+            expected = [(t.copy(), updates.new_slots(rule, t)) for t in tables]
+            for number in range(steps):
+                params, state = call(params, state, (ids, segments, upstreams))
+                known = updates.Step(lr=0.1, step=number + 1)
+                for k, (table, slots) in enumerate(expected):
+                    updates.apply_bags(
+                        rule, table, slots, upstreams[k], ids[k], segments[k], known, combiner="mean", order="blocked"
+                    )
+            for k, (table, slots) in enumerate(expected):
+                found = [params[k].array, *(state.slots[name][k].held for name in state.slots)]
+                if not all(map(same_bits, map(np.asarray, found), (table, *slots))):
+                    failures.append(f"{rule}, {columns} columns, size={size}, table {k}")
+    rgj.synchronize()
+    fail_if_any(failures, 12 * len(rows))
+
+
 # -- Calls outside of jit, and errors ---------------------------------------------------------------------------------
 
 

@@ -197,22 +197,169 @@ def test_scaled_gradients_are_steps_by_rows() -> None:
     assert (-found[:, 0]).tolist() == [0.0, 0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
 
 
+# -- Many tables -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adam", "row_wise_adagrad"])
+def test_many_tables(rule: str) -> None:
+    """Tables of one dtype and width, with gradients of rows, others, and a dense leaf: the bits of each table alone."""
+    optimizer = getattr(optim, rule)(lr=0.1, **OPTIONS[rule], **initial(rule))
+    shapes = [(40, 8), (7, 8), (300, 8), (5, 8), (40, 3), (40, 8)]
+    dtypes = [np.float32] * 5 + [np.float64]
+    params, grads, expected = {}, {}, []
+    for k, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True)):
+        table, count = drawn(shape, dtype), min(shape[0], 9) if k != 3 else 0
+        values, ids = drawn((count, shape[1]), dtype), np.sort(random.choice(shape[0], count, replace=False))
+        params[f"t{k}"] = Table(table)
+        grads[f"t{k}"] = Table.holding(padded(values, ids, 9, shape[0], (np.int32, np.int64)[k % 2]))
+        expected.append(known_steps(rule, table, [(values, ids)], [{"lr": 0.1, **OPTIONS[rule]}]))
+    params["w"], grads["w"] = jnp.ones(3), jnp.ones(3)
+    state = optimizer.init(params)
+    found, state = jax.jit(optimizer.step)(params, state, grads)
+    for k, (table, *slots) in enumerate(expected):
+        assert same_bits(np.asarray(found[f"t{k}"].array), table), k
+        for slot, name in zip(slots, state.slots, strict=True):
+            assert same_bits(np.asarray(state.slots[name][f"t{k}"].held), slot), (k, name)
+
+
+def test_bags_of_many_tables() -> None:
+    """A model's step with several tables: the bits of each table alone."""
+    rows, count = (9, 40, 200), 300
+    tables = [drawn((r, 6), np.float32) for r in rows]
+    ids = [random.integers(0, r, count) for r in rows]
+    bags = [np.sort(random.integers(0, 7 + k, count)) for k in range(3)]
+    upstreams = [drawn((7 + k, 6), np.float32) for k in range(3)]
+    optimizer = optim.row_wise_adagrad(lr=0.1)
+
+    def step(params: Any, state: Any, combiners: Any) -> Any:
+        def loss(params: Any) -> Any:
+            sums = (
+                (table.bags(i, b.astype(np.int32), num_bags=len(u), combiner=c) * u).sum()
+                for table, i, b, u, c in zip(params, ids, bags, upstreams, combiners, strict=True)
+            )
+            return sum(sums, jnp.float32(0))
+
+        return optimizer.step(params, state, value_and_rows(loss)(params)[1])
+
+    for combiners in (("mean",) * 3, ("sum", "sqrtn", "sum")):
+        params = [Table(t) for t in tables]
+        found, _ = jax.jit(step, static_argnums=2)(params, optimizer.init(params), combiners)
+        for k, table in enumerate(tables):
+            expected, slots = table.copy(), updates.new_slots("row_wise_adagrad", table)
+            number = updates.Step(lr=0.1)
+            updates.apply_bags(
+                "row_wise_adagrad", expected, slots, upstreams[k], ids[k], bags[k], number, combiner=combiners[k]
+            )
+            assert same_bits(np.asarray(found[k].array), expected), (combiners, k)
+
+
+def test_a_table_that_is_two_leaves() -> None:
+    """Two leaves with one array: each is stepped from its own copy."""
+    optimizer, table = optim.sgd(lr=1.0), jnp.zeros((4, 2), jnp.float32)
+    params = (Table(table), Table(table))
+    grads = tuple(Table.holding(padded(np.ones((1, 2), np.float32), np.array([k]), 2, 4)) for k in (1, 2))
+    (a, b), _ = jax.jit(optimizer.step)(params, optimizer.init(params), grads)
+    assert (a.array[:, 0].tolist(), b.array[:, 0].tolist()) == ([0, -1, 0, 0], [0, 0, -1, 0])
+
+    @jax.jit
+    def twice(table: Any) -> Any:
+        params = (Table(table), Table(table))
+        return optimizer.step(params, optimizer.init(params), grads)[0]
+
+    a, b = twice(table)
+    assert (a.array[:, 0].tolist(), b.array[:, 0].tolist()) == ([0, -1, 0, 0], [0, 0, -1, 0])
+
+
+def test_seeds_of_many_tables() -> None:
+    """Each table of a call has its own seed and bits of stochastic rounding."""
+    table, gradients = drawn((ROWS, 9), np.float16), batches(9, np.float16)[:1]
+    optimizer = optim.sgd(lr=1e-3)
+    params = [Table(table), Table(table)]
+    grads = [Table.holding(padded(*gradients[0], 20, ROWS))] * 2
+    found, _ = jax.jit(lambda p, g: optimizer.step(p, optimizer.init(p), g, stochastic_rounding=True, seed=5))(
+        params, grads
+    )
+    for k in range(2):
+        expected = known_steps("sgd", table, gradients, [{"lr": 1e-3}], stochastic_rounding=True, seed=5 + k)[0]
+        assert same_bits(np.asarray(found[k].array), expected)
+    assert not same_bits(np.asarray(found[0].array), np.asarray(found[1].array))
+
+
+def test_a_bad_id_names_its_table() -> None:
+    optimizer = optim.sgd(lr=1.0)
+    params = {name: Table(jnp.ones((6, 2))) for name in ("a", "b", "c")}
+    grads = {name: Table.holding(padded(np.ones((2, 2)), np.array([1, 4]), 3, 6)) for name in params}
+    bad = rg.IndexedRows(jnp.ones((3, 2)), jnp.array([2, 1, 6]), 6, is_unique=True)
+    with pytest.raises(RAISED, match="row_ids must be strictly increasing and in") as raised:
+        jax.block_until_ready(
+            jax.jit(optimizer.step)(params, optimizer.init(params), {**grads, "b": Table.holding(bad)})
+        )
+    assert "apply_rows(table['b']=float64[6,2], grad=float64[3,2], row_ids=int64[3])" in str(raised.value)
+    assert "got row_ids[1] = 1" in str(raised.value)
+
+
+def test_derivatives_and_vmap_of_many_tables() -> None:
+    """As those of `update` and `apply_updates`."""
+    optimizer, ids = optim.adagrad(lr=0.1, initial_accumulator_value=0.25), jnp.array([1, 4])
+    tables, values = drawn((2, 3, 6, 2), np.float64), drawn((3, 2, 2), np.float64)
+
+    def after(tables: Any, values: Any, by_step: bool) -> Any:
+        params = [Table(t) for t in tables]
+        grads = [Table.holding(rg.IndexedRows(v, ids, 6, is_unique=True)) for v in values]
+        state = optimizer.init(params)
+        if by_step:
+            params, state = optimizer.step(params, state, grads)
+        else:
+            changes, state = optimizer.update(grads, state, params)
+            params = optim.apply_updates(params, changes)
+        return jnp.stack([t.array for t in params])
+
+    mapped = [jax.vmap(lambda t, by=by: after(t, values, by))(jnp.asarray(tables)) for by in (True, False)]
+    np.testing.assert_allclose(*mapped, rtol=1e-9)
+    slopes = [
+        jax.grad(lambda v, by=by: (after(tables[0], v, by) ** 2).sum())(jnp.asarray(values)) for by in (True, False)
+    ]
+    np.testing.assert_allclose(*slopes, rtol=1e-9)
+    assert np.abs(slopes[0]).min() > 0
+
+
+def test_many_tables_in_a_mesh_keep_what_they_share() -> None:
+    """Inside shard_map, a table that all devices share is not in the call of one that differs between them."""
+    if not hasattr(jax, "typeof"):
+        pytest.skip("this JAX does not track what varies")
+    from jax.sharding import Mesh, PartitionSpec
+
+    mesh, split, whole = Mesh(np.array(jax.devices()[:1]), ("x",)), PartitionSpec("x"), PartitionSpec()
+    optimizer = optim.sgd(lr=1.0)
+    gradient = padded(np.ones((1, 2), np.float32), np.array([1]), 2, 4)
+
+    def step(own: Any, shared: Any) -> Any:
+        params = (Table(own), Table(shared))
+        after, _ = optimizer.step(params, optimizer.init(params), (Table.holding(gradient),) * 2)
+        return tuple(t.array for t in after)
+
+    table = jnp.zeros((4, 2), jnp.float32)
+    found = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(split, whole), out_specs=(split, whole)))(table, table)
+    assert [x[:, 0].tolist() for x in found] == [[0, -1, 0, 0]] * 2
+
+
 # -- In place ----------------------------------------------------------------------------------------------------------
 
 
 def test_donated_tables_are_updated_in_place() -> None:
     optimizer = optim.adam(lr=0.1)
-    params = {"items": Table(jnp.ones((1000, 8), jnp.float32))}
+    names = ("items", "users")
+    params = {name: Table(jnp.ones((1000, 8), jnp.float32)) for name in names}
     state = optimizer.init(params)
-    grads = {"items": Table.holding(padded(np.ones((3, 8), np.float32), np.array([1, 5, 999]), 5, 1000))}
+    grads = {n: Table.holding(padded(np.ones((3, 8), np.float32), np.array([1, 5, 999]), 5, 1000)) for n in names}
     step = jax.jit(optimizer.step, donate_argnums=(0, 1))
     text = step.lower(params, state, grads).compile().as_text()
     assert "output_to_operand_aliasing" in text
     assert "copy(" not in text
-    leaves = jax.tree.leaves((params["items"].array, state.slots))
-    before = {leaf.unsafe_buffer_pointer() for leaf in leaves}
+    leaves = jax.tree.leaves((params, state.slots))
+    before = [leaf.unsafe_buffer_pointer() for leaf in leaves]
     params, state = step(params, state, grads)
-    after = {leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves((params["items"].array, state.slots))}
+    after = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves((params, state.slots))]
     assert before == after
     assert jax.tree.leaves(leaves)[0].is_deleted()
 
@@ -384,12 +531,13 @@ def test_programs_that_rowgrad_did_not_make() -> None:
     """The handler validates every attribute and buffer."""
     table, grad, ids, step = jnp.ones((6, 2)), jnp.ones((1, 2)), jnp.array([1]), jnp.int32(1)
     numbers = [struct.unpack("q", struct.pack("d", x))[0] for x in [1.0] + [0.0] * 11]
-    good = [0, 6, 0, 6, 1, 0, 0, 0, 0, *numbers]
-    free = (6, 7)  # the seed; the number of the step, which is an operand
+    good = [0, 6, 0, 0, 1, 0, 0, 0, 1, 0, 0, *numbers]
+    assert len(good) == 23
+    free = (3, 6, 7, 9)  # the rows, the seed and the number of the step, which are ignored; the seed of the table
     spoiled = [good[:k] for k in range(len(good))] + [[*good, 0]]
     spoiled += [
         [*good[:k], value, *good[k + 1 :]]
-        for k in range(9) if k not in free
+        for k in range(11) if k not in free
         for value in (-(2**63), -1, 3, 99, 2**62)
     ]  # fmt: skip
 

@@ -14,6 +14,7 @@ Kernel(
     [(t, w, block) for block in ("BlockOfBags", "SelectedBags") for t, w in _COLUMNS], 7,
 )  # fmt: skip
 Kernel("table_steps.cuh", "sum_feature_rows", 128, _SUMS, resident_sums(_SUMS))
+Kernel("table_bags.cuh", "stack_table_bags", 256)
 Kernel("table_rows.cuh", "find_tables", 128)
 for _name in ("sum_table_rows", "sum_stack_rows"):
     _variants = [(t, w, "1") for t, w in _COLUMNS]

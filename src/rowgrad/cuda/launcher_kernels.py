@@ -99,8 +99,9 @@ _CONVERSIONS = [(w, a) for w in FLOATS for a in ("float", "double")]
 CHECK_WEIGHTED = Kernel("weighted_segment.cuh", "check_weighted", 256)
 Kernel("weighted_segment.cuh", "convert_weights", 256, _CONVERSIONS)
 Kernel("weighted_segment.cuh", "total_weights", 256, _CONVERSIONS)
-Kernel("weighted_segment.cuh", "weighted_bags", 256, column_variants(FLOATS))
-Kernel("weighted_segment.cuh", "weighted_long_bags", 512, [(t,) for t in FLOATS])
+_WEIGHTED = [(t, w, of_weights) for t, wide in WIDTH_OF.items() for w in ("1", wide) for of_weights in FLOATS]
+Kernel("weighted_bags.cuh", "weighted_bags", 128, _WEIGHTED, 6)
+Kernel("weighted_bags.cuh", "rest_of_weighted_bags", 512, _WEIGHTED)
 Kernel("weighted_segment.cuh", "weighted_rows", 256, column_variants(FLOATS))
 Kernel("weighted_grad.cuh", "weigh_entries", 256, _CONVERSIONS)
 

@@ -153,7 +153,9 @@ def _count_below(ids: Any, bound: int) -> Any:
 
 def _load(architecture: str, kernel: str, variant: str) -> tuple[bytes, str, int]:
     """Return a kernel's machine code, the name of its entry and its block size."""
-    from ..cuda.launcher_kernels import load_kernel  # sources are read when a program first calls a kernel
+    # Sources are read when a program first calls a kernel.
+    from ..cuda import features  # noqa: F401  the kernels of many tables
+    from ..cuda.launcher_kernels import load_kernel
 
     return load_kernel(architecture, kernel, variant)
 

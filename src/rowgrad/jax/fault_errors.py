@@ -20,6 +20,9 @@ STEP_ARGUMENTS = {
     "apply_rows": ("table", "grad", "row_ids"),
     "apply_bags": ("table", "grad", "indices", "segment_ids"),
 }
+# In a step of several tables, the arguments of each are a line; positions have the number of the table above bit 40.
+TABLE_END = "\n"
+_TABLE_BIT = 40
 _ids_shape: ContextVar[tuple[int, ...] | None] = ContextVar("ids_shape", default=None)
 
 
@@ -53,7 +56,10 @@ def error_of(text: str, got: str, fault: str, position: int, value: int, bound: 
     """Return the error of a fault in a call with this text, and the name and the arguments of what the user called."""
     name, _, shape = text.partition(" ")
     if fault == Fault.number_unfit.name:
-        return number_error(position, value, bound), name, got
+        return number_error(position, value, bound), name, "" if TABLE_END in got else got
+    if name in STEP_ARGUMENTS:
+        got = got.split(TABLE_END)[max(position, 0) >> _TABLE_BIT]
+        position = position & ((1 << _TABLE_BIT) - 1) if position > 0 else position
     names = STEP_ARGUMENTS[name] if name in STEP_ARGUMENTS else CATALOG[name].input_names
     error = make_error(fault, has=names, position=position, value=value, bound=bound)
     if not shape or error.argument != "indices" or error.position is None:

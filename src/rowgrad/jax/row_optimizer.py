@@ -18,7 +18,17 @@ from .._catalog.rules import RULES, RuleSpec, Slot, check_count, check_hyperpara
 from ..errors import make_error
 from ..raw_ops import OPS
 from .bags import to_jax
-from .row_step import StepOptions, arithmetic_dtype, numbers_of, rows_at, step_rows, step_table, wider, with_rows
+from .row_step import (
+    StepOptions,
+    TableStep,
+    arithmetic_dtype,
+    numbers_of,
+    rows_at,
+    step_rows,
+    step_tables,
+    wider,
+    with_rows,
+)
 from .table import Table
 from .trees import is_rows
 from .update_rules import STEPS, Numbers
@@ -140,20 +150,25 @@ def make_optimizer(rule: str, lr: Rate, **options: Any) -> RowTransformation:
         check_hyperparameter("stochastic_rounding", stochastic_rounding)
         check_count("seed", seed)
         tree, grads, before, rate = read(gradients, state, params)
+        paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(gradients, is_leaf=_is_update)[0]]
         given = {"lr": rate, **options}
         numbers = numbers_of(given, state.step + 1)
         traced = {name: x for name, x in given.items() if isinstance(x, jax.Array)}
         known = tuple((name, _plain(x)) for name, x in given.items() if name not in traced)
 
-        def of_leaf(place: int, grad: Any, param: Any, *before: Any) -> tuple[Any, ...]:
-            if not is_rows(grad):
-                found, *after = _step(rule, numbers, grad, param, *before)
-                return _add(found, param), *after
-            how = StepOptions(known, tuple(traced), stochastic_rounding, (seed + place) % (1 << 63))
-            return _step_in_place(rule, how, list(traced.values()), state.step + 1, grad, param, before)
-
-        leaves = zip(range(len(grads)), grads, tree.flatten_up_to(params), *before, strict=True)
-        steps = [of_leaf(*leaf) for leaf in leaves]
+        options_of_step = StepOptions(known, tuple(traced), stochastic_rounding)
+        steps: list[Any] = []  # None for those of tables, which follow
+        tables: list[TableStep] = []
+        for place, (grad, param, *slots) in enumerate(zip(grads, tree.flatten_up_to(params), *before, strict=True)):
+            if is_rows(grad):
+                steps.append(None)
+                tables.append(_table_step(rule, grad, param, slots, (seed + place) % (1 << 63), _name_of(paths[place])))
+            else:
+                found, *after = _step(rule, numbers, grad, param, *slots)
+                steps.append((_add(found, param), *after))
+        number = jnp.asarray(state.step + 1, jnp.int32)
+        stepped = iter(step_tables(rule, options_of_step, list(traced.values()), number, tables))
+        steps = [next(stepped) if found is None else found for found in steps]
         return tree.unflatten([d[0] for d in steps]), next_state(state, steps)
 
     return RowTransformation(init, update, step)
@@ -233,16 +248,24 @@ def _step(rule: str, numbers: Numbers, grad: Any, weight: Any, *slots: Any) -> t
     return (IndexedRows(update, rows.indices, rows.num_rows, is_unique=True), *written)
 
 
-def _step_in_place(
-    rule: str, options: StepOptions, values: Sequence[Any], number: Any, grad: IndexedRows, param: Any, slots: Any
-) -> tuple[Any, ...]:
-    """Return the table of one leaf and its slots after a step of the rows of its gradient."""
+def _name_of(path: Sequence[Any]) -> str:
+    """Return the path of a parameter as text; that of a Table is not the path of its array."""
+    if path and path[-1] == _ARRAY:
+        path = path[:-1]
+    return str(jax.tree_util.keystr(tuple(path)))
+
+
+_ARRAY = jax.tree_util.GetAttrKey("array")
+
+
+def _table_step(rule: str, grad: IndexedRows, param: Any, slots: Sequence[Any], seed: int, path: str) -> TableStep:
+    """Return the step of one leaf with the rows of its gradient."""
     table = jnp.asarray(param)
     if not jnp.issubdtype(table.dtype, jnp.floating) or not jnp.issubdtype(grad.dtype, jnp.floating):
         raise make_error("update_dtype", value=grad.dtype, bound=table.dtype)
     if any(s is None for s in slots):
         raise make_error("parameter_unfit", value=table.dtype)
-    _check_state(rule, grad, slots)
+    _check_state(rule, grad, tuple(slots))
     slots = [jnp.asarray(s) for s in slots]
     wide = arithmetic_dtype(table)
     for slot, state in zip(RULES[rule].slots, slots, strict=True):
@@ -250,10 +273,8 @@ def _step_in_place(
             raise make_error("state_unfit", value=rule, why=f"{slot.name} of {wide}, not {state.dtype}")
     rows = unique_rows(grad)
     ids = rows.indices if rows.indices.dtype in (np.int32, np.int64) else rows.indices.astype(jnp.result_type(int))
-    values = [x.astype(wider(x.dtype, jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else wide) for x in values]
     bags = grad._bags if grad.dtype == table.dtype else None
-    number = jnp.asarray(number, jnp.int32)
-    return tuple(step_table(rule, options, values, number, table, slots, rows.values, ids, bags))
+    return TableStep(table, slots, rows.values, ids, bags, seed, path)
 
 
 def unique_rows(rows: IndexedRows) -> IndexedRows:

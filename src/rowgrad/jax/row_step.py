@@ -1,7 +1,8 @@
-"""One optimizer step of some rows of a table, in place: a primitive that XLA runs with the kernels of `rowgrad.optim`.
+"""Optimizer steps of some rows of tables, in place: a primitive that XLA runs with the kernels of `rowgrad.optim`.
 
-Table and slots are operands that are results too, in the same memory; XLA copies them only if they are needed later.
-Where there is no kernel, the step is made of JAX operations.
+Tables and slots are operands that are results too, in the same memory; XLA copies them only if they are needed later.
+On CUDA devices one call steps tables of one dtype and width. Where there is no kernel, the step is made of JAX
+operations.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +26,7 @@ from .._core import update_kernels, xla_cuda_step_handler, xla_step_handler
 from ..errors import make_error
 from ..raw_ops import OPS
 from . import order, partition, varying
-from .fault_errors import STEP_ARGUMENTS
+from .fault_errors import STEP_ARGUMENTS, TABLE_END
 from .update_rules import STEPS, Numbers
 
 TARGETS = {"cpu": "rowgrad_step", "cuda": "rowgrad_cuda_step"}
@@ -47,28 +49,70 @@ class StepOptions(NamedTuple):
     known: tuple[tuple[str, Any], ...]
     traced: tuple[str, ...] = ()
     stochastic_rounding: bool = False
-    seed: int = 0
 
 
-def step_table(
-    rule: str, options: StepOptions, values: Sequence[Any], step: Any, table: Any, slots: Sequence[Any],
-    gradient: Any, ids: Any, bags: Bags | None,
-) -> list[Any]:  # fmt: skip
-    """Return the table and its slots after a step. `values` are the traced hyperparameters, `step` counts from 1.
+class TableStep(NamedTuple):
+    """The step of one table.
 
     The gradient has unique rows, ascending, then padding whose id is the number of rows; `bags` have the same.
     """
-    if bags is None:
-        inputs, kind = [gradient.astype(table.dtype), ids], None
-    else:
-        inputs, kind = [bags.grad, bags.ids, bags.segment_ids], bags.kind
-    _check_numbers(rule, options, str(table.dtype))
-    operands = [table, *slots, *inputs, step, *values]
-    params: dict[str, Any] = {"rule": rule, "kind": kind, "options": options}
 
-    shardings = [partition.explicit_sharding(x) for x in operands]
-    if any(s is not None and any(s.spec) for s in shardings):  # XLA splits JAX's own operations
-        return list(_portable(*operands, **params))
+    table: Any
+    slots: Sequence[Any]
+    gradient: Any
+    ids: Any
+    bags: Bags | None
+    seed: int
+    path: str  # of the table among the parameters, for errors
+
+    @property
+    def kind(self) -> str | None:
+        """The combiner of the bags; None for a gradient of rows."""
+        return None if self.bags is None else self.bags.kind
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The gradient and its ids."""
+        if self.bags is None:
+            return [self.gradient.astype(self.table.dtype), self.ids]
+        return [self.bags.grad, self.bags.ids, self.bags.segment_ids]
+
+
+def step_tables(
+    rule: str, options: StepOptions, values: Sequence[Any], step: Any, tables: Sequence[TableStep]
+) -> list[list[Any]]:
+    """Return each table and its slots after a step. `values` are the traced hyperparameters, `step` counts from 1."""
+    groups: dict[Any, list[int]] = {}  # the tables of each call
+    for k, own in enumerate(tables):
+        _check_numbers(rule, options, str(own.table.dtype))
+        operands = [own.table, *own.slots, *own.inputs, step, *values]
+        shardings = [partition.explicit_sharding(x) for x in operands]
+        is_split = any(s is not None and any(s.spec) for s in shardings)
+        alone = k if is_split else None
+        key = (alone, own.kind, str(own.table.dtype), own.table.shape[1:], varying.shared_by(operands))
+        groups.setdefault(key, []).append(k)
+    found: dict[int, list[Any]] = {}
+    for (alone, *_), members in groups.items():
+        step_alike = _step_alike if alone is None else partial(_step_alike, call=_portable)  # XLA splits operations
+        found |= zip(members, step_alike(rule, options, values, step, [tables[k] for k in members]), strict=True)
+    return [found[k] for k in range(len(tables))]
+
+
+def _step_alike(
+    rule: str, options: StepOptions, values: Sequence[Any], step: Any, tables: Sequence[TableStep], call: Any = None
+) -> list[list[Any]]:  # fmt: skip
+    """Return each table and its slots after a step of tables that one call can step, or the function `call`."""
+    wide = arithmetic_dtype(tables[0].table)
+    values = [x.astype(wider(x.dtype, jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else wide) for x in values]
+    state = [x for own in tables for x in (own.table, *own.slots)]
+    operands = [*state, *(x for own in tables for x in own.inputs), step, *values]
+    params: dict[str, Any] = {
+        "rule": rule,
+        "kind": tables[0].kind,
+        "options": options,
+        "seeds": tuple(own.seed for own in tables),
+        "paths": tuple(own.path for own in tables),
+    }
 
     @jax.custom_jvp
     def run(*operands: Any) -> Any:
@@ -78,7 +122,9 @@ def step_table(
     def _(primals: Any, tangents: Any) -> Any:
         return run(*primals), jax.jvp(partial(_by_operations, **params), primals, tangents)[1]
 
-    return list(run(*operands))
+    found = run(*operands) if call is None else call(*operands, **params)
+    each = len(state) // len(tables)
+    return [list(found[first : first + each]) for first in range(0, len(state), each)]
 
 
 def _check_numbers(rule: str, options: StepOptions, dtype: str) -> None:
@@ -95,37 +141,43 @@ def _numbers(options: StepOptions) -> list[float]:
 
 
 class _Operands(NamedTuple):
-    """The operands of the primitive by name; `inputs` are the gradient and its ids."""
+    """The operands of the primitive by name: of each table, the table with its slots, and the gradient with its ids."""
 
-    table: Any
-    slots: Sequence[Any]
-    inputs: Sequence[Any]
+    states: list[Sequence[Any]]
+    inputs: list[Sequence[Any]]
     step: Any
     traced: Sequence[Any]
 
 
-def _named(rule: str, kind: str | None, operands: Sequence[Any]) -> _Operands:
-    slots, inputs = len(RULES[rule].slots), 2 if kind is None else 3
-    first, last = 1 + slots, 1 + slots + inputs
-    return _Operands(operands[0], operands[1:first], operands[first:last], operands[last], operands[last + 1 :])
+def _named(rule: str, kind: str | None, count: int, operands: Sequence[Any]) -> _Operands:
+    """Return the operands by name; `count` is the number of tables."""
+    sizes = [1 + len(RULES[rule].slots)] * count + [2 if kind is None else 3] * count
+    ends = np.cumsum([0, *sizes]).tolist()
+    parts = [operands[first:end] for first, end in pairwise(ends)]
+    return _Operands(parts[:count], parts[count:], operands[ends[-1]], operands[ends[-1] + 1 :])
 
 
 # -- In JAX operations ------------------------------------------------------------------------------------------------
 
 
-def _by_operations(*operands: Any, rule: str, kind: str | None, options: StepOptions) -> tuple[Any, ...]:
-    """Run the step as `update` and `apply_updates` do."""
-    table, slots, inputs, step, values = _named(rule, kind, operands)
-    if kind is not None:
-        grad, ids, segment_ids = inputs
-        size = min(ids.shape[0], table.shape[0])
-        found = OPS[f"SparseSegment{kind}GradV2"](grad, ids, segment_ids, table.shape[0], size=size)
-        inputs = (found.output, found.sorted_unique_indices)
-    gradient, ids = inputs
-    numbers = numbers_of({**dict(options.known), **dict(zip(options.traced, values, strict=True))}, step)
-    update, *after = step_rows(rule, numbers, gradient, ids, table, slots)
-    current = rows_at(table, ids).astype(update.dtype)
-    return with_rows(table, ids, current + update), *after
+def _by_operations(
+    *operands: Any, rule: str, kind: str | None, options: StepOptions, seeds: Sequence[int], paths: Sequence[str]
+) -> tuple[Any, ...]:  # fmt: skip
+    """Run the steps as `update` and `apply_updates` do."""
+    named = _named(rule, kind, len(seeds), operands)
+    numbers = numbers_of({**dict(options.known), **dict(zip(options.traced, named.traced, strict=True))}, named.step)
+    found: list[Any] = []
+    for (table, *slots), inputs in zip(named.states, named.inputs, strict=True):
+        if kind is not None:
+            grad, ids, segment_ids = inputs
+            size = min(ids.shape[0], table.shape[0])
+            rows = OPS[f"SparseSegment{kind}GradV2"](grad, ids, segment_ids, table.shape[0], size=size)
+            inputs = (rows.output, rows.sorted_unique_indices)
+        gradient, ids = inputs
+        update, *after = step_rows(rule, numbers, gradient, ids, table, slots)
+        current = rows_at(table, ids).astype(update.dtype)
+        found += [with_rows(table, ids, current + update), *after]
+    return tuple(found)
 
 
 def numbers_of(options: Mapping[str, Any], step: Any) -> Numbers:
@@ -202,13 +254,13 @@ def _compiled(*operands: Any, params: Any) -> Any:
     return _STEP.bind(*operands, **dict(params))
 
 
-def _abstract(*operands: Any, rule: str, kind: str | None, options: StepOptions) -> Any:
-    state = operands[: 1 + len(RULES[rule].slots)]
-    return [varying.typed(x.shape, x.dtype, operands) for x in state]
+def _abstract(*operands: Any, rule: str, kind: str | None, seeds: Sequence[int], **_: Any) -> Any:
+    states = _named(rule, kind, len(seeds), operands).states
+    return [varying.typed(x.shape, x.dtype, operands) for state in states for x in state]
 
 
 def _batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
-    """Step one table after the other."""
+    """Step one element of the batch after the other."""
     is_batched = [isinstance(d, int) for d in dims]
     moved = [jnp.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True) if isinstance(d, int)]
     shared = [x for x, batched in zip(operands, is_batched, strict=True) if not batched]
@@ -221,29 +273,47 @@ def _batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
     return found, [0] * len(found)
 
 
+def _one_by_one(*operands: Any, rule: str, kind: str | None, seeds: Any, paths: Any, **params: Any) -> list[Any]:
+    named = _named(rule, kind, len(seeds), operands)
+    found: list[Any] = []
+    for state, inputs, seed, path in zip(named.states, named.inputs, seeds, paths, strict=True):
+        own = (*state, *inputs, named.step, *named.traced)
+        found += _STEP.bind(*own, rule=rule, kind=kind, seeds=(seed,), paths=(path,), **params)
+    return found
+
+
 _lower_by_operations = mlir.lower_fun(_portable, multiple_results=True)
+_lower_one_by_one = mlir.lower_fun(_one_by_one, multiple_results=True)
+
+
+def _argument(name: str, path: str, aval: Aval) -> str:
+    return f"{name}{path}={aval}"
 
 
 def _lower_to_kernel(platform: str) -> Any:
     """Return the lowering to a custom call, with the attributes that `cpp/bind/xla_steps.h` describes."""
 
-    def lower(context: Any, *operands: Any, rule: str, kind: str | None, options: StepOptions) -> Any:
+    def lower(context: Any, *operands: Any, **params: Any) -> Any:
+        rule, kind, options, seeds, paths = (params[n] for n in ("rule", "kind", "options", "seeds", "paths"))
         if set(options.traced) - {"lr"} or partition.is_partitioned(context):
-            return _lower_by_operations(context, *operands, rule=rule, kind=kind, options=options)
-        avals = _named(rule, kind, [Aval(str(x.dtype), tuple(x.shape)) for x in context.avals_in])
+            return _lower_by_operations(context, *operands, **params)
+        if platform == "cpu" and len(seeds) > 1:  # XLA runs calls of a program concurrently there
+            return _lower_one_by_one(context, *operands, **params)
+        avals = _named(rule, kind, len(seeds), [Aval(str(x.dtype), tuple(x.shape)) for x in context.avals_in])
         kernel = "apply_rows" if kind is None else "apply_bags"
-        attrs = [RULES[rule].number, avals.table.shape[0], 1, int(options.stochastic_rounding), options.seed, 0]
+        attrs = [RULES[rule].number, 0, 1, int(options.stochastic_rounding), 0, 0]
         if kind is not None:
             chosen = order.choose({"order": None}, platform)["order"]
             attrs += [_REDUCTIONS[kind], 0, 0, int(Order[chosen])]
-        script = [_KERNELS.index(kernel), len(attrs), *attrs, len(options.traced)]
+        script = [_KERNELS.index(kernel), len(attrs), *attrs, len(seeds), *seeds, len(options.traced)]
         script += [struct.unpack("q", struct.pack("d", n))[0] for n in _numbers(options)]
-        got = ", ".join(
-            f"{n}={aval}" for n, aval in zip(STEP_ARGUMENTS[kernel], (avals.table, *avals.inputs), strict=True)
-        )
-        state = 1 + len(avals.slots)
-        call = jax.ffi.ffi_lowering(TARGETS[platform], operand_output_aliases={k: k for k in range(state)})
-        return call(context, *operands, call=np.array(script, np.int64), got=got, op=kernel)
+        got = [
+            ", ".join(map(_argument, STEP_ARGUMENTS[kernel], (path, "", "", ""), (state[0], *inputs)))
+            for path, state, inputs in zip(paths, avals.states, avals.inputs, strict=True)
+        ]
+        count = sum(map(len, avals.states))
+        call = jax.ffi.ffi_lowering(TARGETS[platform], operand_output_aliases={k: k for k in range(count)})
+        return call(context, *operands, call=np.array(script, np.int64), got=TABLE_END.join(got), op=kernel)
 
     return lower
 

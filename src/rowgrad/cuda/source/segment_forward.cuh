@@ -99,8 +99,8 @@ struct BlockOfBags {
 
 // Finds the bags of a block and validates their segments and ids. Returns whether a segment decreases or is out of
 // range, or an id is out of range. The block whose bags an entry should belong to validates that entry.
-template <class S, class I>
-DEVICE bool find_bags(const SumBags& p, int64_t first, BlockOfBags& block) {
+template <class S, class I, class P>
+DEVICE bool find_bags(const P& p, int64_t first, BlockOfBags& block) {
   const S* segments = static_cast<const S*>(p.segments);
   const I* ids = static_cast<const I*>(p.ids);
   const int count = block.bags;
@@ -325,14 +325,19 @@ DEVICE bool sum_block_of_bags(const P& p, int64_t number, const Find& find) {
   return bad;
 }
 
+// Does this for lists of any width.
+template <class P>
+DEVICE bool find_bags_of(const P& p, int64_t first, BlockOfBags& block) {
+  if (p.segments_wide)
+    return p.ids_wide ? find_bags<int64_t, int64_t>(p, first, block) : find_bags<int64_t, int32_t>(p, first, block);
+  return p.ids_wide ? find_bags<int32_t, int64_t>(p, first, block) : find_bags<int32_t, int32_t>(p, first, block);
+}
+
 template <class T, int W>
 DEVICE void sum_bags(const SumBags& p) {
   if (p.earlier && is_raised(p.earlier)) return;
-  const bool bad = sum_block_of_bags<T, W>(p, blockIdx.x, [&](int64_t first, BlockOfBags& block) {
-    if (p.segments_wide)
-      return p.ids_wide ? find_bags<int64_t, int64_t>(p, first, block) : find_bags<int64_t, int32_t>(p, first, block);
-    return p.ids_wide ? find_bags<int32_t, int64_t>(p, first, block) : find_bags<int32_t, int32_t>(p, first, block);
-  });
+  const bool bad = sum_block_of_bags<T, W>(
+      p, blockIdx.x, [&](int64_t first, BlockOfBags& block) { return find_bags_of(p, first, block); });
   const bool is_rejected = must_report_and_reset(p.checks, bad);
   if (is_rejected) report_bad_bag(p);
   // All blocks are done: the last one marks the results.

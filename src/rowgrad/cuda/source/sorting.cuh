@@ -45,29 +45,33 @@ struct ScanIds {
   int64_t* alarm;
 };
 
-// Reports the first fault as a single thread would find it. `order`: 0 id and segment in turn; 1 the last segment
-// first, as in TensorFlow's gradients; 2 then all segments, as in its dense Mean and SqrtN gradients; 3 segment and id
-// in turn.
-DEVICE void report_bad_id(const ScanIds& p) {
+// Reports the first fault as a single thread would find it, and returns whether there is one. `order`: 0 id and segment
+// in turn; 1 the last segment first, as in TensorFlow's gradients; 2 then all segments, as in its dense Mean and SqrtN
+// gradients; 3 segment and id in turn. `first` is added to its position.
+DEVICE bool report_bad_id(const ScanIds& p, int64_t first) {
   const Ids ids{p.ids, p.ids_wide != 0}, segments{p.segments, p.segments_wide != 0};
   const bool has_segments = p.segments != nullptr;
   const bool is_gradient = p.order == 1 || p.order == 2;
+  const auto found = [&](int64_t code, int64_t i, int64_t value, int64_t bound) {
+    report(p.fault, p.alarm, code, first + i, value, bound);
+    return true;
+  };
   if (is_gradient && segments[p.size - 1] >= p.sources)
-    return report(p.fault, p.alarm, fault_segment_count, p.size - 1, segments[p.size - 1], p.sources);
+    return found(fault_segment_count, p.size - 1, segments[p.size - 1], p.sources);
   for (int64_t i = 0; p.order == 2 && i < p.size; ++i)
-    if (!is_below(segments[i], p.sources)) return report(p.fault, p.alarm, p.segment_code, i, segments[i], p.sources);
+    if (!is_below(segments[i], p.sources)) return found(p.segment_code, i, segments[i], p.sources);
   for (int64_t i = 0; i < p.size; ++i) {
-    if (p.order == 3 && !is_below(segments[i], p.sources))
-      return report(p.fault, p.alarm, p.segment_code, i, segments[i], p.sources);
-    if (!is_below(ids[i], p.rows)) return report(p.fault, p.alarm, p.id_code, i, ids[i], p.rows);
-    if (has_segments && !is_below(segments[i], p.sources))
-      return report(p.fault, p.alarm, p.segment_code, i, segments[i], p.sources);
+    if (p.order == 3 && !is_below(segments[i], p.sources)) return found(p.segment_code, i, segments[i], p.sources);
+    if (!is_below(ids[i], p.rows)) return found(p.id_code, i, ids[i], p.rows);
+    if (has_segments && !is_below(segments[i], p.sources)) return found(p.segment_code, i, segments[i], p.sources);
   }
+  return false;
 }
 
-// Validates and counts the ids of a block; returns whether one was bad. I and S are the types of ids and segments.
+// Validates and counts the ids of one of `blocks` blocks; returns whether one was bad. I and S are the types of ids and
+// segments.
 template <class I, class S>
-DEVICE bool count_ids(const ScanIds& p, uint32_t* found) {
+DEVICE bool count_ids(const ScanIds& p, uint32_t* found, int64_t block, int64_t blocks) {
   constexpr int kAtOnce = 8;  // loads in flight
   const I* ids = static_cast<const I*>(p.ids);
   const S* segments = static_cast<const S*>(p.segments);
@@ -77,7 +81,7 @@ DEVICE bool count_ids(const ScanIds& p, uint32_t* found) {
   const unsigned lane = lane_of_thread();
   bool bad = false;
   const int64_t step = int64_t(blockDim.x) * kAtOnce;
-  for (int64_t base = blockIdx.x * step; base < p.size; base += gridDim.x * step) {
+  for (int64_t base = block * step; base < p.size; base += blocks * step) {
     I id[kAtOnce];
     S segment[kAtOnce];
 #pragma unroll
@@ -111,6 +115,27 @@ DEVICE bool count_ids(const ScanIds& p, uint32_t* found) {
   return bad;
 }
 
+// Does this, and adds the counts of the block to the histograms of all.
+DEVICE bool scan_block(const ScanIds& p, int64_t block, int64_t blocks) {
+  SHARED;
+  uint32_t* found = reinterpret_cast<uint32_t*>(shared_memory);
+  const int bins = int(p.passes) << p.bits;
+  for (int i = threadIdx.x; i < bins * kCopies; i += blockDim.x) found[i] = 0;
+  __syncthreads();
+  uint32_t* own = found + lane_of_thread() % kCopies;
+  const bool bad = p.ids_wide ? (p.segments_wide ? count_ids<int64_t, int64_t>(p, own, block, blocks)
+                                                 : count_ids<int64_t, int32_t>(p, own, block, blocks))
+                              : (p.segments_wide ? count_ids<int32_t, int64_t>(p, own, block, blocks)
+                                                 : count_ids<int32_t, int32_t>(p, own, block, blocks));
+  __syncthreads();
+  for (int i = threadIdx.x; i < bins; i += blockDim.x) {
+    uint32_t sum = 0;
+    for (int k = 0; k < kCopies; ++k) sum += found[i * kCopies + k];
+    if (sum) atomicAdd(&p.histograms[i], sum);
+  }
+  return bad;
+}
+
 DEVICE void scan_ids(const ScanIds& p) {
   // If the checks `earlier` (may be null) have failed, their call has reported it; if `needed` (may be null) is 0, the ids
   // are in order. Later kernels see a fault, and do nothing.
@@ -118,21 +143,7 @@ DEVICE void scan_ids(const ScanIds& p) {
     if (threadIdx.x == 0) atomicOr(&p.checks->raised, 1u);
     return;
   }
-  SHARED;
-  uint32_t* found = reinterpret_cast<uint32_t*>(shared_memory);
-  const int bins = int(p.passes) << p.bits;
-  for (int i = threadIdx.x; i < bins * kCopies; i += blockDim.x) found[i] = 0;
-  __syncthreads();
-  uint32_t* own = found + lane_of_thread() % kCopies;
-  const bool bad = p.ids_wide ? (p.segments_wide ? count_ids<int64_t, int64_t>(p, own) : count_ids<int64_t, int32_t>(p, own))
-                              : (p.segments_wide ? count_ids<int32_t, int64_t>(p, own) : count_ids<int32_t, int32_t>(p, own));
-  __syncthreads();
-  for (int i = threadIdx.x; i < bins; i += blockDim.x) {
-    uint32_t sum = 0;
-    for (int k = 0; k < kCopies; ++k) sum += found[i * kCopies + k];
-    if (sum) atomicAdd(&p.histograms[i], sum);
-  }
-  if (must_report(p.checks, bad)) report_bad_id(p);
+  if (must_report(p.checks, scan_block(p, blockIdx.x, gridDim.x))) report_bad_id(p, 0);
 }
 
 // Returns the factor of a gradient row whose segment has `count` ids: 1/n or 1/√n, in double, rounded once.
@@ -213,13 +224,11 @@ DEVICE uint32_t count_before(const uint32_t* states, int64_t tile, int64_t bins,
   return sum;
 }
 
-// Shared memory of a pass (Python computes the same size):
-//   counts of warps [warps][bins] 16 bit | starts [bins] | offsets [bins] | scratch [33] 64 bit | staged [tile] 64 bit
-// The first pass also computes segment_scales, of type A, from the counts. ITEMS per thread, BLOCKS per multiprocessor.
-template <int ITEMS, class A, int BLOCKS>
-DEVICE void sort_pass(const SortPass& p) {
+// Sorts a tile of 512 · ITEMS ids by one digit. Shared memory (the launcher computes the same size):
+//   scratch [34] 64 bit | staged [tile] 64 bit | starts [bins] | offsets [bins] | counts of warps [warps][bins] 16 bit
+template <int ITEMS>
+DEVICE void sort_tile(const SortPass& p, int64_t tile) {
   constexpr int kThreads = 512, kWarps = kThreads / 32, kTile = kThreads * ITEMS;
-  if (is_raised(p.checks)) return;
   SHARED;
   const int bins = 1 << p.bits, shift = int(p.shift);
   const uint32_t digit = uint32_t(bins - 1);
@@ -230,10 +239,7 @@ DEVICE void sort_pass(const SortPass& p) {
   uint16_t* counts = reinterpret_cast<uint16_t*>(offsets + bins);
   const unsigned lane = lane_of_thread(), warp = threadIdx.x / 32u;
   uint16_t* own = counts + warp * bins;
-  if (p.segment_scales)
-    for (int64_t s = int64_t(blockIdx.x) * kThreads + threadIdx.x; s < p.sources; s += int64_t(gridDim.x) * kThreads)
-      static_cast<A*>(p.segment_scales)[s] = gradient_scale<A>(p.reduce, int64_t(p.counts[s]));
-  const int64_t tile = blockIdx.x, begin = tile * kTile;
+  const int64_t begin = tile * kTile;
 
   uint32_t key[ITEMS], value[ITEMS];
   const int64_t first = begin + int64_t(warp) * (32 * ITEMS) + lane;
@@ -323,6 +329,16 @@ DEVICE void sort_pass(const SortPass& p) {
       p.sorted_values[to] = uint32_t(pair >> 32);
     }
   }
+}
+
+// Sorts by one digit. The first pass also computes segment_scales, of type A, from the counts. BLOCKS per multiprocessor.
+template <int ITEMS, class A, int BLOCKS>
+DEVICE void sort_pass(const SortPass& p) {
+  if (is_raised(p.checks)) return;
+  if (p.segment_scales)
+    for (int64_t s = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; s < p.sources; s += int64_t(gridDim.x) * blockDim.x)
+      static_cast<A*>(p.segment_scales)[s] = gradient_scale<A>(p.reduce, int64_t(p.counts[s]));
+  sort_tile<ITEMS>(p, blockIdx.x);
 }
 
 struct FindRows {

@@ -138,8 +138,9 @@ DEVICE void pad_table_gradients(const PadTableGradients& p) {
 
 // -- Steps --------------------------------------------------------------------------------------------------------------
 
-// A table and its row gradient, whose number of rows is in `count`, or if that is null `size`. `first`: its first place
-// among the rows of all tables, a multiple of kRowsAtOnce.
+// A table and its row gradient, whose number of rows is in `count`, or if that is null `size`. With `found`, ids are padded
+// as for RisingIds: the check writes the number of those before the padding there. `first`: its first place among the rows
+// of all tables, a multiple of kRowsAtOnce.
 struct ListEntry {
   void* table;
   void* slot0;
@@ -147,13 +148,19 @@ struct ListEntry {
   int64_t seed;
   int64_t rows;
   const void* grad;
-  const int64_t* ids;
+  const void* ids;
+  int64_t wide;
   const int64_t* count;
+  int64_t* found;
   int64_t size;
   int64_t first;
 };
 
 DEVICE int64_t size_of(const ListEntry& list) { return list.count ? *list.count : list.size; }
+DEVICE int64_t rows_of(const ListEntry& list) { return list.found ? *list.found : size_of(list); }
+DEVICE RisingIds ids_of(const ListEntry& list) {
+  return {{list.ids, list.wide != 0}, size_of(list), list.rows, list.found != nullptr};
+}
 
 struct CheckTableLists {
   const ListEntry* tables;
@@ -168,16 +175,14 @@ struct CheckTableLists {
 // table have the same `blockIdx.y`.
 DEVICE void check_table_lists(const CheckTableLists& p) {
   const ListEntry& list = p.tables[blockIdx.y];
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x, size = size_of(list);
-  bool bad = size < 0;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < size; i += stride)
-    bad |= !rises_at({list.ids, true}, i, list.rows);
+  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  const RisingIds ids = ids_of(list);
+  const bool bad = !ids.hold(int64_t(blockIdx.x) * blockDim.x + threadIdx.x, stride, list.found);
   if (!must_report(p.checks, bad)) return;
   for (int64_t t = 0; t < p.count_tables; ++t) {
-    const ListEntry& own = p.tables[t];
-    const Ids ids{own.ids, true};
-    for (int64_t i = 0; i < size_of(own); ++i)
-      if (!rises_at(ids, i, own.rows)) return report(p.fault, p.alarm, p.code, t << 40 | i, ids[i], own.rows);
+    const RisingIds own = ids_of(p.tables[t]);
+    const int64_t i = own.first_bad();
+    if (i < own.size) return report(p.fault, p.alarm, p.code, t << 40 | i, own.ids[i], own.bound);
   }
 }
 
@@ -207,11 +212,12 @@ DEVICE void step_table_lists(const StepTableLists& p) {
         high = middle;
     }
     const ListEntry& list = p.tables[table];
-    const int64_t at = k - list.first, left = size_of(list) - at;
+    const int64_t at = k - list.first, left = rows_of(list) - at;
     if (left <= 0) continue;
+    const Ids ids{list.ids, list.wide != 0};
     steps.waiting = left < kRowsAtOnce ? int(left) : kRowsAtOnce;
     for (int j = steps.group.lane; j < steps.waiting; j += steps.group.lanes) {
-      steps.rows.ids[j] = int64_t(table) << 32 | list.ids[at + j];
+      steps.rows.ids[j] = int64_t(table) << 32 | ids[at + j];
       steps.rows.sources[j] = reinterpret_cast<int64_t>(list.grad) + (at + j) * row_bytes;
     }
     __syncwarp(steps.group.mask);

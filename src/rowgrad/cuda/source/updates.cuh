@@ -34,24 +34,36 @@ struct RisingIds {
   }
   // Whether the ids before the padding end here.
   DEVICE bool ends_at(int64_t i) const { return is_padding(i) ? i == 0 : i + 1 == size || is_padding(i + 1); }
+
+  // Whether the ids at first, first + stride, … are good. Writes the number of ids before the padding, if they end there.
+  DEVICE bool hold(int64_t first, int64_t stride, int64_t* found) const {
+    bool good = size >= 0;
+    for (int64_t i = first; i < size; i += stride) {
+      good &= holds_at(i);
+      if (found && ends_at(i)) *found = is_padding(i) ? 0 : i + 1;
+    }
+    return good;
+  }
+  // The position of the first bad id that is to be reported; `size` if there is none. Neither a gradient that failed
+  // (size -1) nor its mark in padded ids (poison.h) is reported again.
+  DEVICE int64_t first_bad() const {
+    const int64_t mark = ids.wide ? int64_t(1ull << 63) : -(int64_t(1) << 31);
+    if (padded && size > 0 && ids[0] == mark) return size;
+    int64_t i = 0;
+    while (i < size && holds_at(i)) ++i;
+    return size < 0 ? size : i;
+  }
 };
 
 // Validates ids; reports the first bad one as `code`. If the host does not know their number, it is in `count`; it is -1
-// if the gradient failed, which was reported then. With `found`, ids are padded: their number is written there, and the
-// mark of a gradient that failed (poison.h) is not reported again.
+// if the gradient failed, which was reported then. With `found`, ids are padded: their number is written there.
 DEVICE void check_row_ids(const CheckRowIds& p) {
   const int64_t stride = int64_t(gridDim.x) * blockDim.x, size = p.count ? *p.count : p.size;
   const RisingIds list{{p.ids, p.wide != 0}, size, p.bound, p.found != nullptr};
-  bool bad = size < 0;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < size; i += stride) {
-    bad |= !list.holds_at(i);
-    if (p.found && list.ends_at(i)) *p.found = list.is_padding(i) ? 0 : i + 1;
-  }
-  if (!must_report(p.checks, bad) || size < 0) return;
-  if (p.found && list.ids[0] == (p.wide ? int64_t(1ull << 63) : -(int64_t(1) << 31))) return;
-  int64_t i = 0;
-  while (list.holds_at(i)) ++i;
-  report(p.fault, p.alarm, p.code, i, list.ids[i], p.bound);
+  const bool bad = !list.hold(int64_t(blockIdx.x) * blockDim.x + threadIdx.x, stride, p.found);
+  if (!must_report(p.checks, bad)) return;
+  const int64_t i = list.first_bad();
+  if (i < size) report(p.fault, p.alarm, p.code, i, list.ids[i], p.bound);
 }
 
 struct UpdateRows {

@@ -1,4 +1,4 @@
-// Weighted bags: Σwx, Σwx/Σw, Σwx/√Σw², and the gradient row of each id.
+// What weighted bags and their gradients share, the divisors of bags, and the gradient row of each id.
 #pragma once
 #include "segment_sum.cuh"
 
@@ -69,12 +69,8 @@ struct GroupedIds {
   }
   DEVICE int64_t begin_of(int64_t segment) const { return falls ? below(segment) : bounds[2 * segment]; }
   DEVICE int64_t end_of(int64_t segment) const { return falls ? below(segment + 1) : bounds[2 * segment + 1]; }
-  // Returns the position of the k-th of the grouped ids; `moved` is `falls`, known to the compiler.
-  template <bool moved>
-  DEVICE int64_t at(int64_t k) const {
-    return moved ? int64_t(positions[k]) : k;
-  }
-  DEVICE int64_t at(int64_t k) const { return falls ? at<true>(k) : at<false>(k); }
+  // Returns the position of the k-th of the grouped ids.
+  DEVICE int64_t at(int64_t k) const { return falls ? int64_t(positions[k]) : k; }
 };
 
 struct ConvertWeights {
@@ -167,136 +163,6 @@ DEVICE void total_weights(const TotalWeights& p) {
     }
     if (s < p.rows) totals[s] = divisor.of(total);
   }
-}
-
-struct WeightedBags {
-  const void* data;
-  int64_t cols;
-  const void* indices;
-  int64_t wide;
-  const void* weights;
-  const int64_t* bounds;
-  const int32_t* sorted;
-  const int32_t* positions;
-  const int64_t* falls;
-  int64_t size;
-  int64_t rows;
-  int64_t has_divisor;
-  int64_t is_squared;
-  int64_t longest;
-  uint64_t* found;
-  int64_t log_lanes;
-  void* out;
-  uint64_t poison;
-  int64_t poisons;
-  const Checks* checks;
-};
-
-// Sums one bag in the order of SegmentSum, for the columns of a thread, and divides.
-template <class T, int V, bool moved>
-DEVICE void sum_weighted_bag(const WeightedBags& p, const GroupedIds& ids, int64_t s, int64_t begin, int64_t n,
-                             int64_t column, int64_t step) {
-  typedef Accumulator<T> A;
-  const T* data = static_cast<const T*>(p.data);
-  const A* weights = static_cast<const A*>(p.weights);
-  const Ids indices{p.indices, p.wide != 0};
-  const Divisor<A> divisor{p.is_squared != 0};
-  A total = A(0);
-  if (p.has_divisor) {
-#pragma unroll 4
-    for (int64_t j = 0; j < n; ++j) total = plus(total, divisor.term(weights[ids.at<moved>(begin + j)]));
-    total = divisor.of(total);
-  }
-  auto add = [](A a, A b) { return plus(a, b); };
-  for (int64_t c = column; c < p.cols; c += step) {
-    auto product = [&](int64_t j) {
-      const int64_t at = ids.at<moved>(begin + j);
-      const A weight = weights[at];
-      const Pack<T, V> x = fetch<T, V>(data + indices[at] * p.cols + c);
-      Columns<A, V> products;
-      for (int v = 0; v < V; ++v) products.at[v] = times(load(x.at[v]), weight);
-      return products;
-    };
-    const Columns<A, V> sum = n == 1 ? product(0) : sum_of_segment<T, V, A>(n, c, p.cols, product, add);
-    Pack<T, V> result;
-    for (int v = 0; v < V; ++v) result.at[v] = store<T>(p.has_divisor ? over_no_nan(sum.at[v], total) : sum.at[v]);
-    put_pack<V>(static_cast<T*>(p.out) + s * p.cols + c, result);
-  }
-}
-
-// Sums bags in the accumulator's type, which weights have too. 2^log_lanes threads share a bag, V columns each; long
-// bags are left. With `poisons`, results of a rejected call are marked.
-template <class T, int V>
-DEVICE void weighted_bags(const WeightedBags& p) {
-  const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, threads = int64_t(gridDim.x) * blockDim.x;
-  if (is_raised(p.checks)) {
-    if (p.poisons) fill_with<T>(p.out, p.rows * p.cols, p.poison, thread, threads);
-    return;
-  }
-  const GroupedIds ids(p);
-  const int64_t lanes = int64_t(1) << p.log_lanes, lane = thread & (lanes - 1), stride = threads >> p.log_lanes;
-  for (int64_t s = thread >> p.log_lanes; s < p.rows; s += stride) {
-    const int64_t begin = ids.begin_of(s), n = ids.end_of(s) - begin;
-    if (defer_if_long(n, p.longest, s, lane == 0, p.found)) continue;
-    if (ids.falls)
-      sum_weighted_bag<T, V, true>(p, ids, s, begin, n, lane * V, lanes * V);
-    else
-      sum_weighted_bag<T, V, false>(p, ids, s, begin, n, lane * V, lanes * V);
-  }
-}
-
-struct WeightedLongBags {
-  const void* data;
-  int64_t cols;
-  const void* indices;
-  int64_t wide;
-  const void* weights;
-  const int64_t* bounds;
-  const int32_t* sorted;
-  const int32_t* positions;
-  const int64_t* falls;
-  int64_t size;
-  int64_t has_divisor;
-  int64_t is_squared;
-  const uint64_t* found;
-  void* out;
-  const Checks* checks;
-};
-
-// Sums the bags that `weighted_bags` left.
-template <class T>
-DEVICE void weighted_long_bags(const WeightedLongBags& p) {
-  if (is_raised(p.checks)) return;
-  typedef Accumulator<T> A;
-  const T* data = static_cast<const T*>(p.data);
-  const A* weights = static_cast<const A*>(p.weights);
-  const GroupedIds ids(p);
-  const Ids indices{p.indices, p.wide != 0};
-  const Divisor<A> divisor{p.is_squared != 0};
-  T* out = static_cast<T*>(p.out);
-  each_long_segment(p.found, p.cols, [&](int64_t s, int64_t first) {
-    const int64_t begin = ids.begin_of(s), n = ids.end_of(s) - begin;
-    A total = A(0);
-    if (p.has_divisor) {
-      SHARED;
-      A* shared_total = reinterpret_cast<A*>(shared_memory);
-      if (threadIdx.x < 32) {
-        total = sum_by_warp<A>(n, [&](int64_t k) { return divisor.term(weights[ids.at(begin + k)]); });
-        if (threadIdx.x == 0) *shared_total = divisor.of(total);
-      }
-      __syncthreads();
-      total = *shared_total;
-      __syncthreads();  // it has been read
-    }
-    sum_long_segment<A>(
-        n, p.cols, first,
-        [&](int64_t j, int64_t c) {
-          const int64_t at = ids.at(begin + j);
-          return times(load(data[indices[at] * p.cols + c]), weights[at]);
-        },
-        [](A a, A b) { return plus(a, b); },
-        [&](int64_t c, A sum) { out[s * p.cols + c] = store<T>(p.has_divisor ? over_no_nan(sum, total) : sum); });
-  });
 }
 
 struct WeightedRows {
