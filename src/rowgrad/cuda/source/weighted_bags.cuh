@@ -139,9 +139,7 @@ DEVICE bool sum_short_bags(const WeightedBags& p, int64_t first, const BlockOfBa
 // Called at the end by all blocks: the last one stores what is left, and resets the checks.
 DEVICE void leave_rest(const WeightedBags& p, uint32_t left) {
   if (left && threadIdx.x == 0) atomicOr(&p.checks->raised, left);
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x != 0 || atomicAdd(&p.checks->finished, 1u) + 1 != gridDim.x * gridDim.y) return;
+  if (!is_last_of_grid(p.checks)) return;
   RestState rest{};
   rest.left = *static_cast<volatile uint32_t*>(&p.checks->raised);
   *p.rest = rest;
@@ -273,9 +271,9 @@ DEVICE bool sort_segments(const RestOfWeightedBags& p) {
       pass.states = p.states + (number * tiles << p.bits);
       sort_tile<kItems>(pass, ticket - 2 * blocks - number * tiles);
     }
-    __threadfence();
     __syncthreads();
     if (threadIdx.x != 0) continue;
+    __threadfence();  // after the barrier, so that it covers what all threads have written
     if (int64_t(atomicAdd(&p.rest->done[phase], 1u)) + 1 == blocks && phase == 1 && is_bad()) report_bad_weighted(p);
   }
   wait_for_phase(p.rest, 1, blocks);
