@@ -232,3 +232,18 @@ def test_long_bags_at_all_places(dtype: torch.dtype) -> None:
     for counts in ([257] * 4, [1, 257, 257], [256, 257, 1, 258, 300, 257], [0, 3, 771, 0, 257]):
         ids = batch(draw, 40, counts, torch.float32)
         agree("WeightedSparseSegmentMean", data=numbers(draw, (40, 3), dtype), **ids)
+
+
+@pytest.mark.parametrize("op", ["SparseSegmentMeanWithNumSegments", "WeightedSparseSegmentMeanWithNumSegments"])
+def test_blocks_of_bags_reject_ids_of_the_bag_before(op: str) -> None:
+    """One bad segment among ascending ones: the search for the first id of a block may end one bag too early."""
+    draw = torch.Generator().manual_seed(0)
+    segments = torch.randint(0, 1500, (600,), generator=draw)
+    segments[torch.rand(600, generator=draw) < 0.1] = 1499
+    segments = segments.sort().values
+    weights = {"weights": torch.rand(600, generator=draw)} if op.startswith("Weighted") else {}
+    ids = torch.randint(0, 50, (600,), generator=draw)
+    for at in range(200, 600, 20):
+        bad = segments.clone()
+        bad[at] = 1500
+        agree(op, data=torch.ones(50, 20), indices=ids, segment_ids=bad, **weights, num_segments=1500)

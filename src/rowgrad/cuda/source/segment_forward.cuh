@@ -136,7 +136,7 @@ DEVICE bool find_bags(const P& p, int64_t first, BlockOfBags& block) {
       const int64_t i = from + j * blockDim.x;
       if (i >= end) continue;
       const int64_t bag = int64_t(segment[j]) - first, before = i > begin ? int64_t(last[j]) - first : -1;
-      if (before > bag || before < -1 || bag >= count || !is_valid_id(id[j], p.rows))
+      if (before > bag || before < -1 || bag < 0 || bag >= count || !is_valid_id(id[j], p.rows))
         bad = true;
       else if (before < bag)
         for (int64_t k = before + 1; k <= bag; ++k)  // one thread per bag; if segments are bad, any of them
