@@ -1,7 +1,7 @@
 """Check on four devices: sharded arrays under jit, without shard_map.
 
-The argument is the partitioner, "shardy" or "gspmd", or "explicit" for a mesh with shardings in types. The last line
-printed is "done".
+The argument is the partitioner, "shardy" or "gspmd", or "explicit" for a mesh with shardings in types, or "older" for a
+JAX that lacks the functions for these. The last line printed is "done".
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import rowgrad as rg
-import rowgrad.jax as rgj
-
 MODE = sys.argv[1]
+if MODE == "older":
+    del jax.sharding.reshard
+
+import rowgrad as rg  # noqa: E402
+import rowgrad.jax as rgj  # noqa: E402
+
 ROWS, COLUMNS, BAGS, LENGTH = 4096, 16, 16, 3
 rng = np.random.default_rng(0)
 TABLE = rng.normal(size=(ROWS, COLUMNS)).astype(np.float32)

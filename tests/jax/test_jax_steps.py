@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -471,7 +472,13 @@ def test_vmap_and_shard_map() -> None:
     from jax.sharding import Mesh, PartitionSpec
 
     mesh = Mesh(np.array(jax.devices()[:1]), ("x",))
-    sharded = jax.shard_map(step, mesh=mesh, in_specs=PartitionSpec("x"), out_specs=PartitionSpec("x"))
+    if not hasattr(jax, "shard_map"):
+        from jax.experimental.shard_map import shard_map
+
+        split = partial(shard_map, check_rep=False)
+    else:
+        split = jax.shard_map
+    sharded = split(step, mesh=mesh, in_specs=PartitionSpec("x"), out_specs=PartitionSpec("x"))
     assert same_bits(
         np.asarray(jax.jit(sharded)(jnp.asarray(tables[0]))[0]), np.asarray(step(jnp.asarray(tables[0]))[0])
     )

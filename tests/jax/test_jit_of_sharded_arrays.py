@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 import pytest
 
-MODES = ["shardy", "gspmd", "explicit"] if hasattr(jax, "set_mesh") else ["gspmd"]
+MODES = ["shardy", "gspmd", "explicit", "older"] if hasattr(jax, "set_mesh") else ["gspmd"]
 
 
 @pytest.mark.parametrize("mode", MODES)

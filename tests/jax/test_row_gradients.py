@@ -526,7 +526,9 @@ def test_invalid_num_bags_raises(num_bags: Any, compile_: Any) -> None:
 def test_numpy_makes_no_array_of_a_table() -> None:
     table = Table(table_of(1))
     _, gradient = value_and_rows(lambda t: t[jnp.array([1, 2])].sum())(table)
-    for convert, value in itertools.product((np.asarray, np.array, jnp.asarray), (table, gradient)):
+    # Older versions of JAX reject what is no array themselves.
+    conversions = (np.asarray, np.array, *([jnp.asarray] if jax.__version_info__ >= (0, 7) else []))
+    for convert, value in itertools.product(conversions, (table, gradient)):
         with pytest.raises(rg.errors.InvalidArgumentError, match=r"a Table is not an array\. .*use table\.array"):
             convert(value)
     assert np.asarray(table.array).shape == table.shape

@@ -133,8 +133,14 @@ def replicate(x: Any) -> Any:
 
 def explicit_sharding(x: Any) -> Any:
     """Return the sharding in the type of an array; None if it has none."""
+    if not _HAS_EXPLICIT:
+        return None
     sharding = getattr(getattr(x, "aval", x), "sharding", None)
     return None if sharding is None or sharding.mesh.empty else sharding
+
+
+# JAX before 0.7 has shardings in types, also of arrays that `jit` splits by itself, but not the functions for them.
+_HAS_EXPLICIT = hasattr(jax.sharding, "reshard")
 
 
 # -- Lowering for several devices -------------------------------------------------------------------------------------
