@@ -107,7 +107,7 @@ struct Joins {
 };
 
 // Gradients of the outputs of features: the address of each, whose segments are the numbers below 2^shift, and the
-// elements between rows. The sum of `ignored_row`, the last one, is not needed; -1: there is none.
+// elements between rows. The sum of `ignored_row`, the last one, is not needed; -1 if no row is ignored.
 struct FeatureGradients {
   Address grads;
   std::int64_t stride, shift, ignored_row;

@@ -325,7 +325,7 @@ def remove_pending(weights: Iterable[FusedWeight], used: Any) -> None:
 
 
 def clear_grads(params: Iterable[Any]) -> None:
-    """Remove the gradients of parameters, also pending ones, as `param.grad = None` does in twice the time."""
+    """Remove the gradients of parameters, also pending ones; faster than `param.grad = None` for many tables."""
     for param in params:
         if type(param) is not FusedWeight:
             param.grad = None

@@ -232,7 +232,7 @@ class RowOptimizer(torch.optim.Optimizer):
             return self._step_with_hooks() if closure is None else self._step_with_hooks(closure)
         return self._step(closure)
 
-    step.hooked = True  # type: ignore[attr-defined]  # torch would run hooks and name the step in profiles, at any cost
+    step.hooked = True  # type: ignore[attr-defined]  # tells torch not to wrap `step`, which runs hooks itself
 
     def _step(self, closure: Callable[[], Any] | None = None) -> Any:
         with_gradients = torch.is_grad_enabled()
@@ -287,7 +287,7 @@ class RowOptimizer(torch.optim.Optimizer):
         return loss
 
     def _step_on_gpu(self, index: int, group: dict[str, Any], param: Tensor) -> Any:
-        """Return the validated step of a table with bags or row gradients on a GPU; None for all others."""
+        """Return the validated step of a parameter on a GPU; None if it has to be prepared by the ops."""
         grad = None
         try:
             if isinstance(param, FusedWeight):

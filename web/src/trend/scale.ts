@@ -78,7 +78,7 @@ export function tickText(tick: number): string {
   return plain.length <= 7 || plain.length <= short.length ? plain : short;
 }
 
-/** The smallest 1, 2 or 5 times a power of ten that is at least `size`; 0 if there is none. */
+/** The smallest 1, 2 or 5 times a power of ten that is at least `size`; 0 if `size` is not positive or no such number is finite. */
 function niceStep(size: number): number {
   if (!(size > 0) || !Number.isFinite(size)) return 0;
   const exponent = Math.floor(Math.log10(size));

@@ -44,7 +44,7 @@ struct RisingIds {
     }
     return good;
   }
-  // The position of the first bad id that is to be reported; `size` if there is none. Neither a gradient that failed
+  // The position of the first bad id that is to be reported; `size` if all are valid. Neither a gradient that failed
   // (size -1) nor its mark in padded ids (poison.h) is reported again.
   DEVICE int64_t first_bad() const {
     const int64_t mark = ids.wide ? int64_t(1ull << 63) : -(int64_t(1) << 31);
